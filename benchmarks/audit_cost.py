@@ -1,4 +1,4 @@
-"""How long an audit of many commits takes on an object store, and how much memory.
+"""Measures how long an audit of many commits takes on an object store, and how much memory.
 
     python benchmarks/audit_cost.py [--commits 1000] [--delay-ms 50]
 
@@ -41,7 +41,7 @@ ROWS = 10
 
 
 def sink_file(home: Path, properties: Mapping[str, str]) -> Path:
-    """A sink whose files are on S3."""
+    """Write the file of a sink whose files are on S3."""
     sections = dict(default_sections(home, "127.0.0.1:9", ["topic"], "group"))
     catalog = sections["catalog.properties"]
     assert isinstance(catalog, Mapping)

@@ -1,4 +1,4 @@
-"""What bad records cost: ranges of a topic into data files, with none and with some in a thousand.
+"""Measures what bad records cost: ranges of a topic into data files, with and without some.
 
     python benchmarks/bad_records.py --bootstrap HOST:PORT [--workload avro] [--records 400000]
 
@@ -66,7 +66,7 @@ KINDS: dict[str, dict[str, Spoil]] = {"taxi": JSON, "avro": AVRO}
 
 
 def records(workload: Workload, count: int, bad: int, spoil: Spoil | None) -> Iterator[bytes]:
-    """``bad`` of a thousand are spoilt, at places that the seed decides."""
+    """Yield records, ``bad`` of a thousand spoilt at places that the seed decides."""
     dice = random.Random(SEED)
     for value in workload.records(count, SEED):
         yield spoil(value) if spoil and dice.random() * 1000 < bad else value
@@ -93,7 +93,7 @@ class Bench:
             raise SystemExit("the broker did not take all records")
 
     def write(self, topic: str, policy: Disposal) -> tuple[float, int]:
-        """CPU-seconds, and the records that were put aside."""
+        """Return the CPU-seconds, and the records that were put aside."""
         plans = Plans(self.catalog)
         handling = Handling(policy, limits=BadRecordLimits(1_000), tag="headgate-bench")
         source = SourcePlan(

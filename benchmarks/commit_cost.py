@@ -1,4 +1,4 @@
-"""What a table commit costs as commits pile up: headgate's committer, pyiceberg's append beside.
+"""Measures a table commit as commits pile up: headgate's committer, and pyiceberg's append.
 
     python benchmarks/commit_cost.py [--commits 1000] [--partitions 16] [--keep 50]
 
@@ -38,7 +38,7 @@ from headgate.tables.iceberg.file_detail import FileDetail
 from headgate.tables.iceberg.table import IcebergTable
 
 MARKS = (1, 100, 300, 1000, 2000, 5000)
-APPENDS_MAX = 300  # beyond, it takes minutes
+APPENDS_MAX = 300  # beyond that it takes minutes
 SINK = SinkName("benchmark")
 
 

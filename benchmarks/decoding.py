@@ -1,4 +1,4 @@
-"""What decoding costs by itself: values in memory into Arrow columns, no Kafka and no files.
+"""Measures decoding alone: values in memory into Arrow columns, no Kafka and no files.
 
     python benchmarks/decoding.py [--records 400000]
 
@@ -70,7 +70,7 @@ def rows(count: int) -> Iterator[dict[str, Any]]:
 
 
 def row_file() -> Any:
-    """A descriptor of the message, as ``protoc`` would write it."""
+    """Return a descriptor of the message, as ``protoc`` would write it."""
     made = descriptor_pb2.FileDescriptorProto(name="t.proto", package="t", syntax="proto3")
     made.dependency.append("google/protobuf/timestamp.proto")
     message = made.message_type.add(name="Row")

@@ -1,4 +1,4 @@
-"""What appends to a Delta table cost, beside those to an Iceberg table and a loop of delta-rs.
+"""Measures appends to a Delta table, to an Iceberg table, and in a loop with delta-rs.
 
     python benchmarks/delta_appends.py [--rows 200000] [--commits 5] [--pairs 5]
 
@@ -104,7 +104,7 @@ def delta(folder: Path, rows: Sequence[bytes], commits: int) -> float:
 
 
 def appended(table: SinkTable, plan: Plan, rows: Sequence[bytes], commits: int) -> float:
-    """CPU-seconds of writing and committing all rows, ``commits`` times."""
+    """Return the CPU-seconds of writing and committing all rows, ``commits`` times."""
     parts = [Packed.of(rows[at : at + CHUNK]) for at in range(0, len(rows), CHUNK)]
     view, source = table.read(), SourcePlan({})
     begun_s = time.process_time()
@@ -144,7 +144,7 @@ def chunks(parts: Sequence[Packed]) -> Iterator[Chunk]:
 
 
 def by_hand(folder: Path, rows: Sequence[bytes], commits: int) -> float:
-    """The loop that people write: records to JSON lines, and an append per batch."""
+    """Run the loop that people write: records to JSON lines, and an append per batch."""
     begun_s = time.process_time()
     for _ in range(commits):
         lines = io.BytesIO(b"\n".join(rows))

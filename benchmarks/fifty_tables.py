@@ -1,4 +1,4 @@
-"""headgate and Flink's dynamic Iceberg sink side by side: one topic into many tables.
+"""Compares headgate with Flink's dynamic Iceberg sink: one topic into many tables.
 
     python benchmarks/fifty_tables.py [--tables 50] [--rows 2000000] [--drop]
 
@@ -34,11 +34,11 @@ from rivals.flink import flink_command, flink_settings, jdbc_options, lines, sou
 SYSTEMS = ("headgate", "flink")
 _SETTLE_S, _POLL_S = 2.0, 1.0
 _SILENT_S = 60.0
-"""Where a table was dropped, nothing more is awaited when nothing has come for so long."""
+"""After a table was dropped, this much silence ends the wait."""
 
 
 def kinds(tables: int) -> Workload:
-    """Taxi trips; ``kind`` goes round the tables."""
+    """Taxi trips whose ``kind`` goes round the tables."""
 
     def records(count: int, seed: int) -> Iterator[bytes]:
         for number, record in enumerate(taxi(count, seed)):
@@ -85,7 +85,7 @@ class Lake:
         self.gone.add(name)
 
     def rows(self) -> int:
-        """As the newest snapshots of the tables sum them up."""
+        """Return the rows that the tables' newest snapshots add up to."""
         held = 0
         with closing(load_catalog(CATALOG, self.properties)) as catalog:
             for name in self.names:
@@ -95,7 +95,7 @@ class Lake:
         return held
 
     def distinct(self) -> int:
-        """How many ids a reader finds in all of them."""
+        """Return how many ids a reader finds in all of them."""
         found: set[int] = set()
         with closing(load_catalog(CATALOG, self.properties)) as catalog:
             for name in self.names:
@@ -129,7 +129,7 @@ def headgate(lake: Lake, topic: str, bootstrap: str, given: argparse.Namespace) 
     sink.write_text("\n".join(text) + "\n")
     folders = [path for path in sys.path if path.endswith("benchmarks")]
     environment = {
-        "ARROW_DEFAULT_MEMORY_POOL": "system",  # as the command line does it
+        "ARROW_DEFAULT_MEMORY_POOL": "system",  # like the command line
         **os.environ,
         "PYTHONPATH": os.pathsep.join(folders),
     }
@@ -149,7 +149,7 @@ def flink(lake: Lake, topic: str, bootstrap: str, given: argparse.Namespace) -> 
 
 
 def measure(system: str, given: argparse.Namespace, home: Path, bootstrap: str) -> None:
-    """One run; prints what it made of the CPU time, and what the tables hold."""
+    """Run once; print what it made of the CPU time, and what the tables hold."""
     lake = Lake(home / f"{system}-{uuid.uuid4().hex[:6]}", given.tables)
     topic = Topic(bootstrap, lake.home.name, kinds(given.tables), 4)
     if not given.drop:
@@ -166,7 +166,7 @@ def measure(system: str, given: argparse.Namespace, home: Path, bootstrap: str) 
             pace = threading.Thread(target=topic.pace, args=(given.rows, given.rate))
             pace.start()
             time.sleep(given.rows / given.rate / 2)
-            while not lake.rows():  # who was slow to begin would find it gone, and make it anew
+            while not lake.rows():  # a late starter would find it gone, and create it again
                 time.sleep(_POLL_S)
             lake.drop(lake.names[7])
             pace.join()
@@ -187,7 +187,7 @@ def measure(system: str, given: argparse.Namespace, home: Path, bootstrap: str) 
 
 
 def _await(lake: Lake, running: PipedProcess, given: argparse.Namespace) -> float:
-    """When the last rows were seen to come."""
+    """Return when the last rows were seen to come."""
     rows, since_s, deadline = -1, time.time(), time.monotonic() + given.timeout_s
     wanted = given.rows * (given.tables - len(lake.gone)) // given.tables
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""What appends to a Hudi table cost from a topic of JSON, beside Hudi's own Spark streaming write.
+"""Measures appends to a Hudi table from a topic of JSON, next to Hudi's own Spark streaming write.
 
     PYTHONPATH=tests:benchmarks .venv/bin/python benchmarks/hudi_appends.py [--rows 2000000]
 
@@ -24,7 +24,7 @@ from typing import Any
 
 PYTHON = "build/hudi/bin/python"
 KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7"
-"""Spark's connector. Not every 3.5 is in the registries; any of them goes with Spark 3.5."""
+"""Spark's connector. The registries lack some 3.5 releases; any of them works with Spark 3.5."""
 
 
 # ------------------------------------------------------- the children, in the environment of Hudi
@@ -125,7 +125,7 @@ class Table:
         self._rows: dict[str, int] = {}
 
     def rows(self) -> int:
-        """As many as completed commits have."""
+        """Return the rows of completed commits."""
         import pyarrow.parquet as pq
 
         for path in self.files():

@@ -1,4 +1,4 @@
-"""What a staged upsert of a Hudi table costs, beside Hudi's own Spark write of the same rows.
+"""Measures a staged upsert of a Hudi table, next to Hudi's own Spark write of the same rows.
 
     PYTHONPATH=tests build/hudi/bin/python benchmarks/hudi_upserts.py [--rows 200000] [--rounds 3]
 
@@ -117,7 +117,7 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def cpu_s() -> float:
-    """Of this process, and of the JVMs that it has started."""
+    """Return the CPU time of this process, and of the JVMs that it has started."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     total = used.ru_utime + used.ru_stime
     for pid in subprocess.check_output(["pgrep", "-P", str(os.getpid()), "java"]).split():

@@ -1,4 +1,4 @@
-"""What a coordinator of many tables costs: its machine and driver, real tables, a log in memory.
+"""Measures a coordinator of many tables: its machine and driver, real tables, a log in memory.
 
     python benchmarks/many_tables.py [--tables 1000] [--touched 100] [--intervals 5] [--wait-ms 80]
 
@@ -92,7 +92,7 @@ class TimedTables(FollowerTables):
 
 @dataclass
 class Shop:
-    """One participant's words, and the coordinator that hears them."""
+    """One participant's events, and the coordinator that hears them."""
 
     catalog: Any
     names: list[str]
@@ -117,7 +117,7 @@ class Shop:
         }
 
     def leads(self, joint: JointPayments | None = None, **identity: Any) -> None:
-        """A new coordinator, up to its first START. ``identity``: how it pays besides."""
+        """Start a new coordinator, up to its first START. ``identity``: how else it pays."""
         self.lives += 1
         table = IcebergTable(self.catalog, LEDGER, SINK)
         self.followers = TimedTables(
@@ -142,12 +142,12 @@ class Shop:
         self.goes_on(lambda: self.driver.state.phase is Phase.OPEN)
 
     def transaction(self, touched: list[str]) -> None:
-        """One interval: its rows are announced at END, decided, and paid."""
+        """Play one interval: its rows are announced at END, decided, and paid."""
         self.decides(touched)
         self.goes_on(lambda: not self.owed)
 
     def decides(self, touched: list[str]) -> None:
-        """As ``transaction``, whether or not they are paid."""
+        """Do as ``transaction``, whether or not they are paid."""
         self.source.produce(AT, ROWS * len(touched))
         goal = self.offset + ROWS * len(touched)
         self.touched = touched
@@ -159,7 +159,7 @@ class Shop:
         return self.driver.state.phase is not Phase.OPEN or bool(term and term.debts)
 
     def goes_on(self, done: Callable[[], bool]) -> None:
-        """Turn by turn, until that is so."""
+        """Take turn by turn, until that is so."""
         until_s = time.monotonic() + _PATIENCE_S
         while not done():
             assert time.monotonic() < until_s, f"{self.driver.state.phase} goes on for ever"
@@ -211,7 +211,7 @@ class Shop:
 
 
 def make_tables(catalog: Catalog, names: list[str]) -> None:
-    """The ledger, the quarantine, and those that rows go to."""
+    """Create the ledger, the quarantine, and the tables that rows go to."""
     ensure_table(catalog, LEDGER, TableDeclaration({"note": "string"}))
     ensure_table(catalog, ASIDE, quarantine_declaration())
     for name in names:
@@ -219,7 +219,7 @@ def make_tables(catalog: Catalog, names: list[str]) -> None:
 
 
 def measured(shop: Shop, touched: list[str], intervals: int) -> tuple[float, float]:
-    """CPU-milliseconds, and milliseconds by the clock, per interval."""
+    """Return CPU-milliseconds, and milliseconds by the clock, per interval."""
     cpu_s, wall_s = time.process_time(), time.monotonic()
     for _ in range(intervals):
         shop.transaction(touched)

@@ -1,4 +1,4 @@
-"""How long a record with a field that is new takes into the table, beside one without.
+"""Measures how long a record with a new field takes into the table, next to one without.
 
     python benchmarks/new_column.py [--rounds 10] [--interval-ms 1000]
 
@@ -36,7 +36,7 @@ FIRST_ID = 10**12  # above those of the load
 
 
 def sent(producer: Producer, value: Mapping[str, Any]) -> tuple[TopicPartition, int]:
-    """Where it is in the log, once the broker has it."""
+    """Return its position in the log, once the broker has it."""
     at: list[Message] = []
     body = json.dumps(value).encode()
     producer.produce(TOPIC, body, on_delivery=lambda _, message: at.append(message))

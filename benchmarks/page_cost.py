@@ -1,4 +1,4 @@
-"""What a look at a sink costs as its table's snapshots pile up: ``headgate status``, and the page.
+"""Measures a look at a sink as snapshots pile up: ``headgate status``, and the page.
 
     python benchmarks/page_cost.py [--snapshots 10000] [--repeat 5]
 

@@ -1,4 +1,4 @@
-"""What a commit waits for on an object store: requests one after the other, by kind, and time.
+"""Measures what a commit waits for on an object store: sequential requests, by kind, and time.
 
     python benchmarks/round_trips.py [--catalogs sql rest glue] [--delay-ms 50] [--commits 12]
 

@@ -1,4 +1,4 @@
-"""How far apart a sink's commits are on an object store that answers late.
+"""Measures the time between a sink's commits on an object store that answers late.
 
     python benchmarks/store_interval.py [--catalogs sql rest glue] [--interval-ms 1000]
 

@@ -1,4 +1,4 @@
-"""What telemetry and HTTP cost a sink at work: the same topic with them and without, in pairs.
+"""Measures telemetry and HTTP on a working sink: the same topic with and without, in pairs.
 
     python benchmarks/telemetry_cost.py [--records 2000000] [--pairs 5]
 
@@ -67,7 +67,7 @@ def records(count: int) -> Iterator[bytes]:
 
 @contextmanager
 def watched(settings: SinkSettings, scrapes: list[int]) -> Iterator[SinkMeters | None]:
-    """Meters and a server, scraped each second."""
+    """Run meters and a server, scraped each second."""
     ending = threading.Event()
     with faced(settings) as meters:
         url = f"http://{settings.http.listen}/metrics"
@@ -92,7 +92,7 @@ def bare(_: SinkSettings, __: list[int]) -> Iterator[None]:
 
 
 def run(home: Path, bootstrap: str, name: str, count: int, *, measured: bool) -> tuple[float, int]:
-    """Rows per CPU-second from the first turn until all is committed; and how many scrapes."""
+    """Return rows per CPU-second from the first turn until all is committed; and the scrapes."""
     port = free_port()
     settings = parse(FILE.format(name=name, home=home, bootstrap=bootstrap, port=port))
     scrapes: list[int] = []
@@ -105,7 +105,7 @@ def run(home: Path, bootstrap: str, name: str, count: int, *, measured: bool) ->
 
 
 def settled(state: State, count: int) -> bool:
-    """Whether the whole topic was read, announced and settled."""
+    """Return whether the whole topic was read, announced and settled."""
     positions = state.positions
     waits = state.pending or state.unannounced or len(positions) < PARTITIONS
     return not waits and sum(positions.values()) == count

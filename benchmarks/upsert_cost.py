@@ -1,4 +1,4 @@
-"""What upserts cost the coordinator and the readers of a keyed table; it needs no broker.
+"""Measures upserts for the coordinator and the readers of a keyed table; it needs no broker.
 
     python benchmarks/upsert_cost.py [--rows 5000000] [--changes 100000] [--commits 20] [--key text]
 
@@ -80,7 +80,7 @@ print(time.process_time() - began)
 
 @dataclass
 class Source:
-    """Records with ascending offsets of one partition; ``keys`` of numbers that count upwards."""
+    """Records with ascending offsets of one partition; ``keys`` are numbers that count upwards."""
 
     kind: str
     dice: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7))
@@ -114,7 +114,7 @@ class Source:
         return self.rows(np.arange(self.keys - count, self.keys))
 
     def changed(self, count: int) -> tuple[pa.Table, dict[str, Any]]:
-        """Rows, and keys that go."""
+        """Return rows, and keys to delete."""
         updates, deletes = count * 80 // 100, count * 2 // 100
         known = self.keys
         fresh = self.inserted(count - updates - deletes)
@@ -140,7 +140,7 @@ class Table:
         self.started()
 
     def started(self) -> None:
-        """As a coordinator that has just begun: it knows no keys."""
+        """Act as a coordinator that has just started: it knows no keys."""
         by = KeyedBy(self.key, "partition", "offset") if self.key else None
         self.keyed = KeyedRows(by) if by else None
         self.sink = IcebergTable(self.catalog, self.name, SINK, threads=False, keyed=self.keyed)
@@ -185,14 +185,14 @@ class Table:
 
 @contextmanager
 def timed(into: list[tuple[float, float]]) -> Iterator[None]:
-    """Seconds by the clock and of this process's CPU."""
+    """Take seconds by the clock and of this process's CPU."""
     began, cpu = time.perf_counter(), time.process_time()
     yield
     into.append((time.perf_counter() - began, time.process_time() - cpu))
 
 
 def read_cpu_s(location: str) -> tuple[float, str]:
-    """Of DuckDB in a process of its own, and what it found."""
+    """Return the CPU-seconds of DuckDB in a process of its own, and what it found."""
     tests = str(Path(__file__).parents[1] / "tests")
     read = [sys.executable, "-c", _READ, location]
     said = subprocess.run(
@@ -204,7 +204,7 @@ def read_cpu_s(location: str) -> tuple[float, str]:
 
 @contextmanager
 def held(into: list[int]) -> Iterator[None]:
-    """Bytes that numpy and Arrow had at most."""
+    """Take the maximum of bytes that numpy and Arrow held."""
     before, own = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
     pa.set_memory_pool(own)
     tracemalloc.start()

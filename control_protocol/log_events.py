@@ -20,6 +20,8 @@ class LogEvent(StrEnum):
     PARTITIONS_JOINED = "partitions.joined"
     PARTITIONS_GAINED = "partitions.gained"
     PARTITIONS_LOST = "partitions.lost"
+    PARTITIONS_HELD = "partitions.held"
+    PARTITIONS_ADMITTED = "partitions.admitted"
     PARTITIONS_UNANNOUNCED = "partitions.unannounced"
     STATUS_ANNOUNCED = "status.announced"
     BATCH_FAILED = "batch.failed"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from headgate.control_protocol.errors import GroupTaken
+from headgate.control_protocol.generations import Generations
 from headgate.control_protocol.identifiers import (
     Sender,
     SinkName,
@@ -18,6 +19,8 @@ from headgate.control_protocol.offsets import Offsets
 FORMAT_VERSION = 2
 GOING_BACK_VERSION = 3
 """The version of records with ``going_back``: an older release refuses to read them."""
+GENERATIONS_VERSION = 4
+"""The version of records with ``generations``: so it does these, for it would forget them."""
 OPERATOR = "operator"
 """The member that stands for a person who set offsets by hand; no process has this name."""
 REPLAY = "tables resume --replay"
@@ -141,6 +144,7 @@ class CommitRecord:
     ``going_back`` where a person is taking all tables back to, which is not done yet (rule D10). In
     a follower's: ``lead`` is the UUID of the table that decided (``None`` in records of version 1),
     ``replayed`` what it was given back of what it had missed (rule I6; ``None``: nothing).
+    ``generations``: which partitions were added to topics of keyed tables, and are younger (U8).
     """
 
     sink: SinkName
@@ -168,6 +172,7 @@ class CommitRecord:
     keys: KeyCounts | None = None
     going_back: str | None = None
     replayed: Replayed | None = None
+    generations: Generations = field(default_factory=dict)
 
     @property
     def read(self) -> int:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from typing import TypeVar
 
 from headgate.control_protocol.debts_codec import (
     debts_of,
@@ -26,6 +27,7 @@ from headgate.control_protocol.debts_codec import (
     parked_text,
 )
 from headgate.control_protocol.errors import RecordUnreadable
+from headgate.control_protocol.generations import generations_of, generations_text
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -39,16 +41,15 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.packed_text import inflated, packed
 from headgate.control_protocol.record import (
     FORMAT_VERSION,
+    GENERATIONS_VERSION,
     GOING_BACK_VERSION,
     UNNAMED,
     CommitRecord,
-    Debt,
     KeyCounts,
-    Parked,
     Replayed,
 )
 
-VERSIONS_READ = (1, FORMAT_VERSION, GOING_BACK_VERSION)
+VERSIONS_READ = (1, FORMAT_VERSION, GOING_BACK_VERSION, GENERATIONS_VERSION)
 PARTITIONS_MAX = 100_000
 OFFSETS_INFLATED_BYTES_MAX = 21 * PARTITIONS_MAX
 OFFSETS_CHARS_MAX = OFFSETS_INFLATED_BYTES_MAX
@@ -70,6 +71,7 @@ _KEYS_REQUIRED = (
     "paused",
 )
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_Parsed = TypeVar("_Parsed")
 
 
 def marker_property(sink: SinkName) -> str:
@@ -107,7 +109,7 @@ def encode(record: CommitRecord) -> dict[str, str]:
     if len(record.offsets) > PARTITIONS_MAX:
         raise ValueError(f"a commit record names at most {PARTITIONS_MAX} partitions")
     values = {
-        _VERSION: str(FORMAT_VERSION if record.going_back is None else GOING_BACK_VERSION),
+        _VERSION: str(_version(record)),
         "group-id": record.group_id,
         "epoch": str(record.transaction.epoch),
         "transaction": str(record.transaction.number),
@@ -138,11 +140,18 @@ def encode(record: CommitRecord) -> dict[str, str]:
         "replayed": _encode_offsets(record.replayed.offsets, record.replayed.topic_ids)
         if record.replayed
         else None,
+        "generations": generations_text(record.generations) if record.generations else None,
     }
     if record.replayed and (lapsed := record.replayed.lapsed):
         optional |= {"reread-epoch": str(lapsed.epoch), "reread-transaction": str(lapsed.number)}
     values |= {name: value for name, value in optional.items() if value is not None}
     return {_key(record.sink, name): value for name, value in values.items()}
+
+
+def _version(record: CommitRecord) -> int:
+    if record.generations:
+        return GENERATIONS_VERSION
+    return FORMAT_VERSION if record.going_back is None else GOING_BACK_VERSION
 
 
 def holds_record(sink: SinkName, summary: Mapping[str, str]) -> bool:
@@ -186,13 +195,14 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         stopped=fields.optional_flag("stopped"),
         lead=fields.optional_text("lead"),
         followers=_followers(fields),
-        debts=_debts(fields, "debts"),
-        lapsed=_debts(fields, "lapsed"),
+        debts=fields.parsed("debts", debts_of, ()),
+        lapsed=fields.parsed("lapsed", debts_of, ()),
         routing=fields.optional_text("routing"),
-        parked=_parked(fields),
+        parked=fields.parsed("parked", parked_of, ()),
         keys=_key_counts(fields),
         going_back=fields.optional_text("going-back"),
         replayed=_replayed(fields),
+        generations=fields.parsed("generations", generations_of, {}),
     )
 
 
@@ -208,29 +218,8 @@ def _replayed(fields: _Fields) -> Replayed | None:
 
 
 def _followers(fields: _Fields) -> Mapping[str, str]:
-    text, before = fields.optional_text("followers"), fields.optional_text("quarantine")
-    if text is None:
-        return {} if before is None else {UNNAMED: before}
-    try:
-        return followers_of(text)
-    except (ValueError, RecursionError) as problem:
-        raise fields.unreadable("followers", f"is malformed: {problem}") from problem
-
-
-def _debts(fields: _Fields, name: str) -> tuple[Debt, ...]:
-    text = fields.optional_text(name)
-    try:
-        return () if text is None else debts_of(text)
-    except (ValueError, RecursionError) as problem:
-        raise fields.unreadable(name, f"is malformed: {problem}") from problem
-
-
-def _parked(fields: _Fields) -> tuple[Parked, ...]:
-    text = fields.optional_text("parked")
-    try:
-        return () if text is None else parked_of(text)
-    except (ValueError, RecursionError) as problem:
-        raise fields.unreadable("parked", f"is malformed: {problem}") from problem
+    before = fields.optional_text("quarantine")
+    return fields.parsed("followers", followers_of, {} if before is None else {UNNAMED: before})
 
 
 def _key_counts(fields: _Fields) -> KeyCounts | None:
@@ -293,6 +282,14 @@ class _Fields:
 
     def optional_text(self, name: str) -> str | None:
         return self.text(name) if _key(self._sink, name) in self._summary else None
+
+    def parsed(self, name: str, parse: Callable[[str], _Parsed], missing: _Parsed) -> _Parsed:
+        """Return what ``parse`` makes of the text; ``missing`` where there is none."""
+        text = self.optional_text(name)
+        try:
+            return missing if text is None else parse(text)
+        except (ValueError, RecursionError) as problem:
+            raise self.unreadable(name, f"is malformed: {problem}") from problem
 
     def signed(self, name: str) -> int:
         text = self.text(name)

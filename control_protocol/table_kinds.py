@@ -53,9 +53,6 @@ class Capability(StrEnum):
     """The kind is a ``ListingKind``, its tables follow (``FOLLOWERS``), and one of them may be a
     ledger: views have ``filled``, and commits heed ``forgets`` (rule N5)."""
 
-    ROLLBACK = "rollback"
-    """A person's claim may continue an older state of the table (``headgate rollback``)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Traits:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from headgate.control_protocol.errors import FollowerForeign, MissingRights, TableRecreated
+from headgate.control_protocol.generations import kept
 from headgate.control_protocol.going_back import refuse_unfinished
 from headgate.control_protocol.identifiers import TransactionId, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
@@ -36,6 +37,7 @@ from headgate.coordinator.debts import (
     without,
 )
 from headgate.coordinator.dropped import given_up, made_anew, remembered, told_anew
+from headgate.coordinator.growth import held_back, not_read
 from headgate.coordinator.moves import Step, move, recover, wait
 from headgate.coordinator.parking import parked_for, refuse_too_many_parked, told, trouble_of
 from headgate.coordinator.payment import begin_paying, told_lapsed
@@ -46,7 +48,6 @@ from headgate.coordinator.recovery import (
     newest_epoch,
     next_epoch,
     recorded,
-    refuse_added,
     refuse_other_group,
     refuse_other_sink,
     refuse_recreated,
@@ -134,7 +135,7 @@ def _parked(state: State, given: FollowersRead, needed: Collection[str]) -> dict
     return found
 
 
-def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
+def claim(state: State, view: TableView, sources: SourcesDescribed, now_ms: int) -> Step:
     """C2: commit an empty snapshot with a higher epoch; nothing is said before it has landed."""
     refuse_other_sink(sources.note, state.identity)
     refuse_recreated(view, state.table_uuid, sources.note, state.settings)
@@ -145,6 +146,9 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     refuse_shared(view, ids, state.identity.shared_with)
     resumption = _resumption(state, record, sources)
+    known = (record.offsets, record.topic_ids) if record else (Offsets(), {})
+    state, held = held_back(state, *known, sources.topics, now_ms=now_ms)
+    offsets = resumption.offsets.restricted(resumption.offsets.keys() - not_read(state))
     tables = (view, *followers.values())
     epoch = next_epoch(tables, state.highest_epoch)
     bare = CommitRecord(
@@ -152,7 +156,7 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
         group_id=state.identity.group_id,
         transaction=TransactionId(epoch, TransactionNumber(0)),
         coordinator=state.identity.sender,
-        offsets=resumption.offsets,
+        offsets=offsets,
         topic_ids=resumption.topic_ids,
         valid_through_ms=resumption.valid_through_ms,
         paused=resumption.paused,
@@ -165,12 +169,13 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
         },
         routing=state.identity.routing,
         parked=tuple(state.recovery_parked.values()),
+        generations=resumption.generations,
     )
     record_claimed = with_debts_of(state, bare, record, view)
     refuse_unreadable(record_claimed)
     read = frozenset(sources.topics)
     refuse_too_many(
-        resumption.offsets.restricted(p for p in resumption.offsets if p.topic in read),
+        offsets.restricted(p for p in offsets if p.topic in read),
         resumption.topic_ids,
     )
     attempt = CommitAttempt(view, record_claimed, forgets=state.recovery_forgotten)
@@ -183,7 +188,7 @@ def claim(state: State, view: TableView, sources: SourcesDescribed) -> Step:
         topics=read,
         recovery_stamp=sources.stamp,
     )
-    tells = (*told_lapsed(record_claimed, record), *_told(record, record_claimed))
+    tells = (*told_lapsed(record_claimed, record), *_told(record, record_claimed), *held)
     return claiming, (*tells, CommitTable(attempt))
 
 
@@ -227,9 +232,15 @@ def _resumption(state: State, record: CommitRecord | None, found: SourcesDescrib
         start = found.start or Offsets()
         return Resumption(fitted(start, {}, found.topics, state.settings), ids)
     offsets = fitted(record.offsets, record.topic_ids, found.topics, state.settings)
-    refuse_added(state.identity, record.offsets, offsets)
     known = {**record.topic_ids, **ids}
-    return Resumption(offsets, known, carried_on(record, offsets, ids), record.paused)
+    through = carried_on(record, offsets, ids)
+    return Resumption(
+        offsets,
+        known,
+        through,
+        record.paused,
+        kept(record.generations, record.topic_ids, ids),
+    )
 
 
 def start(state: State, view: TableView, now_ms: int) -> Step:
@@ -261,6 +272,7 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
         parked={parked.table: parked for parked in record.parked},
         listed_at_ms=now_ms,
         stamp=state.recovery_stamp,
+        generations=record.generations,
     )
     first = issued((), term.number, now_ms, state.settings.claim_age_max_ms)
     begun = replace(

@@ -214,6 +214,7 @@ def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord
         routing=state.identity.routing,
         control_topic_id=stored.control_topic_id,
         parked=tuple(term.parked.values()),
+        generations=term.generations,
     )
 
 

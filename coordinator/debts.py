@@ -102,6 +102,7 @@ def _payment(lead: TableView, owed: tuple[Debt, ...], follower: TableView) -> Co
         valid_through_ms=decided.valid_through_ms,
         lead=lead.uuid,
         replayed=before.replayed if before else None,
+        generations=decided.generations,
     )
     return CommitAttempt(follower, record, debts=owed)
 

@@ -27,7 +27,6 @@ from headgate.control_protocol.identifiers import (
     LEAP_MAX,
     ControlOffset,
     TopicPartition,
-    TransactionNumber,
 )
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import TableView
@@ -52,15 +51,14 @@ from headgate.coordinator.actions import (
     Ticked,
 )
 from headgate.coordinator.admission import named
-from headgate.coordinator.ageing import issued
-from headgate.coordinator.capacity import refuse_too_many
 from headgate.coordinator.claim import claim, followers_found, table_found
+from headgate.coordinator.closing import end_and_start
 from headgate.coordinator.commitment import answered, collected, judged, resolved, tables_told
 from headgate.coordinator.credibility import beyond, gains, leaps, news, said_again, with_gain
 from headgate.coordinator.drafting import drafted, drafts_again, read_for_drafts
 from headgate.coordinator.evolution import due, evolve, evolved, heard_tables, not_evolved, proposed
 from headgate.coordinator.fullness import enough, heard_of
-from headgate.coordinator.log_ends import ends_of, told
+from headgate.coordinator.log_ends import told
 from headgate.coordinator.making import changed
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
 from headgate.coordinator.pacing import owed_now
@@ -73,7 +71,6 @@ from headgate.coordinator.payment import (
     payments_answered,
     tidied,
 )
-from headgate.coordinator.recovery import fitted, refuse_added, refuse_shared
 from headgate.coordinator.renewal import looked, looked_at_followers, prepared
 from headgate.coordinator.requests import requested
 from headgate.coordinator.routed import asked_again
@@ -229,42 +226,12 @@ def _retry(state: State, now_ms: int) -> Step:
 
 def _described(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     if state.phase is Phase.RECOVERING and state.recovery_view:
-        return claim(state, state.recovery_view, sources)
+        return claim(state, state.recovery_view, sources, now_ms)
     if state.phase is Phase.PREPARING:
-        return _end_and_start(state, sources, now_ms)
+        return end_and_start(state, sources, now_ms)
     if state.phase is Phase.COLLECTING and term_of(state).asks_ends:
         return judged(told(state, sources.topics), now_ms)
     return state, ()
-
-
-def _end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
-    """C4: append END(n) with START(n+1) right behind it, which names what is new in the sources."""
-    term = term_of(state)
-    fit = fitted(term.offsets, term.topic_ids, sources.topics, state.settings)
-    refuse_added(state.identity, term.offsets, fit)
-    ids = {topic: now.topic_id for topic, now in sources.topics.items()}
-    refuse_shared(term.view, ids, state.identity.shared_with)
-    # a re-created topic whose offsets fit by chance: work on the old one may still arrive
-    anew = any(term.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
-    if anew or any(fit.get(partition) != offset for partition, offset in term.offsets.items()):
-        return recover(state, "a source lost stored offsets: claims again with the policy's")
-    known = {**term.topic_ids, **ids}
-    if len(fit) > len(term.offsets):
-        refuse_too_many(fit.restricted(p for p in fit if p.topic in sources.topics), known)
-    number = TransactionNumber(term.number + 1)
-    closing = replace(
-        term,
-        offsets=fit,
-        topic_ids=known,
-        number=number,
-        ends=ends_of(sources.topics, known),
-        issued=issued(term.issued, number, now_ms, state.settings.claim_age_max_ms),
-        stamp=sources.stamp,
-        closing_stamp=term.stamp,
-    )
-    topics = frozenset(sources.topics)
-    moved = move(state, Phase.CLOSING, term=closing, topics=topics, failures=0)
-    return moved, say(moved)
 
 
 # ------------------------------------------------------------------------------ what is heard

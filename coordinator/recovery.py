@@ -7,7 +7,7 @@ policy here; nothing is skipped silently (PROTOCOL.md, section "Recovery").
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headgate.control_protocol.errors import (
     HistoryUndecidable,
@@ -20,8 +20,8 @@ from headgate.control_protocol.errors import (
     TagMissing,
     TopicRecreated,
 )
+from headgate.control_protocol.generations import Generations
 from headgate.control_protocol.identifiers import LEAP_MAX, Epoch, SinkName, TopicId, TopicPartition
-from headgate.control_protocol.key_errors import KeyedPartitionsAdded
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Lineage, TableView, TopicState
 from headgate.control_protocol.record import CommitRecord, group_taken, noted_sink, noted_table
@@ -43,6 +43,7 @@ class Resumption:
     topic_ids: Mapping[str, TopicId]
     valid_through_ms: int | None = None
     paused: bool = False
+    generations: Generations = field(default_factory=dict)
 
 
 def recorded(view: TableView, settings: CoordinatorSettings) -> CommitRecord | None:
@@ -226,19 +227,6 @@ def fitted(
             else:
                 fit[partition] = _within(partition, fit[partition], log, settings)
     return Offsets(fit)
-
-
-def refuse_added(identity: Identity, before: Offsets, now: Offsets) -> None:
-    """Raise ``KeyedPartitionsAdded`` for new partitions of topics whose records have keys (U8)."""
-    known = {at.topic for at in before}
-    keyed = {t for t in known if identity.keyed or identity.routed_keys.of_topic(t)}
-    added = sorted(at for at in now if at not in before and at.topic in keyed)
-    if added:
-        raise KeyedPartitionsAdded(
-            f"{', '.join(map(str, added))}: added since a keyed table began to be filled, and "
-            "records of a key may have moved there from another partition",
-            "fill another table from a topic with its final number of partitions",
-        )
 
 
 def _end(log: OffsetRange, policy: OffsetPolicy) -> int:

@@ -17,6 +17,7 @@ from headgate.coordinator.actions import (
     ReadTable,
 )
 from headgate.coordinator.dropped import found_gone, to_be_looked_for
+from headgate.coordinator.growth import ripened
 from headgate.coordinator.moves import Step, move, term_of
 from headgate.coordinator.parking import park, resumed, unopened
 from headgate.coordinator.refreshing import listed, seen, unseen
@@ -27,7 +28,7 @@ from headgate.coordinator.transitions import Phase
 
 def prepared(state: State, now_ms: int) -> Step:
     """Describe the sources, and look at the table, because END is due."""
-    state = listed(state, now_ms)
+    state = listed(ripened(state, now_ms), now_ms)
     term = term_of(state)
     known_ms = max(term.committed_at_ms, term.looked_at_ms)
     actions: tuple[Action, ...] = (DescribeSources(),)

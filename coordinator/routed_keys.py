@@ -12,7 +12,7 @@ class RoutedKeys(Protocol):
         """Return whether records replace and delete rows of this table."""
 
     def of_topic(self, topic: str) -> bool:
-        """Return whether records of this topic go to such a table."""
+        """Return whether records of this topic may go to such a table."""
 
 
 class _None:

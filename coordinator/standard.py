@@ -10,6 +10,7 @@ from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.coordinator.admission import FollowerStandard, Prefixes, Stamped, Standard
 from headgate.coordinator.ageing import oldest
+from headgate.coordinator.growth import to_be_read
 from headgate.coordinator.moves import term_of
 from headgate.coordinator.speech import addressed, ahead, fixed_set, prefixes
 from headgate.coordinator.state import State
@@ -20,7 +21,7 @@ def standard(state: State, now_ms: int) -> Standard:
     term = term_of(state)
     return Standard(
         offsets=term.offsets,
-        fixed=fixed_set(state),
+        fixed=fixed_set(state) | to_be_read(state),
         table=term.view.table,
         prefixes=_of_lead(state, now_ms),
         followers=_followers(state, now_ms),

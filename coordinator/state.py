@@ -15,6 +15,7 @@ from headgate.control_protocol.events import (
     Tables,
     WriteStatus,
 )
+from headgate.control_protocol.generations import Generations
 from headgate.control_protocol.identifiers import (
     ControlOffset,
     Epoch,
@@ -50,7 +51,8 @@ class Identity:
     whether columns are taken up at all (rule S1); ``paces``: how long what tables are owed gathers,
     where the first that matches counts (rule V4); ``refresh_ms``: how far behind idle tables may be
     (rule V2); ``keyed``: whether records replace rows of their key in the lead (rule U1);
-    ``routed_keys``: and in which tables that rows are routed to.
+    ``routed_keys``: and in which tables that rows are routed to; ``growth_ms``: how long partitions
+    that are added to their topics are held at least; ``None``: they stop the sink (rule U8).
     """
 
     sink: SinkName
@@ -69,6 +71,7 @@ class Identity:
     refresh_ms: int = 0
     keyed: bool = False
     routed_keys: RoutedKeys = NO_KEYS
+    growth_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,27 @@ class Gathering:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """Partitions ``first`` to ``upto`` of a topic, seen since ``since_ms``: nobody reads them (U8).
+
+    ``ripe``: the sources are asked ``growth_ms`` after that, or later. ``marks``: where each of the
+    older partitions ended then; these are read first.
+    """
+
+    topic: str
+    topic_id: TopicId
+    first: int
+    upto: int
+    since_ms: int
+    ripe: bool = False
+    marks: tuple[int, ...] | None = None
+
+    @property
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        return tuple(TopicPartition(self.topic, n) for n in range(self.first, self.upto))
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """Records that were judged together, and how many of them were bad (rule Q7)."""
 
@@ -151,6 +175,7 @@ class Term:
     wants filled again (I5). ``forgotten``: tables that are gone, which the next decision forgets;
     ``listed_at_ms``: when it was last looked which tables are gone (N5). ``stamp`` and
     ``closing_stamp``: what the files of ``number`` bear, and those of the one before (P13).
+    ``generations``: which partitions of ``offsets`` are younger than others (U8).
     """
 
     epoch: Epoch
@@ -206,6 +231,7 @@ class Term:
     listed_at_ms: int = 0
     stamp: str = ""
     closing_stamp: str = ""
+    generations: Generations = field(default_factory=dict)
 
     @property
     def closing(self) -> TransactionNumber:
@@ -231,7 +257,7 @@ class State:
     ``suspects``: tables that were paid more than the lead decided, as far as it was known;
     ``troubled``: tables that the next claim parks besides those of the record;
     ``recovery_forgotten``: those that it forgets (N5); ``recovery_stamp``: of the first transaction
-    of the claim (P13).
+    of the claim (P13); ``held``: partitions that nobody reads yet, in their order (U8).
     """
 
     identity: Identity
@@ -256,6 +282,7 @@ class State:
     recovery_forgotten: frozenset[str] = frozenset()
     recovery_stamp: str = ""
     troubled: Mapping[str, Parked] = field(default_factory=dict)
+    held: tuple[Held, ...] = ()
     term: Term | None = None
     attempt: CommitAttempt | None = None
     retry_at_ms: int | None = None

@@ -1,1 +1,4 @@
-"""The data plane: from the bytes of records to the files of tables, in process and in Spark."""
+"""Contains the data plane: from the bytes of records to the files of tables.
+
+It runs in process and in Spark.
+"""

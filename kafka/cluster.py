@@ -1,7 +1,7 @@
-"""Ask a Kafka cluster with a bound on time, and without librdkafka talking to the terminal.
+"""Asks a Kafka cluster within a time limit, and without librdkafka logging to the terminal.
 
-For people's commands: metadata, rights and the newest messages. Nothing here joins a group,
-commits or creates.
+It serves commands: metadata, rights and the newest messages. Nothing here joins a group, commits or
+creates anything.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ _TELLING = [
     _CODES._RESOLVE,  # noqa: SLF001
     _CODES._TRANSPORT,  # noqa: SLF001
 ]
-"""Of all that a client complains about while it cannot connect, what says most comes first."""
+"""The most telling ones first among a client's complaints while it cannot connect."""
 
 
 def quiet(settings: Mapping[str, str]) -> dict[str, str]:
-    """Add to librdkafka's settings that it does not log: our errors tell what goes wrong."""
+    """Switch off librdkafka's own log: our errors report what goes wrong."""
     return {"log_level": "0", **settings}
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """Something on the cluster and what this client may do there; ``None``: it does not say."""
+    """Something on the cluster and what this client may do there; ``None``: unknown."""
 
     partitions: int = 0
     operations: frozenset[str] | None = None
@@ -87,14 +87,14 @@ class Cluster:
             ) from error
 
     def brokers(self) -> int:
-        """How many brokers answer."""
+        """Return how many brokers answer."""
         patience = time.monotonic() + ANSWER_S_MAX
         while True:
             try:
                 return len(self._admin.list_topics(timeout=_TRY_S).brokers)
             except kafka.KafkaException as error:
-                self._admin.poll(0)  # lets the client tell its complaints
-                # Refused by every broker: more patience would not change the answer.
+                self._admin.poll(0)  # delivers the client's complaints
+                # Refused by every broker: waiting longer would not change the answer.
                 if self._all_down() or time.monotonic() > patience:
                     raise self._unreachable(error) from error
 
@@ -103,7 +103,7 @@ class Cluster:
         return _ALL_DOWN in codes and not codes.isdisjoint(_TELLING)
 
     def topic(self, name: str) -> Granted | None:
-        """A topic, ``None`` when there is none."""
+        """Return a topic, or ``None`` if it does not exist."""
         futures = self._admin.describe_topics(
             kafka.TopicCollection([name]),
             include_authorized_operations=True,
@@ -118,7 +118,7 @@ class Cluster:
         return Granted(len(described.partitions), _names(described.authorized_operations))
 
     def topic_id(self, name: str) -> TopicId:
-        """The identity of a topic that exists."""
+        """Return the id of an existing topic."""
         futures = self._admin.describe_topics(
             kafka.TopicCollection([name]), request_timeout=ANSWER_S_MAX
         )
@@ -128,7 +128,7 @@ class Cluster:
             raise _told(f"topic {name}", error) from error
 
     def compacts(self, topic: str) -> bool:
-        """Whether the brokers remove records of a topic for newer ones with the same key."""
+        """Return whether the brokers remove records of a topic for newer ones with the same key."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         futures = self._admin.describe_configs([resource], request_timeout=ANSWER_S_MAX)
         try:
@@ -138,7 +138,7 @@ class Cluster:
         return "compact" in str(policy)
 
     def group(self, name: str) -> Granted:
-        """A group, whether or not it exists. A new cluster's first one has to wait a moment."""
+        """Return a group, whether or not it exists. A new cluster's first group takes a moment."""
         patience = time.monotonic() + ANSWER_S_MAX
         while True:
             futures = self._admin.describe_consumer_groups(
@@ -155,7 +155,7 @@ class Cluster:
             return Granted(operations=operations, state=described.state.name.lower())
 
     def may_create(self, topic: str) -> bool:
-        """Whether a topic could be created; the brokers judge the request and do nothing."""
+        """Return whether a topic could be created; the brokers only validate the request."""
         futures = self._admin.create_topics(
             [NewTopic(topic, 1, -1)], request_timeout=ANSWER_S_MAX, validate_only=True
         )
@@ -197,9 +197,9 @@ def _names(operations: Any) -> frozenset[str] | None:
 def newest_messages(
     settings: Mapping[str, str], topic: str, group_id: str, messages: int
 ) -> list[bytes]:
-    """The values of the last ``messages`` of partition 0, oldest first; none without the topic.
+    """Return the values of partition 0's last ``messages``, oldest first; none without the topic.
 
-    The group is named, as a consumer must, and neither joined nor committed to. Raises
+    A consumer must name a group; this one is neither joined nor committed to. Raises
     ``Unreachable``, ``MissingRights``.
     """
     at = kafka.TopicPartition(topic, 0)

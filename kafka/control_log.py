@@ -1,6 +1,6 @@
-"""The control topic over confluent-kafka: one partition, read at explicit offsets, no group.
+"""Reads and writes the control topic: one partition, explicit offsets, no group.
 
-The topic itself is made and checked by ``kafka_topic.py``.
+``control_topic.py`` creates and checks the topic itself.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ log = redacted_logger(__name__)
 MESSAGES_PER_READ_MAX = 1000
 _PARTITION = 0
 
-# each attempt to connect would be logged, ten times a second while a broker is down
+# Each attempt to connect would be logged, ten times a second while a broker is down.
 _QUIET = {"log_level": 2}
 
 _CONSUMER = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",  # a place that is gone must be heard of, not silently moved
-    # an open transaction of a foreign producer must not hold back everything behind it
+    "auto.offset.reset": "error",  # a lost position must be reported, not silently moved
+    # An open transaction of a foreign producer must not hold back everything after it.
     "isolation.level": "read_uncommitted",
     "fetch.wait.max.ms": 100,  # a seek waits for the fetch before it
     "fetch.queue.backoff.ms": 5,
@@ -57,10 +57,10 @@ _PRODUCER = {
     "enable.idempotence": True,
     "acks": "all",
     "linger.ms": 0,
-    "compression.type": "lz4",  # a status is mostly numbers that repeat
+    "compression.type": "lz4",  # a status is mostly repeated numbers
     "message.max.bytes": 1_000_000,
-    # How long a topic that brokers do not know is taken for one that they will hear of: a deleted
-    # one would else be waited for until the delivery's time-out, and its loss be noticed after it.
+    # How long an unknown topic counts as one that brokers will still learn of. Otherwise a deleted
+    # topic would be waited for until the delivery time-out, and its loss noticed only then.
     "topic.metadata.propagation.max.ms": 2_000,
 }
 
@@ -89,9 +89,9 @@ _WITH_EVERY_ATTEMPT = {
 
 @dataclass(frozen=True, slots=True)
 class KafkaLogTimes:
-    """``delivery_ms`` bounds an append, ``request_ms`` a question to the brokers.
+    """``delivery_ms`` limits an append, ``request_ms`` a question to the brokers.
 
-    A re-created topic is noticed within ``identity_ms``, at once when its log is shorter.
+    A re-created topic is noticed within ``identity_ms``, or at once if its log is shorter.
     """
 
     delivery_ms: int = 10_000
@@ -100,12 +100,12 @@ class KafkaLogTimes:
 
 
 class KafkaLog:
-    """A ``ControlLog`` on a topic that exists. Reads from its begin until ``seek``.
+    """Implements ``ControlLog`` on an existing topic. Reads from its beginning until ``seek``.
 
-    ``kafka_config`` holds librdkafka's names; what this class relies on cannot be overridden. No
-    group is joined, but brokers are asked for the coordinator of ``group.id`` all the same: it must
-    be one that the principal may describe. ``wire`` says whose events are read and how they are
-    signed. ``skipped`` counts the messages that were passed over, by reason. Use from one thread.
+    ``kafka_config`` uses librdkafka's names; what this class relies on cannot be overridden. No
+    group is joined, but brokers are asked for the coordinator of ``group.id`` all the same: the
+    principal must be allowed to describe it. ``wire`` says whose events are read and how they are
+    signed. ``skipped`` counts skipped messages by reason. Use from one thread.
     """
 
     def __init__(
@@ -149,8 +149,8 @@ class KafkaLog:
             for message in messages:
                 producer.produce(self._topic, message, partition=_PARTITION, on_delivery=delivered)
             missing = producer.flush((self._times.delivery_ms + self._times.request_ms) / 1000)
-        # Of a fatal error (no right to write) the client raises inside its own callbacks, which
-        # Python tells as a SystemError.
+        # After a fatal error (no right to write) the client raises inside its own callbacks, which
+        # Python reports as a SystemError.
         except (kafka.KafkaException, BufferError, SystemError) as error:
             self._discard(producer)
             if fatal := _fatal(error):
@@ -170,7 +170,7 @@ class KafkaLog:
             )
         if not self._placed:
             self._place(kafka.OFFSET_BEGINNING)
-        # consume() alone would wait for a full batch until the time is over
+        # consume() alone would wait for a full batch until the time is over.
         first = self._consumer.poll(timeout_ms / 1000)
         if first is None:
             return []
@@ -178,11 +178,11 @@ class KafkaLog:
         return [record for message in (first, *more) if (record := self._record(message))]
 
     def seek(self, offset: ControlOffset) -> None:
-        """Raises ``Unreachable``, too when the topic is gone."""
+        """Raises ``Unreachable``, also if the topic is gone."""
         self._place(offset)
 
     def end_offset(self) -> ControlOffset:
-        """Raises ``Unreachable``, too when the topic is gone."""
+        """Raises ``Unreachable``, also if the topic is gone."""
         partition = kafka.TopicPartition(self._topic, _PARTITION)
         try:
             watermarks = self._consumer.get_watermark_offsets(
@@ -195,15 +195,15 @@ class KafkaLog:
         return ControlOffset(watermarks[1])
 
     def topic_id(self) -> TopicId | None:
-        """The topic that it reads now; ``None`` before it stood anywhere."""
+        """The id of the topic that it reads now; ``None`` before it has a position."""
         return self._identity.adopted or None
 
     def refused(self) -> int:
-        """How many events of this sink were passed over because of their signatures."""
+        """How many events of this sink were skipped because of their signatures."""
         return sum(self.skipped[reason] for reason in REFUSED)
 
     def close(self) -> None:
-        """Nothing is left to be sent: ``append`` waits for all of it, or takes it back."""
+        """Close the clients; ``append`` has left nothing to send."""
         self._producer = None
         self._consumer.close()
 
@@ -218,9 +218,9 @@ class KafkaLog:
         )
 
     def _discard(self, producer: kafka.Producer) -> None:
-        """What was not confirmed must not be sent behind what is appended later."""
+        """Drop what was not confirmed: it must not be sent after what is appended later."""
         self._producer = None
-        with suppress(kafka.KafkaException, SystemError):  # of what is known to be broken
+        with suppress(kafka.KafkaException, SystemError):  # of a client known to be broken
             producer.purge()
             producer.flush(self._times.request_ms / 1000)
 
@@ -241,8 +241,8 @@ class KafkaLog:
 
     def _place(self, offset: int) -> None:
         if self._identity.adopt():
-            # A client goes by leader epochs, and takes a new topic's, which begin again at 0, for
-            # old news of the topic that it knew: it would never read from the new one.
+            # A client compares leader epochs. A new topic's epochs restart at 0, so it would take
+            # them for old news about the former topic, and never read from the new one.
             self._consumer.close()
             self._consumer = kafka.Consumer(self._consumer_config)
         self._consumer.assign([kafka.TopicPartition(self._topic, _PARTITION, offset)])
@@ -256,7 +256,7 @@ class KafkaLog:
         envelope = self._wire.read(message.value() or b"", self._identity.adopted)
         if isinstance(envelope, Skipped):
             self.skipped[envelope.reason] += 1
-            # no version of ours writes what no version can read: somebody is not heard
+            # No version of ours writes what no version can read: somebody is not heard.
             alarming = (
                 envelope.reason in (SkipReason.UNDECODABLE, *REFUSED)
                 and self.skipped[envelope.reason] == 1
@@ -267,7 +267,7 @@ class KafkaLog:
         return LogRecord(ControlOffset(message.offset()), envelope)
 
     def _judge(self, error: kafka.KafkaError) -> None:
-        """A lost place is raised by the next read: what was read before it counts."""
+        """Let the next read raise a lost position: what was read before it counts."""
         if error.code() in _OUT_OF_RANGE:
             self._lost = f"the place to read is no longer there: {error.str()}"
         elif error.code() in _NO_TOPIC:
@@ -279,7 +279,7 @@ class KafkaLog:
 
 
 class _Identity:
-    """Whether the topic is still the one whose offsets are read: a new one has another id."""
+    """Tells whether the topic is still the one whose offsets are read: a new one has another id."""
 
     def __init__(self, admin: AdminClient, topic: str, times: KafkaLogTimes) -> None:
         self._admin = admin
@@ -290,9 +290,9 @@ class _Identity:
         self._due_s = 0.0
 
     def adopt(self) -> bool:
-        """From here on the topic that now bears the name; ``Unreachable`` when there is none.
+        """Adopt the topic that has the name now; ``Unreachable`` if there is none.
 
-        Whether it is another one than before.
+        Returns whether it is another one than before.
         """
         before = self._id
         try:
@@ -308,7 +308,7 @@ class _Identity:
         return TopicId(self._id)
 
     def known(self) -> TopicId:
-        """The adopted topic's id; before any was, that of the topic that bears the name now."""
+        """The adopted topic's id; before any was adopted, that of the topic with the name now."""
         if not self._id:
             self.adopt()
         return self.adopted
@@ -318,7 +318,7 @@ class _Identity:
         self._due_s = 0.0
 
     def lost(self) -> str | None:
-        """What became of the adopted topic, if anything; asks now and then, and never waits."""
+        """Return what happened to the adopted topic, if anything; asks sometimes, never waits."""
         if self._asked is None:
             if self._id and time.monotonic() >= self._due_s:
                 self._asked = self._ask()
@@ -331,7 +331,7 @@ class _Identity:
             found = str(answer.result().topic_id)
         except kafka.KafkaException as error:
             return "it was deleted" if error.args[0].code() in _NO_TOPIC else None
-        return None if found == self._id else f"it was created anew, as {found}"
+        return None if found == self._id else f"it was re-created, as {found}"
 
     def _ask(self) -> Future[Any]:
         topics = kafka.TopicCollection([self._topic])
@@ -343,7 +343,7 @@ class _Identity:
 
 
 def _fatal(error: BaseException | None) -> kafka.KafkaError | None:
-    """The refusal behind what the client raised, if it is one that no repetition mends."""
+    """Return the refusal behind what the client raised, if retrying cannot fix it."""
     while error is not None:
         cause = error.args[0] if error.args else None
         if isinstance(cause, kafka.KafkaError) and cause.code() in _NO_RIGHTS:
@@ -353,7 +353,7 @@ def _fatal(error: BaseException | None) -> kafka.KafkaError | None:
 
 
 def failure(topic: str, error: kafka.KafkaException) -> HeadgateError:
-    """What a question about the control topic that went wrong means."""
+    """Translate a failed request about the control topic."""
     cause = error.args[0]
     if cause.code() in _NO_RIGHTS:
         return MissingRights(

@@ -1,4 +1,4 @@
-"""The control topic's existence and settings, over confluent-kafka."""
+"""Creates and checks the control topic and its settings, with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headgate.kafka.settings import for_other_clients, quiet, unaccepted
 REQUEST_TIMEOUT_MS = 10_000
 
 _BATCH_BYTES = 1024
-"""What Kafka itself adds to a message, generously."""
+"""What Kafka itself adds to a message, generously estimated."""
 
 _BROKER_DEFAULT = -1
 _SETTINGS = {
@@ -47,7 +47,7 @@ _NO_RIGHTS = {
 def ensure_control_topic(
     kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
 ) -> None:
-    """Create the control topic where it is missing; check it where it is not.
+    """Create the control topic if it is missing; otherwise check it.
 
     Raises ``ControlTopicUnfit``, ``MissingRights``, ``Unreachable``, ``ConfigurationError``.
     """
@@ -59,7 +59,7 @@ def ensure_control_topic(
 def control_topic_exists(
     kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
 ) -> bool:
-    """Check the control topic and change nothing; ``False`` when it is missing.
+    """Check the control topic without changing it; ``False`` if it is missing.
 
     Raises as ``ensure_control_topic``.
     """
@@ -97,7 +97,7 @@ class _Cluster:
             cause = error.args[0]
             if cause.code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self._not_created(cause) from error
-        # brokers hear of a new topic one after the other
+        # Brokers learn of a new topic one after the other.
         deadline_s = time.monotonic() + self._timeout_s
         while not self.check():
             if time.monotonic() > deadline_s:

@@ -1,8 +1,8 @@
-"""The dead-letter topic over confluent-kafka: sends to it, and keeps how far that is.
+"""Sends to the dead-letter topic with confluent-kafka, and stores the progress.
 
-Progress is the note of a committed offset of a group of its own, on the topic's partition 0. Nobody
-joins the group. Brokers forget it with the topic, or when it was not written for long: then all is
-sent again.
+Progress is the note of a committed offset of a separate group, on the topic's partition 0. Nobody
+joins the group. Brokers forget it with the topic, or if it was not written for long: then
+everything is sent again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = redacted_logger("headgate.coordinator")
 
 _REQUEST_S = 10.0
 _LOOK_S = 0.2
-"""How often a flush looks whether it shall end."""
+"""How often a flush checks whether to end."""
 
 _BYTES_MAX = 64 * 1024 * 1024
 _PRODUCER = {
@@ -32,16 +32,16 @@ _PRODUCER = {
     "acks": "all",
     "delivery.timeout.ms": 10_000,
     "topic.metadata.propagation.max.ms": 2_000,
-    # A bad record is as large as it is; the topic's own limit decides.
+    # A bad record can have any size; the topic's own limit decides.
     "message.max.bytes": _BYTES_MAX,
     "queue.buffering.max.kbytes": 2 * _BYTES_MAX // 1024,
 }
 
 
 class DeadLetterTopic:
-    """Use from one thread. ``ending`` is asked while it waits; when it says so, sending fails.
+    """Sends dead letters. Use from one thread; sending fails once ``ending`` returns true.
 
-    Every call is bounded, and raises ``Unreachable`` with the reason when it did not succeed.
+    Every call is bounded, and raises ``Unreachable`` with the reason if it did not succeed.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class DeadLetterTopic:
         self._producer: kafka.Producer | None = None
 
     def progress(self) -> Progress | None:
-        """``None``: nothing is known to be sent. Raises when there is no such topic."""
+        """Return the progress; ``None`` if none is known. Raises if there is no such topic."""
         self._described()
         asked = [(self._topic, 0)]
         with self._translating():
@@ -66,13 +66,13 @@ class DeadLetterTopic:
         return Progress.of_note(place.metadata) if place.metadata else None
 
     def store(self, progress: Progress) -> None:
-        """Say that so much was sent. The offset itself means nothing."""
+        """Store how much was sent. The offset itself has no meaning."""
         place = kafka.TopicPartition(self._topic, 0, 0, progress.note())
         with self._translating():
             store_place(self._config, self._group_id, place)
 
     def send(self, letters: Iterable[DeadLetter]) -> int:
-        """All of them, confirmed: their number. When it raises, some may be there."""
+        """Send all letters and return their number, confirmed. If it raises, some may be there."""
         errors: list[str] = []
         count = 0
 
@@ -99,7 +99,7 @@ class DeadLetterTopic:
         return count
 
     def close(self) -> None:
-        """What was not confirmed is dropped here: it will be sent again."""
+        """Close, and drop what was not confirmed: it will be sent again."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()
@@ -116,14 +116,14 @@ class DeadLetterTopic:
             self._producer.produce(self._topic, **message, on_delivery=delivered)
 
     def _flush(self) -> None:
-        """Until all is confirmed or given up; the delivery's time-out bounds it."""
+        """Wait until everything is confirmed or given up; the delivery time-out limits it."""
         assert self._producer is not None
         while self._producer.flush(_LOOK_S):
             if self._ending():
                 raise self._failure("the coordinator ends")
 
     def _described(self) -> None:
-        """A misspelt topic must be told of, not made by the broker when it is produced to."""
+        """Fail for a misspelt topic: the broker would create it when something is sent to it."""
         named = kafka.TopicCollection([self._topic])
         with self._translating():
             self._admin.describe_topics(named, request_timeout=_REQUEST_S)[self._topic].result()
@@ -143,5 +143,5 @@ class DeadLetterTopic:
 
 
 def _said(error: kafka.KafkaError) -> None:
-    """What matters of it comes with the call that fails."""
+    """Ignore the error: what matters comes with the call that fails."""
     _log.debug("dead-letter topic: %s", error.str())

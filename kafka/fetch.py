@@ -1,8 +1,9 @@
-"""Exactly the records of some offset ranges, straight from the source topics.
+"""Reads exactly the records of some offset ranges, straight from the source topics.
 
-Partitions are assigned by hand, from their ranges' begins; no group is joined and no offset stored.
-A range ends when the reader's position reaches its end. The last offsets may hold no record at all
-(markers, aborted or compacted records): then the end-of-partition event tells the position.
+Partitions are assigned by hand, from the beginnings of their ranges; no group is joined and no
+offset stored. A range ends when the reader's position reaches its end. The last offsets may hold no
+record at all (markers, aborted or compacted records): then the end-of-partition event gives the
+position.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ _OURS = {
     "auto.offset.reset": "error",
 }
 _DEFAULTS = {
-    "group.id": "headgate-reader",  # librdkafka wants one; nothing is joined or committed
+    "group.id": "headgate-reader",  # librdkafka requires one; nothing is joined or committed
     "check.crcs": "true",
-    # The default of a second makes a reader that keeps up idle for most of the time.
+    # With the default of a second, a reader that keeps up is idle most of the time.
     "fetch.queue.backoff.ms": "5",
     "fetch.wait.max.ms": "100",
     "fetch.message.max.bytes": "1048576",
@@ -69,9 +70,10 @@ _Key = tuple[int, tuple[tuple[str, str], ...]]
 class Chunk:
     """Some records, column by column, of about ``_CHUNK_BYTES``.
 
-    A value of ``None`` is a tombstone. ``lengths`` of the values in bytes; ``places``: index of the
-    record's partition in the ranges; ``timestamps`` in epoch milliseconds, negative for none.
-    ``keys`` and ``headers`` only when asked for; headers may be lent until the next chunk.
+    A value of ``None`` is a tombstone. ``lengths``: of the values, in bytes; ``places``: index of
+    the record's partition in the ranges; ``timestamps``: in epoch milliseconds, negative for none.
+    ``keys`` and ``headers`` exist only if asked for; headers may be valid only until the next
+    chunk.
     """
 
     values: Packed
@@ -83,7 +85,7 @@ class Chunk:
     headers: Sequence[Headers] | None = None
 
     def where(self, wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Chunk:
-        """Only the records whose flag is set."""
+        """Return only the records whose flag is set."""
         headers = self.headers
         return Chunk(
             self.values.where(wanted),
@@ -96,7 +98,7 @@ class Chunk:
         )
 
     def grouped(self, groups: Integers) -> Iterator[tuple[int, Chunk]]:
-        """The records of each group, by its number and in their order: sorted once, then cut."""
+        """Yield each group's number and records, in order; sorted once, then cut."""
         order = np.argsort(groups, kind="stable")
         numbers, begins = np.unique(groups[order], return_index=True)
         rows = pa.array(order)
@@ -119,12 +121,12 @@ class Chunk:
             yield number, chunk
 
     def kept(self) -> Chunk:
-        """The same records, for longer than until the next chunk."""
+        """Return the same records, valid beyond the next chunk."""
         return self if self.headers is None else replace(self, headers=list(self.headers))
 
     @classmethod
     def joined(cls, chunks: Sequence[Chunk]) -> Chunk:
-        """One chunk of all their records, in order."""
+        """Return one chunk of all their records, in order."""
         if len(chunks) == 1:
             return chunks[0]
         keys = [chunk.keys.array for chunk in chunks if chunk.keys is not None]
@@ -148,9 +150,9 @@ def _those(headers: Sequence[Headers], rows: list[int]) -> Sequence[Headers]:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What to read, and for how long to wait for a sign of progress.
+    """What to read, and how long to wait for a sign of progress.
 
-    Keys are had for little; headers cost more than a value when they are looked at, and not before.
+    Keys are cheap; headers cost more than a value, and are read only on access.
     """
 
     kafka: Mapping[str, str]
@@ -162,10 +164,10 @@ class Reading:
 
 
 def read_ranges(reading: Reading) -> Generator[Chunk, None, None]:
-    """All records of the ranges; per partition in order.
+    """Yield all records of the ranges, in order per partition.
 
-    Raises ``OffsetOutOfRange``, ``TopicRecreated``, ``MissingRights``, and ``WriteFailed`` when the
-    cluster does not deliver. When it returns normally the ranges were read to their ends, from the
+    Raises ``OffsetOutOfRange``, ``TopicRecreated``, ``MissingRights``, and ``WriteFailed`` if the
+    cluster does not deliver. If it returns normally, the ranges were read to their ends, from the
     topics with the expected ids.
     """
     consumer = _CLIENTS.take(reading.kafka)
@@ -180,7 +182,7 @@ def read_ranges(reading: Reading) -> Generator[Chunk, None, None]:
 
 
 class _Pass:
-    """One reading of some ranges with one consumer."""
+    """Reads some ranges once, with one consumer."""
 
     def __init__(self, consumer: BatchConsumer, reading: Reading) -> None:
         self._consumer = consumer
@@ -189,7 +191,7 @@ class _Pass:
         self._places = _places(self._partitions)
         self._next = np.array([r.begin for r in reading.ranges.values()], np.int64)
         self._ends = np.array([r.end for r in reading.ranges.values()], np.int64)
-        self._fitting = 50  # records that a chunk may hold; a careful guess until some were seen
+        self._fitting = 50  # records that fit into a chunk; a careful guess until some were seen
         self._last_error = ""
 
     def chunks(self) -> Iterator[Chunk]:
@@ -208,7 +210,7 @@ class _Pass:
             self._pause_finished(before)
 
     def _chunk(self) -> Chunk:
-        """A chunk's worth of records, or less when no more are there at once."""
+        """Return a chunk's worth of records, or fewer if no more are available at once."""
         left = int(np.maximum(self._ends - self._next, 0).sum())
         messages = self._consumer.consume(
             min(left, self._fitting),
@@ -230,7 +232,7 @@ class _Pass:
         )
         wanted = (chunk.offsets >= self._next[places]) & (chunk.offsets < self._ends[places])
         np.maximum.at(self._next, places, chunk.offsets + 1)
-        for event in messages.events:  # behind the records in front of them
+        for event in messages.events:  # after the records that precede them
             self._event(event)
         if messages.sizes.any():
             fitting = int(_CHUNK_BYTES / messages.sizes.mean())
@@ -252,7 +254,7 @@ class _Pass:
         elif event.code in _DENIED:
             raise MissingRights(f"{at} may not be read: {event.text}", "grant READ on the topic")
         else:
-            # librdkafka reports many things that it goes on to mend; the stall limit decides.
+            # librdkafka reports many errors that it then recovers from; the stall limit decides.
             self._last_error = event.text
 
     def _pause_finished(self, before: Integers) -> None:
@@ -275,7 +277,7 @@ def _pair(at: TopicPartition) -> tuple[str, int]:
 
 
 def _places(partitions: Sequence[TopicPartition]) -> dict[str, Integers]:
-    """Per topic, the index of each of its partitions among these."""
+    """Return, per topic, the index of each of its partitions among these."""
     found = {
         topic: np.zeros(1 + max(at.partition for at in partitions if at.topic == topic), np.int64)
         for topic in {at.topic for at in partitions}
@@ -286,7 +288,7 @@ def _places(partitions: Sequence[TopicPartition]) -> dict[str, Integers]:
 
 
 def _check_topic_ids(reading: Reading) -> None:
-    """Whether the topics are still those that the ranges speak of. Raises ``TopicRecreated``."""
+    """Check that the topics are still those of the ranges. Raises ``TopicRecreated``."""
     topics = sorted({at.topic for at in reading.ranges} & set(reading.topic_ids))
     if not topics:
         return
@@ -305,8 +307,9 @@ def _check_topic_ids(reading: Reading) -> None:
 
 
 class _Clients:
-    """Clients of this process between batches, since a new one costs 0.1 s. They do not survive a
-    fork: hence the process in their keys.
+    """Keeps this process's clients between batches, since a new one costs 0.1 s.
+
+    Clients do not survive a fork, so their keys include the process.
     """
 
     def __init__(self) -> None:
@@ -327,7 +330,7 @@ class _Clients:
             self._idle.setdefault(self._key(kafka), []).append(consumer)
 
     def admin(self, kafka: Mapping[str, str]) -> AdminClient:
-        """One for all threads."""
+        """Return the admin client that all threads share."""
         with self._lock:
             key = self._key(kafka)
             if key not in self._admins:

@@ -1,6 +1,7 @@
-"""Reads the timestamps of single records: how old is the first one that is not in the table yet.
+"""Reads timestamps of single records, to tell the age of the first one not yet in the table.
 
-The adapter for Kafka. One record per partition, of so many partitions a look, in so much time.
+This is the adapter for Kafka. It reads one record per partition, from a limited number of
+partitions per look, in limited time.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from headgate.control_protocol.identifiers import TopicPartition
 PARTITIONS_MAX = 64
 LOOK_S_MAX = 3.0
 _BYTES_MAX = 64 * 1024
-"""Of a partition's answer; a broker sends the first batch of records whole all the same."""
+"""For a partition's answer; a broker sends the first batch of records whole all the same."""
 
 
 def first_timestamps(
     kafka_config: Mapping[str, str], group_id: str, places: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:
-    """The timestamps (epoch ms) of the first readable records at or behind these offsets.
+    """Return timestamps (epoch ms) of the first readable records at or after these offsets.
 
-    Partitions that did not answer in time, or hold no record there, are left out, and so are those
-    beyond ``PARTITIONS_MAX``. Joins no group, commits nothing. Raises ``Unreachable``.
+    Leaves out partitions that did not answer in time or hold no record there, and those beyond
+    ``PARTITIONS_MAX``. Joins no group, commits nothing. Raises ``Unreachable``.
     """
     asked = dict(list(places.items())[:PARTITIONS_MAX])
     if not asked:
@@ -57,7 +58,7 @@ def _read(
             if kind != kafka.TIMESTAMP_NOT_AVAILABLE:
                 found[at] = timestamp_ms
         elif message.error() is not None and not at.topic:
-            continue  # of the connection, and not of a partition
+            continue  # about the connection, not about a partition
         if at not in answered:
             answered.add(at)
             consumer.pause([kafka.TopicPartition(at.topic, at.partition)])

@@ -1,7 +1,7 @@
-"""The participant's seat in the source consumer group, over confluent-kafka.
+"""Holds the participant's seat in the source consumer group, with confluent-kafka.
 
-The member only *owns* partitions; the records are read elsewhere, by whoever runs a batch. So every
-partition is paused in the moment it is assigned, before its first fetch, and no message ever comes
+The member only *owns* partitions; whoever runs a batch reads the records elsewhere. So every
+partition is paused at the moment it is assigned, before its first fetch, and no message ever comes
 out of ``poll``. Nothing here is needed for correctness (the table commit alone is); it decides who
 works on what.
 """
@@ -37,7 +37,7 @@ _FIXED = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "isolation.level": "read_committed",
-    # Paused partitions fetch nothing; should that ever fail, these keep the memory small.
+    # Paused partitions fetch nothing; if that ever fails, these limits keep memory small.
     "queued.min.messages": 1,
     "queued.max.messages.kbytes": 1024,
 }
@@ -54,12 +54,12 @@ _WITH_EVERY_ATTEMPT = {
 
 
 class KafkaGroupMember:
-    """A ``GroupMember`` over Kafka's classic protocol or KIP-848's ("consumer").
+    """Implements ``GroupMember`` over Kafka's classic protocol or KIP-848's ("consumer").
 
     ``on_revoke`` is called inside ``poll``, with the partitions that go to another member, while
     they are still owned: Kafka waits for it up to ``max.poll.interval.ms``, so it must be quicker.
-    Partitions that are already lost (session expired) are not passed to it: it is too late to
-    announce anything for them. ``kafka_config`` holds librdkafka's names; what this class relies on
+    It does not receive partitions that are already lost (session expired): it is too late to
+    announce anything for them. ``kafka_config`` uses librdkafka's names; what this class relies on
     (no automatic commits, ``read_committed``) cannot be overridden.
 
     Use from one thread; ``assignment`` may be read from any.
@@ -98,8 +98,8 @@ class KafkaGroupMember:
     def poll(self, timeout_ms: int) -> None:
         """Serve the membership for ``timeout_ms``; raises what ``on_revoke`` raised.
 
-        A partition given up and won again within one poll is missing from ``assignment()`` until
-        the next: others may have worked on it in between, so its owner must see the gap.
+        A partition that is given up and regained within one poll is missing from ``assignment()``
+        until the next: others may have worked on it in between, so its owner must see the gap.
         """
         self._given_up.clear()
         try:
@@ -114,10 +114,10 @@ class KafkaGroupMember:
         return self._owned
 
     def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The last stable offsets; a partition that has none now (its topic is gone) is left out.
+        """Return the last stable offsets; a partition without one (its topic is gone) is left out.
 
-        So is one without a leader, once the client has found out: until then the cluster gives no
-        answer at all. Raises ``Unreachable`` when it does not answer in time.
+        So is a partition without a leader, once the client has found out: until then the cluster
+        gives no answer at all. Raises ``Unreachable`` if it does not answer in time.
         """
         try:
             ends = self._ends(partitions)
@@ -131,7 +131,7 @@ class KafkaGroupMember:
         return ends
 
     def _tell_leaderless(self, partitions: frozenset[TopicPartition]) -> None:
-        """Once: the question comes again every half second."""
+        """Log it once: the question comes again every half second."""
         if partitions != self._leaderless:
             self._leaderless = partitions
             log.warning("without a leader: %s", ", ".join(map(str, sorted(partitions))))
@@ -163,11 +163,11 @@ class KafkaGroupMember:
         }
 
     def full(self) -> bool:
-        """Never: what Kafka holds does not wait for us."""
+        """Return ``False``: what Kafka holds does not wait for us."""
         return False
 
     def commit(self, offsets: Offsets, note: str) -> None:
-        """Sent in the background; a refusal is logged, for the table holds the truth."""
+        """Commit in the background; a refusal is only logged, since the table holds the truth."""
         copies = [
             kafka.TopicPartition(p.topic, p.partition, offset, note)
             for p, offset in offsets.restricted(self._owned).items()
@@ -180,7 +180,7 @@ class KafkaGroupMember:
             log.warning("the group's offsets (for lag tools only) were not updated: %s", error)
 
     def close(self) -> None:
-        """Leave the group, at most some five seconds; ``on_revoke`` is not called any more."""
+        """Leave the group within about five seconds; ``on_revoke`` is not called any more."""
         self._on_revoke = _nothing_left_to_announce
         self._owned = frozenset()
         self._consumer.close()
@@ -235,7 +235,7 @@ def _end_offset(asked: kafka.TopicPartition, future: Future[Any]) -> int | None:
             log.warning("%s/%s does not exist any more", asked.topic, asked.partition)
             return None
         raise _no_end(asked, cause.str()) from error
-    if end < 0:  # while a broker comes up the client answers well, with an offset that is none
+    if end < 0:  # while a broker starts, the client succeeds with an invalid offset
         raise _no_end(asked, f"the client says {end}")
     return end
 
@@ -248,7 +248,7 @@ def _no_end(asked: kafka.TopicPartition, reason: str) -> Unreachable:
 
 
 def _judge(error: kafka.KafkaError) -> None:
-    """What ``poll`` reports beside rebalances: only what waiting cannot mend is raised."""
+    """Raise only what waiting cannot fix of what ``poll`` reports besides rebalances."""
     if error.code() in _NO_RIGHTS:
         raise MissingRights(
             f"the Kafka cluster refuses this client: {error.str()}",
@@ -270,7 +270,7 @@ def _trouble(error: kafka.KafkaError) -> None:
 
 
 def _nothing_left_to_announce(_: frozenset[TopicPartition]) -> None:
-    """Stands in for the handler once the owner has closed."""
+    """Replaces the handler once the owner has closed."""
 
 
 def _listing(partitions: list[kafka.TopicPartition]) -> str:

@@ -1,6 +1,6 @@
-"""Which librdkafka keys a sink file may set: a list of what is allowed, and reasons for the rest.
+"""Lists the librdkafka keys that a sink file may set, and why others are refused.
 
-An allow-list because some keys run commands or load code, and because others belong to headgate:
+It is an allow-list because some keys run commands or load code, and others belong to headgate:
 setting them would change what the protocol rests on.
 """
 
@@ -77,7 +77,7 @@ REFUSED_FAMILIES = {
     "sasl.kerberos.": "it becomes part of a shell command that the client runs",
     "sasl.oauthbearer.": "the client would fetch tokens by itself from an address in this file",
 }
-_FROM_TABLE = "where to read comes from the table, never from the group"
+_FROM_TABLE = "the position comes from the table, never from the group"
 
 REFUSED = {
     "plugin.library.paths": _RUNS_CODE,
@@ -113,7 +113,7 @@ REFUSED = {
 
 
 def refusal(key: str) -> str | None:
-    """Why a key may not be set; ``None`` when it may, ``""`` when it is simply not known."""
+    """Return why a key may not be set; ``None`` if it may, ``""`` if it is simply unknown."""
     if key in ALLOWED:
         return None
     for prefix, reason in REFUSED_FAMILIES.items():

@@ -1,4 +1,4 @@
-"""librdkafka's C interface, as far as reading many messages at a time needs it.
+"""Binds librdkafka's C interface, as far as reading many messages at once needs it.
 
 Through confluent-kafka a message costs an object, its parts, and a call for each: more than all of
 librdkafka's own work. Here messages come as columns (``loops``).
@@ -61,7 +61,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "rd_kafka_consume_batch_queue": (c_ssize_t, (c_void_p, c_int, c_void_p, c_size_t)),
     "rd_kafka_err2str": (c_char_p, (c_int,)),
 }
-# Called per message or nearly so, and never waiting: without letting go of Python's lock.
+# Called about once per message and never waiting, so they keep Python's lock.
 _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "rd_kafka_message_timestamp": (c_int64, (c_void_p, c_void_p)),
     "rd_kafka_message_destroy": (None, (c_void_p,)),
@@ -76,10 +76,10 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 class _Library:
-    """The functions by their names without ``rd_kafka_``."""
+    """The functions, by their names without ``rd_kafka_``."""
 
     def __init__(self) -> None:
-        """Raises ``ConfigurationError`` where they cannot be reached, as in a static build."""
+        """Raises ``ConfigurationError`` if they cannot be reached, as in a static build."""
         for load, functions in ((ctypes.CDLL, _FUNCTIONS), (ctypes.PyDLL, _QUICK)):
             library = load(cimpl.__file__)
             for name, (result, arguments) in functions.items():
@@ -105,7 +105,7 @@ def _library() -> _Library:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What came instead of a message: an error, or that a partition's end was reached."""
+    """An event instead of a message: an error, or the end of a partition."""
 
     code: int
     text: str
@@ -116,7 +116,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Column by column. ``topics``: names, each with where its messages are.
+    """Messages, column by column. ``topics``: names, each with the positions of its messages.
 
     ``timestamps`` in epoch milliseconds, negative for none; a value of ``None`` is a tombstone.
     """
@@ -133,10 +133,11 @@ class Messages:
 
 
 class LentHeaders(Sequence[Headers]):
-    """The messages' headers, read when somebody asks: mostly a few are wanted, and each costs more
-    than its message's value. They end with the messages.
+    """Reads the messages' headers on access, since each costs more than its message's value.
 
-    Bytes of a name that are not UTF-8 are halves of surrogate pairs, as Python escapes them."""
+    Mostly only a few are needed. They are valid as long as the messages. Bytes of a name that are
+    not UTF-8 are halves of surrogate pairs, as Python escapes them.
+    """
 
     def __init__(self, library: _Library, pointers: Sequence[int]) -> None:
         self._library = library
@@ -150,7 +151,7 @@ class LentHeaders(Sequence[Headers]):
         return self._headers(self._alive()[row])
 
     def where(self, rows: Sequence[int]) -> LentHeaders:
-        """Those of some messages; they end together with all."""
+        """Return the headers of some messages; they stay valid as long as all of them."""
         pointers = self._alive()
         some = LentHeaders(self._library, [pointers[row] for row in rows])
         self._lenders.append(some)
@@ -201,7 +202,7 @@ class BatchConsumer:
         self._queue = library.queue_get_consumer(self._handle)
 
     def close(self) -> None:
-        """Without effect the second time."""
+        """Close the consumer; has no effect the second time."""
         if self._handle:
             self._give_back()
             self._library.queue_destroy(self._queue)
@@ -210,10 +211,10 @@ class BatchConsumer:
             self._handle = None
 
     def assign(self, begins: Mapping[Partition, int]) -> None:
-        """Read these from there on, and no others. None of them is paused."""
+        """Read these partitions from the given offsets, and no others. None of them is paused."""
         with _Listed(self._library, begins) as listed:
-            # A pause outlives an assignment. It is taken back first: a fetch that finds its
-            # partition paused is not tried again for a second, and resuming wakes nobody.
+            # A pause outlives an assignment, so it is undone first: a fetch that finds its
+            # partition paused is not retried for a second, and resuming wakes nobody.
             self._check(self._library.resume_partitions(self._handle, listed))
             for (topic, partition), offset in begins.items():
                 at = (topic.encode(), partition, offset)
@@ -231,9 +232,9 @@ class BatchConsumer:
     def consume(
         self, count_max: int, timeout_ms: int, *, keys: bool = False, headers: bool = False
     ) -> Messages:
-        """So many messages and events, or what came of them in time.
+        """Return up to ``count_max`` messages and events, or what arrived in time.
 
-        Headers are lent: to be looked at before the next call of this consumer.
+        Headers are valid only until the next call of this consumer.
         """
         self._give_back()
         pointers = np.empty(count_max, np.uint64)
@@ -281,7 +282,7 @@ class BatchConsumer:
         )
 
     def _topics(self, handles: Addresses) -> list[tuple[str, Any]]:
-        if (handles == handles[:1]).all():  # as mostly; to sort them all out costs more
+        if (handles == handles[:1]).all():  # the usual case; sorting all of them costs more
             handles = handles[:1]
         distinct = np.unique(handles).tolist()
         names = [self._library.topic_name(handle).decode() for handle in distinct]
@@ -301,7 +302,7 @@ class BatchConsumer:
 
 
 class _Listed:
-    """A list of partitions in librdkafka's own form, while the block lasts."""
+    """Provides a list of partitions in librdkafka's own form, while the block lasts."""
 
     def __init__(self, library: _Library, partitions: Iterable[Partition]) -> None:
         self._library = library

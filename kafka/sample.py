@@ -1,4 +1,4 @@
-"""Read a few of a topic's newest records, for people who look before they decide."""
+"""Reads a few of a topic's newest records, for people who look before they decide."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.kafka.cluster import ANSWER_S_MAX, quiet
 
 GROUP = "headgate-sample"
-"""Named because a consumer must have one; it is neither joined nor committed to."""
+"""A consumer must name a group; this one is neither joined nor committed to."""
 
 SILENCE_S_MAX = 10.0
 _PARTITION_EOF = kafka.KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's public name for it
@@ -23,10 +23,10 @@ KeyAndValue = tuple[bytes | None, bytes | None]
 def newest_records(
     kafka_config: Mapping[str, str], topic: str, records_max: int
 ) -> list[KeyAndValue]:
-    """Keys and values of up to ``records_max`` records, as many from the end of each partition.
+    """Return up to ``records_max`` keys and values, equally many from each partition's end.
 
-    Raises ``ConfigurationError`` when there is no such topic, ``Unreachable`` when the brokers do
-    not answer, or not for ten seconds.
+    Raises ``ConfigurationError`` if there is no such topic, ``Unreachable`` if the brokers do not
+    answer, or not within ten seconds.
     """
     try:
         consumer = kafka.Consumer(

@@ -1,7 +1,7 @@
-"""One set of Kafka client settings for consumers, producers and admin clients alike.
+"""Adapts one set of Kafka client settings for consumers, producers and admin clients.
 
-librdkafka complains on the terminal about a consumer's key given to another client, so those keys
-are left out there.
+librdkafka warns on the terminal if another client gets a consumer's key, so those keys are left out
+there.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ _CONSUMERS_ONLY = frozenset(
 
 
 def quiet(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings, with librdkafka's own log as low as a person did not say otherwise.
+    """Lower librdkafka's own log level unless a person has set it.
 
-    Each attempt to connect would be a line, twenty a second and client while a broker is down;
+    Each attempt to connect would be a line, twenty per second and client while a broker is down;
     what matters of it arrives as an error.
     """
     return {"log_level": "2", **settings}
 
 
 def for_other_clients(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings without those that only a consumer understands."""
+    """Remove the settings that only a consumer understands."""
     return {key: value for key, value in settings.items() if key not in _CONSUMERS_ONLY}
 
 
 def for_asking_offsets(settings: Mapping[str, str]) -> dict[str, str]:
-    """For an admin client that asks again and again where partitions begin and end.
+    """Adapt the settings for an admin client that keeps asking where partitions begin and end.
 
-    It asks with the leader's epoch that it remembers, for ``metadata.max.age.ms``: by default a
-    broker's restart would have every question refused for a quarter of an hour.
+    It asks with the leader epoch that it remembers, for ``metadata.max.age.ms``: by default, after
+    a broker's restart every question would be refused for a quarter of an hour.
     """
     return {**for_other_clients(quiet(settings)), "metadata.max.age.ms": "5000"}
 
 
 def unaccepted(error: Exception) -> ConfigurationError:
-    """What a client says that cannot be made of its settings."""
+    """Build the error for settings that the client rejects."""
     return ConfigurationError(
         f"the Kafka client does not accept its settings: {error}",
         "correct the sink's Kafka settings",

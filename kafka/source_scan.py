@@ -1,4 +1,4 @@
-"""Reading which offsets of the source hold records: the audit's other witness."""
+"""Reads which offsets of the source hold records: the audit's other witness."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def record_offsets(
     ranges: Mapping[TopicPartition, OffsetRange],
     on_progress: Callable[[int], None],
 ) -> Mapping[TopicPartition, BitMap64]:
-    """Per partition the offsets in its range that hold a record for a ``read_committed`` reader.
+    """Return, per partition, the offsets that hold a record for a ``read_committed`` reader.
 
-    Joins no group and commits nothing. Raises ``Unreachable`` when the brokers fall silent.
+    Joins no group and commits nothing. Raises ``Unreachable`` if the brokers fall silent.
     """
     found = {at: BitMap64() for at in ranges}
     wanted = {at: span for at, span in ranges.items() if not span.empty}
@@ -64,7 +64,7 @@ def _config(settings: Mapping[str, str], group_id: str) -> dict[str, str | bool 
 
 
 class _Reading:
-    """Every partition is read until its end is passed, or its log says that it ends here."""
+    """Reads every partition until its end is passed, or until its log reports its end."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the coordinator asks the source cluster, over confluent-kafka's admin client."""
+"""Asks the source cluster on behalf of the coordinator, with confluent-kafka's admin client."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _NO_RIGHTS = {
 }
 
 _NO_SUCH_OFFSET = -1
-"""Kafka's answer when no record is as young as the time that was asked for."""
+"""Kafka's answer if no record is as recent as the requested time."""
 
 
 class KafkaSourceTopics:
     """The configured topics as the brokers know them now.
 
     A name that begins with ``^`` is a pattern, as in a Kafka subscription; a topic that matches it
-    may come and go. Each request ends within ``request_timeout_s``, then ``Unreachable`` is raised.
-    So it is for a named topic that the brokers do not know: a broker whose metadata lag behind says
-    the same. Unknown for ``missing_max_s`` together, it is a ``ConfigurationError``.
+    may come and go. Each request ends within ``request_timeout_s``, then raises ``Unreachable``. So
+    does a named topic that the brokers do not know, since a broker whose metadata lag behind says
+    the same. If it stays unknown for ``missing_max_s`` in total, it is a ``ConfigurationError``.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class KafkaSourceTopics:
         return {
             name: TopicState(
                 topic_id=TopicId(str(topic.topic_id)),
-                partitions={  # retention may have passed the end in between the two answers
+                partitions={  # retention may have passed the end between the two answers
                     p.partition: OffsetRange(begins[p], max(begins[p], ends[p]))
                     for p in partitions
                     if p.topic == name
@@ -84,11 +84,11 @@ class KafkaSourceTopics:
         return Offsets({p: found[p] if found[p] >= 0 else ends[p] for p in partitions})
 
     def committed_note(self) -> str | None:
-        """The note of the first partition (in order) of the configured topics that has one."""
+        """Return the note of the first partition, in order, of the configured topics with one."""
         return next(iter(self.committed_notes()), None)
 
     def committed_notes(self) -> list[str]:
-        """The notes beside the group's offsets of the configured topics, in their order."""
+        """Return the notes next to the group's offsets of the configured topics, in their order."""
         partitions = sorted((p.topic, p.partition) for p in _partitions(self._described()))
         try:
             places = stored_places(self._config, self._group_id, partitions, self._timeout_s)
@@ -97,7 +97,7 @@ class KafkaSourceTopics:
         return [place.metadata for place in places if place.metadata]
 
     def close(self) -> None:
-        """Nothing is held but idle connections, which end with the object."""
+        """Do nothing: only idle connections are open, which end with the object."""
 
     def _described(self) -> Mapping[str, Any]:
         names = self._names()
@@ -106,8 +106,8 @@ class KafkaSourceTopics:
         try:
             return self._topics_named(names)
         except Unreachable:
-            # The client goes on waiting for the broker that it once knew as the controller, dead
-            # or not; a list of topics makes it learn anew.
+            # The client keeps waiting for the broker that it knew as the controller, dead or not;
+            # listing topics makes it learn the new one.
             self._listed()
             return self._topics_named(names)
 
@@ -163,7 +163,7 @@ class KafkaSourceTopics:
     def _offset(self, asked: kafka.TopicPartition, future: Future[Any]) -> int:
         what = f"{asked.topic}/{asked.partition}"
         offset = int(self._result(what, future).offset)
-        # while a broker comes up the client answers well, with an offset that is none
+        # While a broker starts, the client succeeds with an invalid offset.
         if offset < _NO_SUCH_OFFSET:
             raise Unreachable(f"the Kafka cluster gave no offset of {what}", "is it coming up?")
         return offset
@@ -176,11 +176,11 @@ class KafkaSourceTopics:
 
 
 class _Unknown(Unreachable):
-    """The brokers know no such topic or partition, or not yet."""
+    """The brokers do not know such a topic or partition, or not yet."""
 
 
 def _partitions(described: Mapping[str, Any]) -> list[TopicPartition]:
-    """Those that a broker answers for: to ask for another would take the answer of all."""
+    """Return those that a broker answers for: asking for another one would lose all answers."""
     return [
         TopicPartition(name, partition.id)
         for name, topic in described.items()

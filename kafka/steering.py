@@ -1,4 +1,4 @@
-"""A confluent-kafka consumer, as an embedded task steers it and is fed by it."""
+"""Lets an embedded task steer, and be fed by, a confluent-kafka consumer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.participant.embedding import Record
 
 
 class ConsumerSteering:
-    """``Steering`` of a ``confluent_kafka.Consumer``, which stays its owner's to close."""
+    """Implements ``Steering`` for a ``confluent_kafka.Consumer``, which its owner closes."""
 
     def __init__(self, consumer: kafka.Consumer) -> None:
         self._consumer = consumer
@@ -27,7 +27,7 @@ class ConsumerSteering:
 
 
 def records_of(messages: Iterable[kafka.Message]) -> list[Record]:
-    """The messages as records to ``put``; raises ``KafkaException`` for an error among them."""
+    """Convert messages to records for ``put``; raises ``KafkaException`` for an error in one."""
     records = []
     for message in messages:
         if message.error():
@@ -49,7 +49,7 @@ def records_of(messages: Iterable[kafka.Message]) -> list[Record]:
 
 
 def partitions_of(assigned: Iterable[kafka.TopicPartition]) -> list[TopicPartition]:
-    """What a rebalance callback names, as ``open`` and ``close`` take it."""
+    """Convert what a rebalance callback names to what ``open`` and ``close`` take."""
     return [TopicPartition(p.topic, p.partition) for p in assigned]
 
 

@@ -1,8 +1,8 @@
-"""The offsets that a consumer group has stored, asked and written by nobody who joins it.
+"""Reads and writes a consumer group's stored offsets without joining it.
 
-They go through a consumer. librdkafka's admin request for the same ends the whole process where a
-broker still loads the group, as it does after its start: a segmentation fault in every second try
-with confluent-kafka 2.15.1, 2.16.0 and 2.16.1 (confluent-kafka-python issue 1982).
+It uses a consumer. librdkafka's admin request for the same crashes the whole process if a broker is
+still loading the group, as after its start: a segmentation fault in every second try with
+confluent-kafka 2.15.1, 2.16.0 and 2.16.1 (confluent-kafka-python issue 1982).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def stored_places(
     partitions: Iterable[tuple[str, int]],
     timeout_s: float,
 ) -> Sequence[kafka.TopicPartition]:
-    """One per partition asked for, with its offset (negative: none is stored) and metadata.
+    """Return one entry per partition, with its offset (negative: none is stored) and metadata.
 
-    Raises ``kafka.KafkaException`` when the cluster refuses or does not answer in time.
+    Raises ``kafka.KafkaException`` if the cluster refuses or does not answer in time.
     """
     asked = [kafka.TopicPartition(topic, number) for topic, number in partitions]
     if not asked:
@@ -38,7 +38,7 @@ def stored_places(
 def store_place(
     kafka_config: Mapping[str, Any], group_id: str, place: kafka.TopicPartition
 ) -> None:
-    """Store one offset with its metadata; raises ``kafka.KafkaException`` when that failed."""
+    """Store one offset with its metadata; raises ``kafka.KafkaException`` if that failed."""
     with _consumer(kafka_config, group_id) as consumer:
         stored = consumer.commit(offsets=[place], asynchronous=False)
     _raise_first([answer for answer in stored or () if answer.error])

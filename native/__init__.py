@@ -1,1 +1,1 @@
-"""What is done per message, in C where a compiler was there and in Python otherwise."""
+"""Does the work per message, in C if a compiler was available and in Python otherwise."""

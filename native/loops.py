@@ -1,8 +1,8 @@
-"""What is done for every message or value: in C (``loops.c``), or in Python where that is missing.
+"""Does what is needed for every message or value, in C (``loops.c``) or else in Python.
 
-The C is compiled when headgate is installed from source, if there is a compiler, and is part of its
-wheels. It knows nothing of Python: it is called through ``ctypes``, with librdkafka's functions by
-their addresses. Both ways give the same; decision 0009 has what each of them costs.
+The C code is compiled when headgate is installed from source, if there is a compiler, and is part
+of its wheels. It knows nothing of Python: it is called through ``ctypes``, with the addresses of
+librdkafka's functions. Both ways give the same results; decision 0009 has the cost of each.
 """
 
 from __future__ import annotations
@@ -32,71 +32,74 @@ Flags = np.ndarray[Any, np.dtype[np.bool_]]
 _COMPILED = "_loops.abi3.so"
 _WORD_BYTES = 8
 _FAR = 1 << 28
-"""Bytes. Places that lie further apart, as a heap and a mapping do, are copied by themselves."""
+"""In bytes. Addresses further apart, as in a heap and a mapping, are copied separately."""
 
 
 class Loops(Protocol):
-    """``addresses`` and ``messages`` are places in this process's memory, and must be right."""
+    """The loops.
+
+    ``addresses`` and ``messages`` are places in this process's memory, and must be valid.
+    """
 
     def gathered(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
-        """Copies of so many bytes from each; null for the address 0, which has no bytes."""
+        """Copy the given number of bytes from each address; address 0 gives null."""
 
     def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
-        """What librdkafka's ``rd_kafka_message_timestamp`` says of each."""
+        """Return what librdkafka's ``rd_kafka_message_timestamp`` says for each."""
 
     def give_back(self, destroy: Any, messages: Addresses) -> None:
-        """Librdkafka's ``rd_kafka_message_destroy`` on each."""
+        """Call librdkafka's ``rd_kafka_message_destroy`` on each."""
 
     def longs(
         self, octets: Octets, rest: int, at: Integers, ends: Integers
     ) -> tuple[Integers, Integers] | None:
-        """Avro's numbers that begin at these places, and where each of them ends.
+        """Return Avro's numbers that begin at these places, and where each of them ends.
 
-        0 where the place is ``rest``, behind which there are ten zeros at least. ``None`` when
-        somebody has to look more closely: one is no number, or ends behind its record.
+        A number is 0 if its place is ``rest``, which at least ten zeros follow. ``None`` if
+        somebody has to look more closely: one is not a number, or ends beyond its record.
         """
 
     def judged(self, values: pa.LargeBinaryArray, fields: Fields | None = None) -> Octets | None:
-        """Of each value 0 when it is one JSON object, 1 when it is none (``json_suspects`` has the
-        rules), 2 when it is one in which an object perhaps names a key twice.
+        """Judge each value: 0 for a JSON object, 1 for anything else, 2 if it may name a key twice.
 
-        Beside that, 4 when it has a field that says something and is none of these, 8 when it has
-        one to be ignored; of 0 alone that is sure. ``None``: left to the caller.
+        ``json_suspects`` has the rules. Added to that: 4 if it has a field with content that is not
+        one of these, 8 if it has one to be ignored; that is certain only for 0. ``None``: left to
+        the caller.
         """
 
     def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> Picks | None:
-        """Where in each JSON object the value at the end of this path of keys is.
+        """Find the value at the end of this path of keys in each JSON object.
 
         The objects are sound, and name no key twice. ``None``: left to the caller.
         """
 
     def scanned(self, octets: Octets, spans: Spans, wanted: Slots) -> Scanned | None:
-        """Of each Protobuf message what is wanted. ``None``: left to the caller."""
+        """Return what is wanted of each Protobuf message. ``None``: left to the caller."""
 
     def items(
         self, octets: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
     ) -> tuple[Integers, Integers] | None:
-        """Of messages that were scanned the items of one repeated field, as ``Scanned`` has values.
+        """Return the items of one repeated field of scanned messages, in the form of ``Scanned``.
 
         ``which``: its number and wire type. ``None``: left to the caller.
         """
 
     def absorbed(self, words: Words, lanes: Lanes) -> Lanes | None:
-        """The lanes of a hash (``key_hash``), with a word of each row mixed in.
+        """Mix one word of each row into the lanes of a hash (``key_hash``).
 
-        They may be the ones that were given. ``None``: left to the caller.
+        The result may be the given lanes. ``None``: left to the caller.
         """
 
     def absorbed_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> Lanes | None:
-        """So, with the length of each value, and its bytes unless they are more than ``most``."""
+        """Mix in the length of each value, and its bytes unless they are more than ``most``."""
 
 
 class Fields:
-    """The fields of JSON objects that are known. Places are numbered from 0, the record itself.
+    """The known fields of JSON objects. Places are numbered from 0, the record itself.
 
-    ``named``: for each field the place that it is in, its name and its own place, or ``OPAQUE``
-    where nothing in it is looked at, ``IGNORED`` where it is not either. ``any_key``: by the place
-    of a map that of its values.
+    ``named``: for each field the place that contains it, its name and its own place, or ``OPAQUE``
+    if its content is not looked at, ``IGNORED`` if the field itself is ignored. ``any_key``: for
+    the place of a map, that of its values.
     """
 
     OPAQUE, IGNORED = -1, -3
@@ -111,7 +114,7 @@ class Fields:
         for place, inside in any_key.items():
             self.any[place] = inside
         self.slots: Integers | None = None
-        """As the C has numbered them."""
+        """As numbered by the C code."""
 
     @property
     def slot_count(self) -> int:
@@ -120,7 +123,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Picks:
-    """By value its kind (``json_picks`` lists them), and where its text is in memory."""
+    """For each value, its kind (``json_picks`` lists them) and the address of its text."""
 
     kinds: Octets
     addresses: Addresses
@@ -129,7 +132,7 @@ class Picks:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Where in some octets values lie."""
+    """Where values lie in a buffer."""
 
     begins: Integers
     ends: Integers
@@ -137,9 +140,11 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """What is wanted of a message. ``kinds`` has a column for each field: its number, its wire
-    type, its mode (``protobuf_bytes`` lists them), its oneof (-1: none). ``by_number``: the field
-    of each small number, or -1."""
+    """What is wanted of a message.
+
+    ``kinds`` has a column for each field: its number, its wire type, its mode (``protobuf_bytes``
+    lists them), its oneof (-1: none). ``by_number``: the field of each small number, or -1.
+    """
 
     by_number: Places
     kinds: Places
@@ -147,10 +152,11 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """By field and message a number's bits, or where its bytes begin; and how many bytes these are
-    (-1: it is not there). Of a repeated field ``values`` has the number of items.
+    """For each field and message, a number's bits, or where its bytes begin and how many there are.
 
-    ``found``: 0 for a message; 1 for what is none; 2 for one whose parts have to be put together.
+    A length of -1 means absent. For a repeated field, ``values`` has the number of items.
+
+    ``found``: 0 for a message; 1 for invalid bytes; 2 for a message whose parts must be merged.
     """
 
     values: Integers
@@ -160,21 +166,20 @@ class Scanned:
 
 @cache
 def loops() -> Loops:
-    """Those of this installation."""
+    """Return this installation's loops."""
     try:
-        # Out of an archive too, in which Spark's executors get this package.
+        # This also works from an archive, in which Spark's executors get this package.
         with as_file(files(__package__) / _COMPILED) as path:
             return InC(path)
-    except (OSError, AttributeError):  # there is none, or one of another platform or version
+    except (OSError, AttributeError):  # missing, or for another platform or version
         return InPython()
 
 
 class InC:
-    """Python's lock is let go while they run."""
+    """Calls the C code, which runs without Python's lock."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ``OSError`` when this process cannot load it, ``AttributeError`` when it is not
-        what belongs to this module."""
+        """Raises ``OSError`` if it cannot be loaded, ``AttributeError`` if it does not match."""
         self._c = ctypes.CDLL(str(path))
         place = c_void_p
         for name, result, arguments in (
@@ -230,7 +235,7 @@ class InC:
         if len(values):
             _, bounds, octets = values.buffers()
             first = bounds.address + values.offset * _WORD_BYTES
-            begin = octets.address if octets else 0  # of empty values alone
+            begin = octets.address if octets else 0  # only empty values
             asked = (None, None, 0) if fields is None else self._numbered(fields)
             self._c.judged(begin, first, len(values), found.ctypes.data, *asked)
         return found
@@ -253,7 +258,7 @@ class InC:
             return Picks(kinds, begins.view(np.uint64), sizes)
         _, bounds, octets = values.buffers()
         first = bounds.address + values.offset * _WORD_BYTES
-        begin = octets.address if octets else 0  # of empty values alone
+        begin = octets.address if octets else 0  # only empty values
         keys = np.frombuffer(b"".join((*path, b"\0")), np.uint8)
         ends = np.cumsum([0, *map(len, path)], dtype=np.int64)
         asked = (keys.ctypes.data, ends.ctypes.data, len(path))
@@ -289,7 +294,7 @@ class InC:
         if len(values):
             _, bounds, octets = values.buffers()
             first = bounds.address + values.offset * _WORD_BYTES
-            begin = octets.address if octets else 0  # of empty values alone
+            begin = octets.address if octets else 0  # only empty values
             into = (_span(lane)[0] for lane in lanes)
             self._c.absorb_bytes(begin, first, len(values), most, *into)
         return lanes
@@ -305,7 +310,7 @@ def _span(numbers: np.ndarray[Any, Any]) -> tuple[int, int]:
 
 
 class InPython:
-    """A call from Python for each message's timestamp, and one to give it back."""
+    """Makes one call from Python for each message's timestamp, and one to destroy it."""
 
     def gathered(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
         order = np.argsort(addresses, kind="stable")
@@ -347,15 +352,16 @@ class InPython:
 
 
 def _taken(addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
-    """The places in rising order, with what lies between them, are an array of binary over all of
-    that memory; taking every second of its elements copies those, and reads nothing else.
+    """Read the values as a binary array over all of that memory.
 
-    Arrow reserves about half of what lies between the first and the last.
+    Its elements are, in rising order, the values and what lies between them; taking every second
+    one copies the values and reads nothing else. Arrow reserves about half of what lies between the
+    first and the last.
     """
     if not sizes.any():
         return pa.array([b"" if address else None for address in addresses], pa.large_binary())
     low = int(addresses[sizes > 0].min()) - 1
-    # One without bytes may stand anywhere: in front of all others, and in nobody's way.
+    # An empty value may stand anywhere, so put it in front of all others.
     begins = np.where(sizes > 0, addresses.astype(np.int64) - low, 0)
     order = np.argsort(begins, kind="stable")
     bounds = np.stack([begins[order], begins[order] + sizes[order]], axis=1).reshape(-1)

@@ -1,4 +1,4 @@
-"""Many byte strings in one buffer: a sequence for who wants one, columns for who is in a hurry."""
+"""Packs many byte strings into one buffer: a sequence of values, or columns for speed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headgate.native.loops import Addresses, Integers, loops
 
 
 class Packed(Sequence[Any]):
-    """Values of bytes, or ``None``; ``array`` is of large binary.
+    """Byte values, or ``None``; ``array`` has the type large binary.
 
-    Whoever takes single values pays for each of them.
+    Accessing single values has a cost for each of them.
     """
 
     __slots__ = ("array",)
@@ -29,12 +29,12 @@ class Packed(Sequence[Any]):
 
     @classmethod
     def whole(cls, values: Sequence[bytes]) -> Packed:
-        """The same values, packed if they are not."""
+        """Return the same values, packed if they are not."""
         return values if isinstance(values, Packed) else cls.of(values)
 
     @classmethod
     def copied(cls, addresses: Addresses, sizes: Integers) -> Packed:
-        """What stands at these places of this process's memory; ``None`` for the address 0."""
+        """Copy what stands at these addresses of this process's memory; ``None`` for address 0."""
         return cls(loops().gathered(addresses, sizes))
 
     def __len__(self) -> int:
@@ -52,7 +52,7 @@ class Packed(Sequence[Any]):
         return iter(self.array.to_pylist())
 
     def joined(self, tail: bytes) -> tuple[bytes, Integers]:
-        """All values one behind the other, and the tail; where in there each of them ends."""
+        """Return all values in a row and the tail, and where each of them ends."""
         bounds = np.frombuffer(self.array.buffers()[1] or bytes(8), np.int64)
         bounds = bounds[self.array.offset : self.array.offset + len(self) + 1]
         octets = self.array.buffers()[2]
@@ -60,7 +60,7 @@ class Packed(Sequence[Any]):
         return b"".join((inside, tail)), bounds[1:] - bounds[0]
 
     def framed(self, front: bytes, back: bytes) -> bytes:
-        """All values one behind the other, each between these two."""
+        """Return all values in a row, each between these two."""
         kind = pa.large_binary()
         parts = (pa.scalar(front, kind), self.array, pa.scalar(back, kind), pa.scalar(b"", kind))
         joined = pc.binary_join_element_wise(*parts)
@@ -68,5 +68,5 @@ class Packed(Sequence[Any]):
         return text
 
     def where(self, wanted: np.ndarray[Any, np.dtype[np.bool_]]) -> Packed:
-        """Only the values whose flag is set."""
+        """Return only the values whose flag is set."""
         return Packed(self.array.filter(pa.array(wanted)))

@@ -1,7 +1,7 @@
-"""Resolving a sink's stop once, by a claim that a person makes (rule C2).
+"""Resolves a sink's stop once, through a claim that a person makes (rule C2).
 
-The policies of a sink file hold for every start; what is accepted here holds for this one claim.
-Each choice is given for the code of the error that it answers, so that it answers no other one.
+The policies of a sink file apply to every start; a choice made here applies to this one claim. Each
+choice names the code of the error that it answers, so it cannot answer another one.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from headgate.coordinator.transitions import Phase
 from headgate.operations.actor import actor, tell
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_tables
+from headgate.sink.keyed_tables import KeysByRoute
 from headgate.sink.routed_tables import refuse_going_back
 from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings
@@ -64,12 +65,12 @@ CHOICES: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "HG-206": ("on_topic_recreated", _PLACES),
     "HG-215": ("on_table_recreated", (TableRecreatedPolicy.RESTART,)),
 }
-"""Per error code the setting that says what to do then, and what may be said."""
+"""For each error code, the setting that decides what to do then, and its possible values."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Whose claim it is, and what it is made on."""
+    """The sink whose claim it is, and the state that it is based on."""
 
     identity: Identity
     table: Lead
@@ -79,10 +80,10 @@ class World:
 
 
 def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
-    """The errors that the choices (``HG-201=follow-table``) have resolved, as the sink named them.
+    """Resolve the stop, and return the errors that the choices (``HG-201=follow-table``) resolved.
 
-    Raises ``ConfigurationError`` for what cannot be meant or is not asked, the ``StopSink`` that no
-    choice answers, ``RetryLater`` when nobody knows whether the claim landed.
+    Raises ``ConfigurationError`` for a choice that is invalid or does not apply, the ``StopSink``
+    that no choice answers, and ``RetryLater`` if it is unknown whether the claim landed.
     """
     wanted = tuple(wanted)
     chosen = _parsed(wanted)
@@ -103,6 +104,9 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
                 followers=follower_names(settings),
                 routing=routing(settings),
                 routed=bool(settings.tables),
+                keyed=bool(settings.table.key),
+                routed_keys=KeysByRoute(settings.tables.routing),
+                growth_ms=settings.changes.held_ms,
             ),
             lead,
             topics,
@@ -117,7 +121,7 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
 def resolve_stop(
     world: World, settings: CoordinatorSettings, chosen: Mapping[str, Any]
 ) -> list[str]:
-    """As ``accept``."""
+    """Do the work of ``accept`` in a given world."""
     view = world.table.read()
     answered: list[str] = []
     words = ["resume"]
@@ -135,8 +139,8 @@ def resolve_stop(
             words.append(f"--accept {error.code}={choice.value}")
     if left:
         raise ConfigurationError(
-            f"nothing of sink {world.identity.sink} waits for {', '.join(sorted(left))}; nothing "
-            "was changed",
+            f"nothing of sink {world.identity.sink} is stopped by {', '.join(sorted(left))}; "
+            "nothing was changed",
             "accept what the sink's own error names, and nothing more",
         )
     claim = replace(attempt.record, command=" ".join(words), actor=actor())
@@ -151,13 +155,13 @@ def _attempt(world: World, settings: CoordinatorSettings, view: TableView) -> Co
         state = _with_followers(world, state, asked)
     first = recorded(view, settings) is None
     sources = described(world.topics, world.start_at, first_start=first)
-    claiming, _ = claim(state, view, sources)
+    claiming, _ = claim(state, view, sources, now_ms=0)
     assert claiming.attempt is not None
     return claiming.attempt
 
 
 def _with_followers(world: World, state: State, asked: DescribeFollowers) -> State:
-    """As a coordinator judges them, which looks a second time at what seems wrong (D9)."""
+    """Judge followers like a coordinator, which looks a second time at what seems wrong (D9)."""
     assert world.followers is not None
     read = followers_read(world.followers, asked, time.time_ns() // 1_000_000)
     needed = state.identity.followers if state.identity.routed else asked.tables
@@ -189,7 +193,7 @@ def _parsed(wanted: Iterable[str]) -> dict[str, Any]:
         choices = CHOICES[code][1]
         if word not in choices:
             raise ConfigurationError(
-                f"--accept {text}: there is no choice {word!r}",
+                f"--accept {text}: {word!r} is not a choice",
                 "write " + " or ".join(f"{code}={choice.value}" for choice in choices),
             )
         chosen[code] = next(choice for choice in choices if choice == word)

@@ -1,4 +1,4 @@
-"""Who does what a person does: told in commit records and notices."""
+"""Identifies who issues a command, for commit records and notices."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from headgate.sink.settings import SinkSettings
 _ACTOR: ContextVar[str] = ContextVar("actor", default="")
 _CHARS_MAX = 200
 _ANSWER_MS = 8_000
-"""Processes leave by it when the sink is stopped: worth more patience than a last word."""
+"""Processes leave because of this notice when the sink is stopped, so it gets more patience."""
 
 
 @contextmanager
 def acting(actor: str) -> Iterator[None]:
-    """Name somebody else than this process's user, in this context."""
+    """Name somebody other than this process's user, within this context."""
     before = _ACTOR.set(actor[:_CHARS_MAX])
     try:
         yield
@@ -32,7 +32,7 @@ def acting(actor: str) -> Iterator[None]:
 
 
 def actor() -> str:
-    """Return who acts here: the user of this process, where nobody else was named."""
+    """Return who acts: the user of this process, unless somebody else was named."""
     if named := _ACTOR.get():
         return named
     try:
@@ -43,7 +43,7 @@ def actor() -> str:
 
 
 def tell(settings: SinkSettings, what: str) -> None:
-    """Say on the control topic what was done, and by whom; best effort, for people."""
+    """Announce on the control topic what was done, and by whom; best effort, for people."""
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
     notice = Notice(NoticeKind.ASKED, text=what, actor=actor())
     say(settings, sender, notice, answer_ms=_ANSWER_MS)

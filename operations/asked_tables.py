@@ -1,4 +1,4 @@
-"""What records need of tables, asked for without a coordinator: by a rehearsal, or by a replay."""
+"""Meets what records need of tables without a coordinator, for a rehearsal or a replay."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def with_what_is_needed(
     *,
     maker: TableMaker | None = None,
 ) -> Batch:
-    """Return the batch, told of what a coordinator would make and change for it (N1, S3).
+    """Return the batch after creating and changing what a coordinator would for it (N1, S3).
 
-    Without a ``maker`` no table is made. Raises ``WriteFailed`` where a table was not changed.
+    Without a ``maker`` no table is created. Raises ``WriteFailed`` if a table could not be changed.
     """
     wants = [
         Want(Destination(need.at.table, need.at.uuid), need.columns, need.raw)
@@ -50,6 +50,6 @@ def with_what_is_needed(
 
 
 def start_of(view: TableView, folder: str) -> TableStart:
-    """Return what a START says of a table as it was read; its files go to the folder."""
+    """Return what a START would say about the table as read; files go to the folder."""
     data = view.data_location or f"{view.location}/data"
     return TableStart(view.table, view.uuid, view.schema_id, view.spec_id, f"{data}/{folder}")

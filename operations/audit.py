@@ -1,8 +1,8 @@
-"""Checks that every record of the source is in the table exactly once. Reads, and changes nothing.
+"""Checks that every record of the source is in the table exactly once. Read-only.
 
-From the table alone: the order of the sink's commits (``audit_chain``), their files
-(``audit_files``) and, with coordinate columns, each record (``audit_records``). Where the source
-answers, also against the records it holds (``audit_source``). The report says what cannot be known.
+From the table alone it checks the order of the sink's commits (``audit_chain``), their files
+(``audit_files``) and, with coordinate columns, each record (``audit_records``); if the source
+answers, also against its records (``audit_source``). The report says what cannot be known.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ def _silent(*_: object) -> None: ...
 def audit(
     settings: SinkSettings, *, with_source: bool = True, on_progress: OnProgress = _silent
 ) -> AuditReport:
-    """Examine the sink. Raises ``RetryLater`` when the table cannot be reached, and what
-    ``opened_evidence`` raises where it is gone.
+    """Examine the sink.
 
     Without ``with_source`` the brokers are not asked; if they do not answer, the audit uses the
-    table alone and says so.
+    table alone and says so. Raises ``RetryLater`` if the table cannot be reached, and what
+    ``opened_evidence`` raises if it is gone.
     """
     kind = _kind(settings)
     for tries_left in reversed(range(_TRIES)):
@@ -82,7 +82,7 @@ def audit(
                 report = inquiry.report()
             except FileNotFoundError as error:
                 missing = error
-            # the fault may only have been expired or compacted away under the audit: look again
+            # The fault may only have been expired or compacted away during the audit: look again.
             final = tries_left == 0 or not reader.moved()
             if report and (not report.findings or final):
                 return report
@@ -127,7 +127,7 @@ class Inquiry:
         self._partitions: list[PartitionAudit] = []
         self._aside: QuarantineEvidence | None = None
         self._deleted_rows = self._history.deleted_rows
-        self._all_deleted = False  # all missing rows were deleted by people
+        self._all_deleted = False  # people deleted all missing rows
 
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history)
@@ -189,8 +189,8 @@ class Inquiry:
         self._findings += map(lapsed, self._still_lapsed(record))
         for topic in sorted(self._renewed):
             self._unproven.append(
-                f"{topic}: created anew under this sink, so that offsets name two records; only "
-                "the commits' counts are compared"
+                f"{topic}: re-created while this sink filled the table, so offsets mean two "
+                "records; only the commits' counts are compared"
             )
         if not with_source:
             self._unproven.append("the source was not asked")
@@ -215,15 +215,15 @@ class Inquiry:
         return record.lapsed
 
     def _coordinates(self) -> tuple[tuple[str, str, str] | None, str]:
-        """Return the columns that identify a row's record; the topic instead of a column for it."""
+        """Return the columns that identify a row's record, or the topic if no column holds it."""
         return self._settings.table.record_columns.coordinates, ""
 
     def _scan_table(self) -> TableRecords | None:
         columns, topic = self._coordinates()
         if columns is None:
             self._unproven.append(
-                "table.record_columns names no topic, partition and offset: single records cannot "
-                "be told apart, only counts"
+                "table.record_columns does not name topic, partition and offset: only counts can "
+                "be compared, not single records"
             )
             return None
         absent = [name for name in columns if name and name not in self._reader.columns()]
@@ -244,7 +244,7 @@ class Inquiry:
             self._unproven.append(f"the rows cannot be read here: {error}")
             return None
         if told := sum(partition.told for partition in seen.partitions.values()):
-            self._unproven.append(f"{told} rows are there again, because offsets were set back")
+            self._unproven.append(f"{told} rows came again because offsets were set back")
         if seen.foreign_rows:
             text = f"{seen.foreign_rows} rows of others carry no coordinates"
             theirs = sum(f.added_records for f in self._history.foreign if f.sink is None)
@@ -311,7 +311,7 @@ class Inquiry:
             self._unproven.append(absent)
         else:
             self._findings += lost
-            self._remarks += [f"{absent}: which, nothing tells"] if missing and why else []
+            self._remarks += [f"{absent}: nothing tells which"] if missing and why else []
 
     def _judge(
         self,
@@ -351,14 +351,14 @@ class Inquiry:
         self._expired = []
 
     def _conclude_source(self) -> bool:
-        """Return whether the table was proven to hold all that the source does."""
+        """Return whether the table was proven to hold everything that the source holds."""
         compared = [
             partition.lost == 0 or (self._all_deleted and partition.lost is not None)
             for partition in self._partitions
         ]
         if compared and all(compared):
-            but = ", but for those that were passed over" if _forward(self._allowed) else ""
-            but += f", but for {self._deleted_rows} that persons deleted" * self._all_deleted
+            but = ", except those that moved offsets skip" if _forward(self._allowed) else ""
+            but += f", except {self._deleted_rows} that people deleted" * self._all_deleted
             self._proven.append(
                 f"every record that the source holds up to the stored offsets is there{but}"
             )
@@ -387,7 +387,7 @@ class Inquiry:
             quarantined_rows=self._aside.rows if self._aside else None,
             skipped_records=self._skipped_records,
             partitions=tuple(self._partitions),
-            # What was disproved must not be listed as proven beside the finding.
+            # What was disproved must not be listed as proven next to the finding.
             proven=() if self._findings else tuple(self._proven),
             unproven=(*self._unproven, *self._expired),
             findings=tuple(self._findings),

@@ -1,4 +1,4 @@
-"""What the sequence of commit records alone proves: epochs, order, offsets, counts. Pure."""
+"""Checks what the sequence of commit records alone proves: epochs, order, offsets, counts. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from headgate.operations.audit_report import Finding
 def examine_chain(
     history: History, *, follows: bool = False, ledger: bool = False
 ) -> list[Finding]:
-    """Every finding, in the order of the branch. ``follows``: of a table that is paid (rule D5).
+    """Return every finding, in the order of the branch.
 
-    ``ledger``: of one that decides, and takes no rows itself.
+    ``follows``: the table is paid by another one (rule D5). ``ledger``: the table decides for
+    others, and has no rows itself.
     """
     findings = [Finding("record-unreadable", text) for text in history.unreadable]
     findings += _examine_tag(history)
@@ -39,7 +40,7 @@ def _examine_tag(history: History) -> Iterator[Finding]:
             yield Finding("tag-missing", f"{history.table}: the sink's tag was deleted")
         return
     if history.tag_on_branch is False:
-        reason = "was rolled back behind it" if history.complete else "does not hold it any more"
+        reason = "was rolled back to before it" if history.complete else "does not hold it any more"
         yield Finding(
             "rolled-back",
             f"the sink's tag is on snapshot {history.tag}, but {history.branch} {reason}",
@@ -68,7 +69,7 @@ def _examine_order(before: SinkCommit, after: SinkCommit, *, follows: bool) -> I
     if two.transaction.epoch < one.transaction.epoch:
         yield Finding("epoch-fell", f"{after.where} comes after {before.where}")
     elif two.replays and two.transaction == one.transaction:
-        pass  # I6: what was given back is no transaction of its own
+        pass  # I6: giving rows back is not a transaction of its own
     elif two.same_commit(one):
         yield Finding("commit-twice", f"{after.where} repeats {before.where}")
     elif two.transaction <= one.transaction:
@@ -103,7 +104,7 @@ def _examine_offsets(before: SinkCommit, after: SinkCommit) -> Iterator[Finding]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A claim that began a partition at ``end``, though the epoch before had come to ``begin``."""
+    """A claim that started a partition at ``end`` though the epoch before had reached ``begin``."""
 
     where: str
     partition: TopicPartition
@@ -119,7 +120,7 @@ class Move:
 
 
 def moved_by_claims(history: History) -> Iterator[Move]:
-    """Where an epoch began elsewhere than the one before ended: by a policy, or by a person."""
+    """Yield where an epoch started elsewhere than the last one ended, by policy or by a person."""
     for before, after in pairwise(history.commits):
         one, two = before.record, after.record
         for partition, begin in sorted(one.offsets.items()):
@@ -129,7 +130,7 @@ def moved_by_claims(history: History) -> Iterator[Move]:
 
 
 def renewed_topics(history: History) -> frozenset[str]:
-    """Topics that were created anew in between: the same offsets stand for other records."""
+    """Return topics that were re-created in between: the same offsets stand for other records."""
     return frozenset(
         topic
         for before, after in pairwise(history.commits)
@@ -139,12 +140,12 @@ def renewed_topics(history: History) -> frozenset[str]:
 
 
 def _other_topic(one: CommitRecord, two: CommitRecord, topic: str) -> bool:
-    """The topic was re-created between the commits: its offsets begin anew."""
+    """Return whether the topic was re-created between the commits, so that its offsets restart."""
     return one.topic_ids.get(topic) != two.topic_ids.get(topic)
 
 
 def ranges_of(before: CommitRecord, after: CommitRecord) -> Mapping[TopicPartition, OffsetRange]:
-    """What a commit says it added: per partition from the previous next offset to its own."""
+    """Return the range that a commit says it added, per partition."""
     ranges = {}
     for partition, end in after.offsets.items():
         begin = (

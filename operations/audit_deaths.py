@@ -1,4 +1,4 @@
-"""What each commit to a keyed table says of its records, against its manifests alone."""
+"""Compares each commit's record of a keyed table with its manifests alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.tables.stores.ahead import in_turn
 
 @dataclass(slots=True)
 class Deaths:
-    """What came of it. ``puzzling`` commits do not add up, and others changed the table."""
+    """The result. ``puzzling`` commits do not add up, and others changed the table as well."""
 
     findings: list[Finding] = field(default_factory=list)
     right: int = 0
@@ -22,7 +22,7 @@ class Deaths:
 
 
 def examine_deaths(reader: IcebergReader, history: History, on_progress: OnProgress) -> Deaths:
-    """Compare the rows that came and died with each commit with what its record counts (U10)."""
+    """Compare the rows that each commit added and removed with the counts in its record (U10)."""
     deaths = Deaths()
     by_others = not history.complete or any(each.operation != "replace" for each in history.foreign)
     commits = [commit for commit in history.commits if commit.record.keys is not None]
@@ -48,7 +48,7 @@ def examine_deaths(reader: IcebergReader, history: History, on_progress: OnProgr
 
 
 def _adds_up(counts: KeyCounts, rows: int, died: int) -> bool:
-    """Superseded records are rows that were written and died, or deletes, of which nothing is."""
+    """Superseded records are rows that were written and died, or deletes, which leave no trace."""
     superseded = rows - counts.inserted - counts.updated
     return (
         0 <= superseded <= counts.superseded

@@ -1,4 +1,4 @@
-"""What a table's metadata and storage prove: each commit's files, each live one once and whole."""
+"""Checks a table's metadata and storage: each commit's files, and each live file once and whole."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from headgate.operations.audit_report import Finding
 from headgate.tables.stores.ahead import in_turn
 
 OnProgress = Callable[[str, int, int], None]
-"""What is being done, how much of it is done, of how much."""
+"""Receives what is being done, how much of it is done, and how much there is."""
 
 
 def examine_commits(
     reader: TableReader, history: History, on_progress: OnProgress
 ) -> list[Finding]:
-    """Each commit's files hold what its record says, and no file is committed twice."""
+    """Check that each commit's files hold what its record says, and none is committed twice."""
     findings: list[Finding] = []
     brought_by: dict[str, str] = {}
     asked = [each for each in history.commits if each.record.records or each.added_files]
@@ -48,9 +48,9 @@ def examine_commits(
 
 
 def examine_row_count(history: History, files: list[LiveFile]) -> tuple[list[Finding], list[str]]:
-    """The live files hold as many rows, dead ones among them, as all commits together brought.
+    """Check that the live files hold as many rows, dead ones included, as all commits added.
 
-    Also why that was not compared.
+    Also returns why that could not be compared.
     """
     theirs = any(found.row_deletes for found in history.foreign if not found.upkeep)
     if any(file.deletes for file in files) and (theirs or not history.complete):
@@ -65,7 +65,7 @@ def examine_row_count(history: History, files: list[LiveFile]) -> tuple[list[Fin
 
 
 def of_other_sinks(files: list[LiveFile], history: History) -> Mapping[str, SinkName]:
-    """Files that other sinks brought, and which."""
+    """Return the files that other sinks added, and which sink."""
     brought = {found.snapshot_id: found.sink for found in history.foreign if found.sink is not None}
     return {file.path: brought[file.added_by] for file in files if file.added_by in brought}
 
@@ -73,9 +73,9 @@ def of_other_sinks(files: list[LiveFile], history: History) -> Mapping[str, Sink
 def examine_live(
     reader: TableReader, files: list[LiveFile], on_progress: OnProgress
 ) -> tuple[list[Finding], frozenset[str]]:
-    """Each file is referenced once, exists, and has the size and the rows that are claimed.
+    """Check that each file is referenced once, exists, and has the size and rows that are claimed.
 
-    Also the paths that are missing or damaged: nobody can read rows from them.
+    Also returns the paths that are missing or damaged: nobody can read rows from them.
     """
     findings: list[Finding] = []
     damaged: set[str] = set()
@@ -92,7 +92,7 @@ def examine_live(
 
 
 def _examine_file(reader: TableReader, file: LiveFile) -> Finding | None:
-    """Reads the size and, of Parquet, the footer. Raises ``Unreachable`` without an answer."""
+    """Read the size and, for Parquet, the footer. Raises ``Unreachable`` without an answer."""
     try:
         size, rows = reader.size_and_rows(file)
     except FileNotFoundError:
@@ -103,7 +103,7 @@ def _examine_file(reader: TableReader, file: LiveFile) -> Finding | None:
         raise Unreachable(
             f"the table's storage did not answer about {file.path}: {error}", "try again"
         ) from error
-    except ValueError as error:  # pyarrow's ArrowInvalid: these bytes are no Parquet file
+    except ValueError as error:  # pyarrow's ArrowInvalid: not a Parquet file
         return Finding("file-unreadable", f"{file.path}: {error}")
     if size != file.size_bytes:
         return Finding(

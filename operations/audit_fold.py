@@ -1,64 +1,76 @@
-"""The table of a key against the fold of its source: value by value, in bounded memory."""
+"""Compares keyed tables with the fold of their source, value by value and in bounded memory."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyroaring import BitMap64
 
 from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.generations import Generations
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.data.writers.plan import plan_of_table
+from headgate.control_protocol.ports import Batch
+from headgate.data.writers.plan import SourcePlan, WriterPlan, plan_of_table
 from headgate.data.writers.ranges import chunks_of
+from headgate.data.writers.routed_table import RoutedTable
+from headgate.kafka.fetch import Chunk
 from headgate.operations.audit_report import Finding
 from headgate.operations.fold.comparison import WRONG, Fault, Faults, Held, compare
 from headgate.operations.fold.records import (
-    Chunks,
     Fold,
     ReadRecords,
+    Shares,
     fold_batch,
     fold_source,
     fold_table,
 )
-from headgate.operations.fold.slices import SLICE_BYTES, Slicing
+from headgate.operations.fold.slices import SLICE_BYTES, Slices, Slicing
 from headgate.sink.planning import source_plan
 from headgate.sink.routed_tables import source_of
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.keyed.changed_keys import Sources
 from headgate.tables.iceberg.reader import IcebergReader
+
+Chunks = Callable[[WriterPlan, Batch], Generator[Chunk, None, None]]
 
 _SAID: Mapping[Fault, str] = {
     Fault.LOST: "keys have no row, whose last records are rows",
     Fault.OUTDATED: "rows are older than the last records of their keys",
-    Fault.UNDELETED: "rows are there that the last records of their keys delete",
-    Fault.INVENTED: "rows are no record of the source, as these settings read it",
-    Fault.TWICE: "rows stand beside the right ones of their keys",
+    Fault.UNDELETED: "rows exist that the last records of their keys delete",
+    Fault.INVENTED: "rows match no record of the source, as these settings read it",
+    Fault.TWICE: "rows exist in addition to the right ones of their keys",
     Fault.VALUE: "rows have other values than their records",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRanges:
-    """What is read: ``ranges`` of the logs, and offsets in them that never were changes."""
+    """What to read: ``ranges`` of the logs, and offsets in them that never were changes.
+
+    ``generations``: which partitions are younger than others (U8).
+    """
 
     ranges: Mapping[TopicPartition, OffsetRange]
     topic_ids: Mapping[str, TopicId]
     left_out: Mapping[TopicPartition, BitMap64] = field(default_factory=dict)
+    generations: Generations = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class FoldEvidence:
-    """What came of the comparison. ``sources``: the partitions' numbers in ``faults``."""
+    """The result of the comparison. ``sources``: the partitions' numbers in ``faults``."""
 
     read: ReadRecords
     faults: Faults
     sources: Mapping[int, TopicPartition]
 
     def findings(self, besides: frozenset[Fault] = frozenset()) -> Iterator[Finding]:
-        """What is wrong, but for what cannot be told from something else that happened."""
+        """Yield what is wrong, except what another event explains just as well."""
         for fault in WRONG:
             count = self.faults.count(fault)
             if count and fault not in besides:
@@ -68,19 +80,22 @@ class FoldEvidence:
                 yield Finding(fault.value, text)
 
     def unproven(self, compacted: Mapping[str, bool | None]) -> Iterator[str]:
-        """What nobody can tell. ``compacted``: of which topics Kafka says so."""
+        """Yield what cannot be known.
+
+        ``compacted``: which topics are compacted, according to Kafka.
+        """
         counts = {fault: self.faults.count(fault) for fault in Fault}
         if found := counts[Fault.AGED]:
             yield (
-                f"{found} rows are of records that the source no longer holds: whether they are "
-                f"right nothing tells: {self._places(Fault.AGED)}"
+                f"{found} rows are of records that the source no longer holds: nothing tells "
+                f"whether they are right: {self._places(Fault.AGED)}"
             )
         if found := counts[Fault.VANISHED]:
             named = sorted(name for name, is_so in compacted.items() if is_so)
             why = f"{', '.join(named)} is compacted" if named else "the topic may be compacted"
             yield (
-                f"{found} rows are of records that are not in the source any more: {why}, so that "
-                f"a later record took their place: {self._places(Fault.VANISHED)}"
+                f"{found} rows are of records that are not in the source any more: {why}, so later "
+                f"records replaced them: {self._places(Fault.VANISHED)}"
             )
         if found := counts[Fault.CROSSED]:
             yield (
@@ -95,7 +110,7 @@ class FoldEvidence:
             )
 
     def of(self, at: TopicPartition, *faults: Fault) -> int:
-        """How many rows of a partition have one of these faults."""
+        """Return how many rows of a partition have one of these faults."""
         numbers = [number for number, known in self.sources.items() if known == at]
         return sum(self.faults.count(fault, number) for fault in faults for number in numbers)
 
@@ -117,32 +132,92 @@ def fold_and_compare(
 ) -> FoldEvidence:
     """Read the source's ranges and the table's rows, and compare them.
 
-    Raises what reading a batch raises, ``Unreachable`` where there is no room for them on disk,
-    and as ``TableReader.scan``.
+    Raises what ``Folding`` raises.
     """
-    start = _start(reader)
-    batch = fold_batch(start, source.ranges, source.topic_ids)
-    reading = source_plan(settings, batch)
-    if settings.tables:
-        reading = source_of(settings, reading, start.table)
-    plan = plan_of_table(reader.table, start, reading)
-    rows = sum(file.records for file in reader.live_files() if not file.deletes)
-    records = sum(len(span) for span in source.ranges.values())
+    with folding(settings, source, slice_bytes) as folded:
+        number = folded.add(reader)
+        folded.read(on_progress, chunks=chunks)
+        return folded.compared(number)
+
+
+@contextmanager
+def folding(
+    settings: SinkSettings, source: SourceRanges, slice_bytes: int = SLICE_BYTES
+) -> Iterator[Folding]:
     with tempfile.TemporaryDirectory(prefix="headgate-audit-") as folder:
-        slicing = Slicing(max(rows, records), slice_bytes)
-        fold = Fold(plan, Path(folder), slicing)
-        changes, read = fold_source(fold, batch, source.left_out, on_progress, chunks=chunks)
+        yield Folding(settings, source, Path(folder), slice_bytes)
+
+
+class Folding:
+    """One reading of the source, for tables that share it. ``add`` them, then ``read``, and then
+    each may be ``compared``."""
+
+    def __init__(
+        self, settings: SinkSettings, source: SourceRanges, folder: Path, slice_bytes: int
+    ) -> None:
+        self._settings, self._source = settings, source
+        self._folder, self._slice_bytes = folder, slice_bytes
+        self._tables: list[tuple[IcebergReader, Fold]] = []
+        self._read: Sequence[tuple[Slices, ReadRecords]] = ()
+
+    def add(self, reader: IcebergReader) -> int:
+        """Return the table's number. Raises ``ConfigurationError``."""
+        start = _start(reader)
+        reading = source_plan(self._settings, self._batch(start))
+        if self._settings.tables:
+            reading = source_of(self._settings, reading, start.table)
+        plan = plan_of_table(reader.table, start, reading)
+        rows = sum(file.records for file in reader.live_files() if not file.deletes)
+        records = sum(len(span) for span in self._source.ranges.values())
+        folder = self._folder / str(len(self._tables))
+        folder.mkdir()
+        slicing = Slicing(max(rows, records), self._slice_bytes)
+        fold = Fold(start, plan, folder, slicing, sources=Sources(self._source.generations))
+        self._tables.append((reader, fold))
+        return len(self._tables) - 1
+
+    def read(
+        self,
+        on_progress: Callable[[int], None],
+        *,
+        chunks: Chunks = chunks_of,
+        shares: Callable[[SourcePlan, Batch], Shares] | None = None,
+    ) -> None:
+        """``shares`` tells the records of several tables apart, and of others beside them.
+
+        Raises what reading a batch raises, and ``Unreachable`` where there is no room for them on
+        disk.
+        """
+        folds = [fold for _, fold in self._tables]
+        plan, batch = folds[0].plan, self._batch(folds[0].start)
+        more: dict[str, Shares] = {}
+        if shares:
+            tables = {f.start.table: RoutedTable(f.start.table, f.plan) for f in folds}
+            source = replace(plan.source, routing=self._settings.tables.routing)
+            plan = replace(plan, source=source, tables=tables)
+            more["shares"] = shares(source, batch)
+        left_out = self._source.left_out
+        self._read = fold_source(folds, batch, left_out, on_progress, chunks(plan, batch), **more)
+
+    def compared(self, number: int) -> FoldEvidence:
+        """Raises as ``TableReader.scan``, and ``Unreachable`` as ``read``."""
+        (reader, fold), (changes, read) = self._tables[number], self._read[number]
+        ranges = self._source.ranges
         live = fold_table(fold, reader)
-        numbers = {fold.source(at): at for at in source.ranges}
+        numbers = {fold.source(at): at for at in ranges}
         held = Held(
-            {number: source.ranges[at].begin for number, at in numbers.items()},
+            {number: ranges[at].begin for number, at in numbers.items()},
             {number: read.offsets[at] for number, at in numbers.items()},
             _later_columns(reader),
+            fold.sources,
         )
         faults = Faults()
-        for number in range(slicing.count):
-            compare(changes.read(number), live.read(number), held, faults)
-    return FoldEvidence(read, faults, numbers)
+        for part in range(fold.slicing.count):
+            compare(changes.read(part), live.read(part), held, faults)
+        return FoldEvidence(read, faults, numbers)
+
+    def _batch(self, start: TableStart) -> Batch:
+        return fold_batch(start, self._source.ranges, self._source.topic_ids)
 
 
 def _start(reader: IcebergReader) -> TableStart:
@@ -157,7 +232,7 @@ def _start(reader: IcebergReader) -> TableStart:
 
 
 def _later_columns(reader: IcebergReader) -> frozenset[str]:
-    """Columns that not every schema of the table had: rows from before have no value in them."""
+    """Return columns that some of the table's schemas lack: older rows have no value in them."""
     schemas = reader.table.schemas().values()
     ids = [{each.field_id for each in schema.fields} for schema in schemas]
     everywhere = set.intersection(*ids)

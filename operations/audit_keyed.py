@@ -1,7 +1,7 @@
-"""A keyed table, judged: its commits, its files, its keys, and that it is the fold of its source.
+"""Audits a keyed table: its commits, files and keys, and whether it is the fold of its source.
 
-The fold needs the source's records. What they cannot tell, since the source no longer holds them
-all, or somebody moved offsets, is said to be unproven.
+The fold needs the source's records. What they cannot show is reported as unproven: the source may
+no longer hold them all, or a person may have moved offsets.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from pyroaring import BitMap64
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
-    MissingRights,
     RetryLater,
 )
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import CommitRecord
-from headgate.kafka.cluster import Cluster
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_fold import FoldEvidence, SourceRanges, fold_and_compare
 from headgate.operations.audit_keys import (
@@ -43,13 +41,13 @@ from headgate.operations.audit_source import (
 )
 from headgate.operations.audit_whole import set_aside
 from headgate.operations.fold.comparison import Fault
-from headgate.operations.kafka_access import source_topics
+from headgate.operations.kafka_access import compacted, source_topics
 from headgate.operations.table_access import iceberg_of
 from headgate.sink.kinds import other_kind
 
 
 class KeyedInquiry(Inquiry):
-    """As an audit of a table that is appended to, but for what replaced and deleted rows."""
+    """Audits like an append-only table, but allows for replaced and deleted rows."""
 
     _fold: FoldEvidence | None = None
     _compacted: Mapping[str, bool | None] = {}
@@ -93,7 +91,7 @@ class KeyedInquiry(Inquiry):
         spans: Mapping[TopicPartition, tuple[int | None, int]],
         seen: TableRecords | None,
     ) -> SourceEvidence:
-        """Where the source's logs end, and the fold of its records."""
+        """Return where the source's logs end, and the fold of its records."""
         try:
             with source_topics(self._settings) as topics:
                 source = SourceEvidence(topics.describe())
@@ -112,7 +110,7 @@ class KeyedInquiry(Inquiry):
         return source
 
     def _may_fold(self, record: CommitRecord) -> bool:
-        """Whether the table shows what the records up to the stored offsets came to."""
+        """Return whether the table shows what the records up to the stored offsets amount to."""
         if self._renewed or other_kind(self._settings):
             return False
         behind = offsets_behind(record, self._allowed)
@@ -126,7 +124,7 @@ class KeyedInquiry(Inquiry):
         if self._aside:
             for at, span in ranges.items():
                 left_out[at] = left_out.get(at, BitMap64()) | self._aside.upto(at, span.end)
-        source = SourceRanges(ranges, record.topic_ids, left_out)
+        source = SourceRanges(ranges, record.topic_ids, left_out, record.generations)
         try:
             self._fold = fold_and_compare(
                 self._settings,
@@ -159,7 +157,7 @@ class KeyedInquiry(Inquiry):
         return partition, findings
 
     def _weigh_lost(self, lost: list[Finding]) -> None:
-        """As of any table: which rows others deleted, or the sink skipped, nothing tells."""
+        """As for any table: nothing tells which rows others deleted or the sink skipped."""
         assert not lost, "offsets of a keyed table are not compared one by one"
         if self._fold is None:
             return
@@ -170,7 +168,7 @@ class KeyedInquiry(Inquiry):
 
     @property
     def _unexplained(self) -> int:
-        """How many records the sink skipped beyond those that change nothing as they are."""
+        """Return how many records the sink skipped beyond those that change nothing anyway."""
         read = self._fold.read if self._fold else None
         return self._skipped_records - (read.passed_over + read.bad if read else 0)
 
@@ -183,7 +181,7 @@ class KeyedInquiry(Inquiry):
             self._unproven += unproven
 
     def _compare_counts(self, source: SourceEvidence) -> None:
-        """Where nothing was compacted away the source holds as many records as a commit read."""
+        """Compare counts: an uncompacted source holds as many records as a commit read."""
         if self._fold is None:
             return
         witnesses = {
@@ -203,15 +201,3 @@ class KeyedInquiry(Inquiry):
             return False
         self._proven += self._folded
         return not self._findings and not any(self._fold.unproven(self._compacted))
-
-
-def compacted(kafka: Mapping[str, str], topics: Mapping[str, object]) -> dict[str, bool | None]:
-    """Whether Kafka removes records of these topics that are not the last ones of their keys."""
-    cluster = Cluster(kafka)
-    found: dict[str, bool | None] = {}
-    for name in topics:
-        try:
-            found[name] = cluster.compacts(name)
-        except MissingRights:  # who reads a topic need not see its settings
-            found[name] = None
-    return found

@@ -1,12 +1,13 @@
-"""Keyed tables that routes name, judged: each by itself, and against the fold of its topics.
+"""Audits keyed tables that routes name: each by itself, and against the fold of its topics.
 
-Records of a topic go to one table, for routes look at topics alone where a table has a key; so the
-topics of a keyed table are folded, and compared with it, and with nothing else.
+Topics that lead to the same tables are read once. The sink's own routes sort their records by
+table, and each table is compared with the fold of its own records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -17,8 +18,9 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
+from headgate.data.writers.keyed_routes import may_key, may_name
 from headgate.operations.audit_files import OnProgress
-from headgate.operations.audit_fold import FoldEvidence, SourceRanges, fold_and_compare
+from headgate.operations.audit_fold import FoldEvidence, SourceRanges, folding
 from headgate.operations.audit_keys import (
     DEATHS_UNTOLD,
     NOT_FOLDED,
@@ -30,14 +32,17 @@ from headgate.operations.audit_keys import (
 )
 from headgate.operations.audit_report import PartitionAudit
 from headgate.operations.fold.comparison import Fault
+from headgate.operations.fold.shares import Others, RoutedShares
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.reader import IcebergReader
 
 
 @dataclass(slots=True)
 class KeyedFollower:
-    """One keyed table. ``offsets``: up to where it was paid; ``fold``: its comparison, with an
-    Iceberg ``reader``."""
+    """One keyed table. ``offsets``: how far it was paid.
+
+    ``fold``: its comparison, for an Iceberg ``reader``.
+    """
 
     name: str
     reader: IcebergReader | None
@@ -49,25 +54,37 @@ class KeyedFollower:
 
 @dataclass(slots=True)
 class KeyedFollowers:
-    """Those of one sink; what is told of them is about ``told.findings`` and so on."""
+    """The keyed tables of one sink; findings about them go to ``told``."""
 
     settings: SinkSettings
     on_progress: OnProgress
     told: Told = field(default_factory=Told)
     tables: dict[str, KeyedFollower] = field(default_factory=dict)
+    moved_past: Mapping[TopicPartition, BitMap64] = field(default_factory=dict)
+    others: dict[str, Others] = field(default_factory=dict)
+    """By topic, which was compared whole, the records that are of no keyed table."""
 
     def has(self, table: str) -> bool:
         return bool(self.settings.tables.routing.key_of(table))
 
-    def table_of(self, topic: str) -> str | None:
-        """The keyed table that the records of a topic go to."""
+    def changed_by(self, topic: str) -> bool:
+        """Return whether records of the topic may go to a keyed table."""
+        return may_key(self.settings.tables.routing, topic)
+
+    def takes(self, topic: str) -> set[str]:
+        """Return the existing keyed tables that records of a topic may go to."""
+        routing = self.settings.tables.routing
+        return {name for name in self.tables if may_name(routing, topic, name)}
+
+    def alone(self, topic: str) -> bool:
+        """Return whether all records of the topic go to one keyed table."""
         target = self.settings.tables.routing.named_by(topic)
-        return target.table if target is not None and self.has(target.table) else None
+        return target is not None and self.has(target.table)
 
     def examine(
         self, reader: TableReader, history: History, files: list[LiveFile], *, damaged: bool
     ) -> None:
-        """The table alone: its commits, its rows, its keys; which rows died is Iceberg's to say."""
+        """Examine the table alone: commits, rows and keys; only Iceberg shows which rows died."""
         name = history.table
         known = reader if isinstance(reader, IcebergReader) else None
         whole = known is not None and not damaged
@@ -99,60 +116,118 @@ class KeyedFollowers:
         UUID; ``left_out``: records that never were changes.
         """
         late = {debt.table for debt in record.lapsed}
-        for name, table in sorted(self.tables.items()):
-            if name in late:
-                self.told.unproven.append(
-                    f"{name}: changes that were owed for too long never came: {NOT_FOLDED}"
-                )
-                continue
-            upto = table.offsets if _owed(record, lead, table) else record.offsets
-            own = {
-                at: OffsetRange(span.begin, max(span.begin, min(span.end, upto.get(at, 0))))
-                for at, span in ranges.items()
-                if self.table_of(at.topic) == name
-            }
-            if table.whole and own:
-                self._compare(table, SourceRanges(own, record.topic_ids, left_out))
-
-    def _compare(self, table: KeyedFollower, source: SourceRanges) -> None:
-        try:
-            table.fold = fold_and_compare(
-                self.settings,
-                cast("IcebergReader", table.reader),
-                source,
-                lambda records: self.on_progress("source records", records, 0),
+        for name in sorted(self.tables.keys() & late):
+            self.told.unproven.append(
+                f"{name}: changes that were owed for too long never came: {NOT_FOLDED}"
             )
+        for topics in self._groups({at.topic for at in ranges}):
+            own = {at: span for at, span in ranges.items() if at.topic in topics}
+            names = sorted(set[str]().union(*map(self.takes, topics)))
+            if not names:
+                self.told.unproven.append(
+                    f"{', '.join(sorted(topics))}: no keyed table is there that its records go to"
+                )
+            upto = {
+                name: self._upto(record, lead, name)
+                for name in names
+                if name not in late and self.tables[name].whole
+            }
+            source = SourceRanges(own, record.topic_ids, left_out, record.generations)
+            self._compare(upto, source)
+
+    def _groups(self, topics: set[str]) -> list[set[str]]:
+        """Topics, those together whose records go to one table."""
+        groups: list[tuple[set[str], set[str]]] = []
+        for topic in sorted(topics):
+            some, names = {topic}, self.takes(topic)
+            for other in [each for each in groups if each[1] & names]:
+                groups.remove(other)
+                some, names = some | other[0], names | other[1]
+            groups.append((some, names))
+        return [some for some, _ in groups]
+
+    def _upto(self, record: CommitRecord, lead: str, name: str) -> Offsets:
+        table = self.tables[name]
+        return table.offsets if _owed(record, lead, table) else record.offsets
+
+    def _compare(self, upto: Mapping[str, Offsets], source: SourceRanges) -> None:
+        if not upto:
+            return
+        others = Others()
+        with folding(self.settings, source) as folded:
+            numbers = {}
+            for name in upto:
+                with self._unproven(name):
+                    numbers[name] = folded.add(cast("IcebergReader", self.tables[name].reader))
+            ends = [(name, upto[name]) for name in numbers]
+            if not numbers:
+                return
+            with self._unproven(*numbers):
+                folded.read(
+                    lambda records: self.on_progress("source records", records, 0),
+                    shares=lambda plan, batch: RoutedShares(plan, batch, ends, others),
+                )
+                for name, number in numbers.items():
+                    with self._unproven(name):
+                        self.tables[name].fold = folded.compared(number)
+                self.others.update(dict.fromkeys({at.topic for at in source.ranges}, others))
+
+    @contextmanager
+    def _unproven(self, *names: str) -> Iterator[None]:
+        """What stands in the way of a comparison is said of these tables."""
+        try:
+            yield
         except (ValueError, NotImplementedError) as error:
-            self.told.unproven.append(f"{table.name}: the rows cannot be compared here: {error}")
+            self.told.unproven += [f"{n}: the rows cannot be compared here: {error}" for n in names]
         except HeadgateError as error:
-            text = f"{table.name}: the source was not folded: {error.message}"
-            self.told.unproven.append(text)
+            text = f"the source was not folded: {error.message}"
+            self.told.unproven += [f"{name}: {text}" for name in names]
+
+    def appended(self, at: TopicPartition) -> BitMap64 | None:
+        """Offsets of the source's records that are rows of tables without a key, or set aside.
+
+        ``None`` where nobody knows which they are.
+        """
+        others = self.others.get(at.topic)
+        folds = [fold for name in self.takes(at.topic) if (fold := self.tables[name].fold)]
+        if others is None or not folds or at not in folds[0].read.offsets:
+            return None
+        found = folds[0].read.offsets[at].copy()
+        told = (others.let_go, others.absent, self.moved_past)
+        for known in (*told, *(fold.read.own for fold in folds)):
+            found -= known.get(at, BitMap64())
+        return found
+
+    @property
+    def harmless(self) -> int:
+        """How many records the sink passed over as they are."""
+        folds = [table.fold for table in self.tables.values() if table.fold]
+        groups = {id(others): others for others in self.others.values()}
+        let_go = sum(len(some) for others in groups.values() for some in others.let_go.values())
+        return let_go + sum(fold.read.passed_over + fold.read.bad for fold in folds)
 
     def weigh(self, compacted: Mapping[str, bool | None], skipped: int) -> None:
-        """What the comparisons came to. ``skipped``: records that the sink passed over."""
-        harmless = sum(
-            table.fold.read.passed_over + table.fold.read.bad
-            for table in self.tables.values()
-            if table.fold
-        )
+        """Report the results of the comparisons. ``skipped``: records that the sink skipped."""
         for name, table in sorted(self.tables.items()):
             if table.fold is None:
                 self.told.unproven.append(f"{name}: {NOT_FOLDED}")
             else:
-                weighed = told_of_fold(table.fold, table.history, compacted, skipped - harmless)
+                unexplained = skipped - self.harmless
+                weighed = told_of_fold(table.fold, table.history, compacted, unexplained)
                 self._say(name, weighed)
 
     def judged(self, partition: PartitionAudit) -> PartitionAudit:
-        """A partition with what its table's comparison says of it."""
+        """Return the partition with the findings of its tables' comparisons."""
         at = TopicPartition(partition.topic, partition.partition)
-        table = self.tables.get(self.table_of(at.topic) or "")
-        if table is None or table.fold is None or at not in table.fold.read.offsets:
+        folds = [fold for name in self.takes(at.topic) if (fold := self.tables[name].fold)]
+        folds = [fold for fold in folds if at in fold.read.offsets]
+        if not folds:
             return partition
         return replace(
             partition,
-            produced=len(table.fold.read.offsets[at]),
-            lost=table.fold.of(at, Fault.LOST),
-            invented=table.fold.of(at, Fault.INVENTED),
+            produced=len(folds[0].read.offsets[at]),
+            lost=(partition.lost or 0) + sum(fold.of(at, Fault.LOST) for fold in folds),
+            invented=(partition.invented or 0) + sum(fold.of(at, Fault.INVENTED) for fold in folds),
         )
 
     def _say(self, name: str, said: Told) -> None:
@@ -164,7 +239,7 @@ class KeyedFollowers:
 
 
 def _owed(record: CommitRecord, lead: str, table: KeyedFollower) -> bool:
-    """Whether the table lacks something that was decided (D6)."""
+    """Return whether the table lacks something that was decided (D6)."""
     paid = table.history.record
     owed = [debt for debt in record.debts if debt.table == table.name and debt.manifest]
     return any(paid is None or not paid.pays(debt, lead) for debt in owed)

@@ -1,4 +1,4 @@
-"""What is proven of one keyed table, be it the sink's own or one that routes name."""
+"""Checks what can be proven about one keyed table, the sink's own or one that routes name."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from headgate.operations.audit_report import Finding
 from headgate.operations.fold.comparison import Fault
 from headgate.tables.iceberg.reader import IcebergReader
 
-DEATHS_UNTOLD = "which rows each commit made die is not told by this kind of table"
+DEATHS_UNTOLD = "this kind of table does not tell which rows each commit removed"
 NOT_FOLDED = (
-    "a keyed table holds the last record of each key: that none of them is missing, and none "
-    "outdated, was not compared with the source"
+    "a keyed table holds the last record of each key: they were not compared with the "
+    "source, so some may be missing or outdated"
 )
 
 
@@ -34,17 +34,17 @@ class Told:
 
 
 def offsets_behind(record: CommitRecord, moves: Sequence[Move]) -> list[str]:
-    """Why the table does not show what the records up to the stored offsets came to, if so."""
+    """Return why the table does not show the records up to the stored offsets, if it does not."""
     return [
-        f"{move.partition}: offsets were set back from {move.begin}, and the sink is not there "
-        "again: rows may be newer than the stored offsets"
+        f"{move.partition}: offsets were set back from {move.begin}, and the sink has not "
+        "reached that point again: rows may be newer than the stored offsets"
         for move in moves
         if record.offsets.get(move.partition, 0) < move.begin
     ]
 
 
 def told_of_deaths(reader: IcebergReader, history: History, on_progress: OnProgress) -> Told:
-    """Each commit made as many rows die as its record counts (U10)."""
+    """Check that each commit removed as many rows as its record counts (U10)."""
     told, deaths = Told(), examine_deaths(reader, history, on_progress)
     told.findings += deaths.findings
     if deaths.right:
@@ -60,7 +60,7 @@ def told_of_deaths(reader: IcebergReader, history: History, on_progress: OnProgr
 
 
 def told_of_rows(history: History, live_rows: int) -> Told:
-    """As many rows are live as the commits inserted and did not delete (U10)."""
+    """Check that as many rows are live as the commits inserted and did not delete (U10)."""
     told = Told()
     counts = [commit.record.keys for commit in history.commits if commit.record.keys]
     expected = sum(each.inserted - each.deleted for each in counts)
@@ -91,7 +91,7 @@ def told_of_keys(
     key: tuple[str, ...],
     memory_bytes: int,
 ) -> Told:
-    """No key has two live rows (U1)."""
+    """Check that no key has two live rows (U1)."""
     told = Told()
     absent = [name for name in key if name not in reader.columns()]
     if absent or history.head is None:
@@ -100,7 +100,7 @@ def told_of_keys(
     rows_max = sum(file.records for file in files if not file.deletes)
     try:
         rows, different = count_keys(reader, key, rows_max, memory_bytes)
-    except (ValueError, NotImplementedError) as error:  # pyiceberg reads no equality deletes
+    except (ValueError, NotImplementedError) as error:  # pyiceberg cannot read equality deletes
         told.unproven.append(f"the keys cannot be read here: {error}")
         return told
     if rows != different:
@@ -117,7 +117,7 @@ def told_of_fold(
     compacted: Mapping[str, bool | None],
     unexplained: int,
 ) -> Told:
-    """What the comparison came to. Which rows others deleted, or the sink skipped, nothing tells.
+    """Report the comparison. Nothing tells which rows others deleted or the sink skipped.
 
     ``unexplained``: how many records the sink skipped beyond those that change nothing.
     """

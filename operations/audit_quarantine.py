@@ -1,4 +1,4 @@
-"""The quarantine, judged like the table: its commits, its files, each record there once."""
+"""Audits the quarantine like the table: its commits, its files, and each record there once."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ COLUMNS = ("topic", "partition", "offset")
 
 @dataclass(slots=True)
 class QuarantineEvidence:
-    """What the quarantine says. ``rows``: live ones, of this sink; ``owed``: those to come.
+    """What the quarantine shows. ``rows``: live ones of this sink; ``owed``: those to come.
 
-    ``deleted_rows``: by persons.
+    ``deleted_rows``: deleted by people.
     """
 
     rows: int = 0
@@ -41,9 +41,9 @@ class QuarantineEvidence:
     findings: list[Finding] = field(default_factory=list)
 
     def upto(self, at: TopicPartition, end: int) -> BitMap64:
-        """The partition's offsets that the table's have passed; more may wait there (rule Q5).
+        """Return the partition's offsets below the table's; more may wait there (rule Q5).
 
-        What the quarantine is owed counts: the table has decided it (rule D3).
+        Rows that the quarantine is owed count: the table has decided them (rule D3).
         """
         there, owed = (
             records.partitions.get(at, SeenOffsets()).offsets
@@ -55,7 +55,7 @@ class QuarantineEvidence:
 def examine_quarantine(
     settings: SinkSettings, reader: TableReader, record: CommitRecord, on_progress: OnProgress
 ) -> QuarantineEvidence:
-    """``reader`` reads the sink's own table, ``record`` is its state.
+    """Examine the quarantine. ``reader`` reads the sink's own table, ``record`` is its state.
 
     Raises what loading a table raises.
     """
@@ -92,12 +92,12 @@ def _examined(
 
 
 def lapsed(debt: Debt) -> Finding:
-    """What a follower was owed, and has not received (rule D8)."""
+    """Report what a follower was owed, and has not received (rule D8)."""
     which = "transaction" if debt.manifest else "transactions up to"
     return Finding(
         "rows-lapsed",
-        f"{debt.said} of {which} {debt.transaction} were owed to {debt.table} for too long, and "
-        "nobody pays them any more",
+        f"{debt.said} of {which} {debt.transaction} were owed to {debt.table} for too long, "
+        "and are not paid any more",
     )
 
 
@@ -109,7 +109,7 @@ def _examine_debts(
     *,
     lead: str,
 ) -> Iterator[Finding]:
-    """D7: what the table's record owes and the quarantine's does not show."""
+    """D7: check what the table's record owes and the quarantine's record does not show."""
     known = history.record
     for debt in record.debts:
         paid = known is not None and known.pays(debt, lead)

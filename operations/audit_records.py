@@ -1,7 +1,7 @@
-"""Which records the table holds, told by their coordinates (topic, partition, offset).
+"""Collects which records the table holds, by their coordinates (topic, partition, offset).
 
-Offsets are kept as compressed bitmaps: dense ranges cost next to nothing, so that memory is bound
-by the gaps of the source, not by the size of the table.
+Offsets are kept as compressed bitmaps. Dense ranges cost next to nothing, so memory grows with the
+gaps of the source, not with the size of the table.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from headgate.tables.stores.ahead import STORAGE_THREADS, in_turn
 EXAMPLES_MAX = 5
 
 _BYTES_A_KEY = 64
-"""Two words, in the parts and in one piece, and copied and sorted to be told apart."""
+"""Two words, as parts and as a whole, which are copied and sorted for comparison."""
 
 _BYTES_READ_AHEAD = 1024 * 1024
-"""Files that are no larger are read many at a time: of them, requests take the time."""
+"""Smaller files are read many at a time, because requests take most of their time."""
 
 
 @dataclass(slots=True)
 class SeenOffsets:
-    """The offsets of one partition that the table holds, and those that it holds again.
+    """The offsets of one partition that the table holds, and those that it holds repeatedly.
 
-    ``rewound``: offsets that a person told the sink to read again; rows of theirs that are there
-    again are counted in ``told``, not in ``twice``.
+    ``rewound``: offsets that a person told the sink to read again; repeated rows of theirs count in
+    ``told``, not in ``twice``.
     """
 
     offsets: BitMap64 = field(default_factory=BitMap64)
@@ -45,10 +45,10 @@ class SeenOffsets:
     twice: int = 0
     told: int = 0
     examples: list[tuple[int, str]] = field(default_factory=list)
-    """Some doubled offsets, each with a file that repeats it."""
+    """Some repeated offsets, each with a file that repeats it."""
 
     def add(self, values: pa.Int64Array, path: str) -> None:
-        """Count in what one file holds; ``values`` without nulls."""
+        """Count the rows of one file; ``values`` has no nulls."""
         fresh = bitmap(values)
         again = fresh & self.offsets
         told = again & self.rewound
@@ -71,7 +71,7 @@ class SeenOffsets:
 
 @dataclass(slots=True)
 class TableRecords:
-    """Everything the scan saw. ``foreign_rows`` carry no coordinates of this sink's topics."""
+    """Everything the scan saw. ``foreign_rows`` have no coordinates of this sink's topics."""
 
     partitions: dict[TopicPartition, SeenOffsets] = field(default_factory=dict)
     rewound: Mapping[TopicPartition, BitMap64] = field(default_factory=dict)
@@ -97,9 +97,9 @@ def scan_records(
 ) -> TableRecords:
     """Read the three coordinate columns of every live file except the skipped ones.
 
-    ``topic``: the only one there is, where no column names it. ``apart``: files of other sinks,
-    whose records are kept apart under ``others``. ``into``: what other tables of the sink hold, to
-    which this one's is added.
+    ``topic``: the only topic, if no column names it. ``apart``: files of other sinks, whose records
+    are kept apart under ``others``. ``into``: the records of the sink's other tables, to which this
+    table's are added.
     """
     count, every_file = reader.scan([name for name in columns if name])
     files = (file for file in every_file if file.path not in skipped_files)
@@ -123,7 +123,7 @@ def scan_records(
 def scan_draft(
     files: Iterable[FileRows], columns: tuple[str, str, str], into: TableRecords
 ) -> None:
-    """Count in the rows of files that no snapshot lists yet."""
+    """Count the rows of files that no snapshot lists yet."""
     for file in files:
         for batch in file.batches():
             _count_in(into, batch, columns, file.path)
@@ -132,7 +132,7 @@ def scan_draft(
 def places_of(
     rows: pa.RecordBatch, columns: tuple[str, str, str], wanted: Mapping[TopicPartition, BitMap64]
 ) -> Iterator[int]:
-    """The places of rows whose records are among the wanted ones; ``rows`` without nulls there."""
+    """Yield the positions of rows whose records are wanted; ``rows`` has no nulls there."""
     values = (_column(rows, name).to_pylist() for name in columns)
     for place, (topic, partition, offset) in enumerate(zip(*values, strict=True)):
         if offset in wanted.get(TopicPartition(topic, partition), ()):
@@ -142,9 +142,9 @@ def places_of(
 def count_keys(
     reader: TableReader, key: tuple[str, ...], rows: int, memory_bytes: int
 ) -> tuple[int, int]:
-    """How many live rows there are, and how many different keys they have.
+    """Return how many live rows there are, and how many distinct keys.
 
-    Where ``rows`` of them would need more memory, the table is read several times, each time for
+    If ``rows`` of them would need more memory, the table is read several times, each time for
     another part of the hashes.
     """
     hashed, parts = KeyHash(), max(1, -(-rows * _BYTES_A_KEY // memory_bytes))
@@ -160,7 +160,7 @@ def count_keys(
 def _hashes_of(
     reader: TableReader, key: tuple[str, ...], hashed: KeyHash, part: tuple[int, int]
 ) -> Iterator[npt.NDArray[np.uint64]]:
-    """Those of the rows that belong to the part: its number, and how many parts there are."""
+    """Yield hashes of rows that belong to the part: its number, and the number of parts."""
     number, parts = part
     _, files = reader.scan(key)
     for file in files:
@@ -171,7 +171,10 @@ def _hashes_of(
 
 
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
-    """The column of this name; or, with a dot, the field of a struct. Raises ``ValueError``."""
+    """Return the column of this name or, with a dot, the field of a struct.
+
+    Raises ``ValueError``.
+    """
     if name in rows.schema.names:
         return rows.column(name)
     outer, dot, inner = name.rpartition(".")

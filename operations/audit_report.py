@@ -1,4 +1,4 @@
-"""What an audit found, as plain values; the same for people and for ``--json``."""
+"""Holds what an audit found, as plain values; the same for people and for ``--json``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Verdict(StrEnum):
-    """Proven, not contradicted but not proven either, or contradicted."""
+    """Proven, neither contradicted nor proven, or contradicted."""
 
     WELL = "well"
     NOT_PROVEN = "not proven"
@@ -18,7 +18,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong. ``what`` is a stable word for scripts; ``evidence`` names the place."""
+    """A fault. ``what`` is a stable word for scripts; ``evidence`` names the place."""
 
     what: str
     evidence: str
@@ -26,11 +26,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAudit:
-    """One source partition. ``None``: could not be known, and ``unproven`` says why.
+    """One source partition. ``None`` means unknown, and ``unproven`` says why.
 
-    ``begin``: where the sink began; ``next_offset``: where the table says to go on (exclusive end).
-    ``produced``: readable records that the source holds in between, as far as it retains them;
-    ``in_table``, ``in_quarantine``: how many different offsets the tables hold. ``lag`` counts
+    ``begin``: where the sink started; ``next_offset``: where the table says to continue (exclusive
+    end). ``produced``: readable records that the source holds in between, as far as it retains
+    them; ``in_table``, ``in_quarantine``: how many distinct offsets the tables hold. ``lag`` counts
     offsets, not records.
     """
 
@@ -49,12 +49,12 @@ class PartitionAudit:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """The judgement: wrong by ``findings``, not proven by ``unproven``, and well by neither.
+    """The verdict: wrong if there are ``findings``, not proven if ``unproven``, well with neither.
 
     ``rows``, ``distinct``, ``surplus``: every row of this sink's partitions in the table, whoever
-    brought it (``audit_whole``); ``None`` without coordinates. ``remarks`` limit nothing.
+    wrote it (``audit_whole``); ``None`` without coordinates. ``remarks`` do not limit the verdict.
     ``quarantined_rows``: ``None`` without a quarantine. ``skipped_records``: by all commits.
-    ``deleted_rows``: by persons, with ``headgate delete``.
+    ``deleted_rows``: deleted by people with ``headgate delete``.
     """
 
     sink: str
@@ -95,7 +95,7 @@ class AuditReport:
         return 0 if self.well or accepted else 1
 
     def total(self, what: str) -> int | None:
-        """The sum of one column over all partitions, ``None`` when any of them is not known."""
+        """Return the sum of one field over all partitions; ``None`` if any of them is unknown."""
         values = [getattr(partition, what) for partition in self.partitions]
         return None if not values or None in values else sum(values)
 

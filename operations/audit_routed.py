@@ -1,8 +1,9 @@
-"""A sink of many tables, judged: the ledger's commits, and every table that they filled."""
+"""Audits a sink of many tables: the ledger's commits, and every table that they filled."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from pyroaring import BitMap64
@@ -15,7 +16,6 @@ from headgate.data.writers.diverted import DivertedRecords, given_back
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import OnProgress, examine_commits, examine_live
-from headgate.operations.audit_keyed import compacted
 from headgate.operations.audit_keyed_routes import KeyedFollowers
 from headgate.operations.audit_keys import NOT_FOLDED, offsets_behind
 from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_draft, scan_records
@@ -27,7 +27,9 @@ from headgate.operations.audit_source import (
     passed_over,
     rewound,
 )
+from headgate.operations.audit_whole import set_aside
 from headgate.operations.follower_access import FollowerReader
+from headgate.operations.kafka_access import compacted
 from headgate.operations.routed_tables import decided_tables, every_table
 from headgate.operations.table_access import iceberg_of
 from headgate.sink.settings import SinkSettings
@@ -38,13 +40,13 @@ Columns = tuple[str, str, str]
 
 
 class RoutedInquiry(Inquiry):
-    """As an audit of one table, whose rows are those of all tables together."""
+    """Audits like a single table whose rows are those of all tables together."""
 
     _out_of_sight = 0
-    """Rows that were decided for tables that are not there, or may not be read."""
+    """Rows decided for tables that are gone or may not be read."""
 
     _put_again: Mapping[TopicPartition, BitMap64] = MappingProxyType({})
-    """Offsets of the quarantine's records that their tables have been given back (I6)."""
+    """Offsets of the quarantine's records that were given back to their tables (I6)."""
 
     def __init__(
         self, settings: SinkSettings, reader: TableReader, on_progress: OnProgress
@@ -66,8 +68,8 @@ class RoutedInquiry(Inquiry):
         columns = self._settings.tables.record_columns.coordinates
         if columns is None:
             self._unproven.append(
-                "tables.record_columns names no topic, partition and offset: single records cannot "
-                "be told apart, only counts"
+                "tables.record_columns does not name topic, partition and offset: only counts can "
+                "be compared, not single records"
             )
         with every_table(self._settings, self._reader, self._history) as tables:
             self._scan_tables(tables, columns, seen, record)
@@ -105,19 +107,19 @@ class RoutedInquiry(Inquiry):
             )
 
     def _still_lapsed(self, record: CommitRecord) -> Sequence[Debt]:
-        """I6: a table's record says up to which transaction what lapsed was written again."""
+        """I6: leave out lapsed debts that a table's record says were written again."""
         done = self._reread
         return [
             d for d in record.lapsed if d.follower not in done or d.transaction > done[d.follower]
         ]
 
     def _tell_parked(self, record: CommitRecord) -> None:
-        """I1: that a table takes nothing is no fault of the sink's."""
+        """I1: report parked tables; that a table takes nothing is not a fault of the sink."""
         for parked in record.parked:
             self._remarks.append(f"{parked.table} is parked: {parked.why}")
 
     def _weigh_lost(self, lost: list[Finding]) -> None:
-        """Which rows a table held that cannot be read, nobody can say; but how many they were."""
+        """Allow for rows in unreadable tables: nobody can say which they are, only how many."""
         missing = sum(partition.lost or 0 for partition in self._partitions)
         if missing and missing <= self._out_of_sight:
             self._unproven.append(f"{missing} records of the source are in no table that is there")
@@ -128,7 +130,7 @@ class RoutedInquiry(Inquiry):
     def _examine_follower(
         self, follower: FollowerReader, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
-        """The rows that it received or is owed, and whether that is all that there ever was."""
+        """Return the rows it received or is owed, and whether those are all there ever were."""
         reader = follower.reader
         history, files = reader.history(), reader.live_files()
         live, damaged = examine_live(reader, files, self._on_progress)
@@ -181,8 +183,9 @@ class RoutedInquiry(Inquiry):
         spans: Mapping[TopicPartition, tuple[int | None, int]],
         seen: TableRecords | None,
     ) -> SourceEvidence:
-        """Topics of keyed tables are folded, others compared record by record."""
-        folded = {at: span for at, span in spans.items() if self._keyed.table_of(at.topic)}
+        """Fold the topics of keyed tables, and compare the others record by record."""
+        self._keyed.moved_past = passed_over(self._history, self._allowed)
+        folded = {at: span for at, span in spans.items() if self._keyed.changed_by(at.topic)}
         others = {at: span for at, span in spans.items() if at not in folded}
         source = super()._ask_source(record, others, seen)
         if not folded or not source.topics:
@@ -198,7 +201,7 @@ class RoutedInquiry(Inquiry):
         except RetryLater as error:
             self._unproven.append(f"the source was not asked: {error.message}")
             return source
-        left_out = passed_over(self._history, self._allowed)
+        left_out = dict(self._keyed.moved_past)
         for at in folded if self._aside else ():
             aside = self._aside.upto(at, folded[at][1]) if self._aside else BitMap64()
             left_out[at] = left_out.get(at, BitMap64()) | aside
@@ -208,6 +211,13 @@ class RoutedInquiry(Inquiry):
         if not (self._renewed or behind):
             self._keyed.fold(record, self._history.uuid, known, left_out)
         return source
+
+    def _weigh_skipped(self) -> None:
+        """What the source shows to be nothing for its tables is as it should be."""
+        findings, unproven = set_aside(self._history, self._settings)
+        self._findings += findings
+        whole = self._history.complete and self._skipped_records <= self._keyed.harmless
+        (self._remarks if whole else self._unproven).extend(unproven)
 
     def _weigh_folds(self) -> None:
         self._keyed.weigh(self._compacted, self._skipped_records)
@@ -228,8 +238,10 @@ class RoutedInquiry(Inquiry):
         aside: BitMap64 | None,
     ) -> tuple[PartitionAudit, list[Finding]]:
         again = self._put_again.get(at)
-        if self._keyed.table_of(at.topic):
+        if self._keyed.alone(at.topic):
             return judge_partition(at, span, witness, None, aside=aside)
+        if witness is not None and self._keyed.changed_by(at.topic):
+            witness = replace(witness, offsets=self._keyed.appended(at))
         return judge_partition(at, span, witness, seen, aside=aside, put_again=again)
 
     def _records_put_again(
@@ -266,7 +278,10 @@ class RoutedInquiry(Inquiry):
         *,
         keyed: bool,
     ) -> tuple[int, list[Finding]]:
-        """How many rows the table is owed (D7). Of a keyed one they may be replaced again."""
+        """Return how many rows the table is owed (D7).
+
+        Those of a keyed one may be replaced again.
+        """
         record, lead = self._history.record, self._history.uuid
         rows, findings = 0, list[Finding]()
         for debt in record.debts if record else ():
@@ -285,9 +300,9 @@ class RoutedInquiry(Inquiry):
 
 
 def examine_owed(reader: IcebergReader, debt: Debt, lead: str) -> list[Finding]:
-    """Whether the files of a debt are there, unless it was paid since ``reader`` read its table.
+    """Check that the files of a debt exist, unless it was paid since ``reader`` read its table.
 
-    A sink that runs strikes key files off as soon as they are paid (D7).
+    A running sink removes key files as soon as they are paid (D7).
     """
     missing = _examine_files(reader, debt)
     if not missing:
@@ -297,7 +312,7 @@ def examine_owed(reader: IcebergReader, debt: Debt, lead: str) -> list[Finding]:
 
 
 def _examine_files(reader: IcebergReader, debt: Debt) -> list[Finding]:
-    """Whether the files of a debt are there, with rows or with keys."""
+    """Check that the files of a debt exist, with rows or with keys."""
     io = reader.table.io
     try:
         paths = [file.file_path for file in drafted_files(io, debt.manifest)]
@@ -310,7 +325,7 @@ def _examine_files(reader: IcebergReader, debt: Debt) -> list[Finding]:
 def _examine_debt(
     reader: FollowerReader, manifest: str, columns: Columns | None, seen: TableRecords
 ) -> list[Finding]:
-    """Read the rows that are owed; without columns only whether the debt can be read."""
+    """Read the rows that are owed; without columns, check only that the debt can be read."""
     try:
         files = reader.drafted(manifest, columns or ())
         if columns:

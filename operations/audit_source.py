@@ -1,4 +1,4 @@
-"""Table against source: which records were lost, doubled or invented. Pure set arithmetic."""
+"""Compares table and source: which records were lost, doubled or invented. Pure set arithmetic."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ EVERYTHING = 2**63
 
 
 def begins(history: History, *, from_earliest: bool) -> dict[TopicPartition, int | None]:
-    """Where the sink began in each partition, ``None`` when that has expired with old snapshots.
+    """Return where the sink started in each partition; ``None`` if that expired with old snapshots.
 
-    The first claim says it (rule C2); partitions that appear later begin at their log's beginning.
+    The first claim records it (rule C2); partitions that appear later start at their log's
+    beginning.
     """
     found: dict[TopicPartition, int | None] = {}
     topic_ids: dict[str, TopicId] = {}
@@ -45,7 +46,7 @@ def begins(history: History, *, from_earliest: bool) -> dict[TopicPartition, int
 
 
 def passed_over(history: History, moves: Sequence[Move]) -> dict[TopicPartition, BitMap64]:
-    """Offsets that these moves went past, and that no later commit brought."""
+    """Return offsets that these moves skipped, and that no later commit covered."""
     forward = {(move.where, move.partition): move for move in moves if move.begin < move.end}
     missing: defaultdict[TopicPartition, BitMap64] = defaultdict(BitMap64)
     for before, after in pairwise(history.commits):
@@ -61,7 +62,7 @@ def passed_over(history: History, moves: Sequence[Move]) -> dict[TopicPartition,
 
 
 def rewound(moves: Sequence[Move]) -> dict[TopicPartition, BitMap64]:
-    """Offsets that a person told the sink to read again."""
+    """Return offsets that a person told the sink to read again."""
     again: defaultdict[TopicPartition, BitMap64] = defaultdict(BitMap64)
     for move in moves:
         if move.by_operator and move.end < move.begin:
@@ -91,8 +92,11 @@ def comparable(
     spans: Mapping[TopicPartition, tuple[int | None, int]],
     seen: Mapping[TopicPartition, SeenOffsets],
 ) -> tuple[dict[TopicPartition, OffsetRange | None], list[str]]:
-    """What to read of the source, ``None`` for a partition whose begin nobody knows; and what
-    cannot be proven therefore. ``topic_ids``: those that the stored offsets are of."""
+    """Return what to read from the source, and what cannot be proven for lack of it.
+
+    A range is ``None`` for a partition whose beginning is unknown. ``topic_ids``: the topics that
+    the stored offsets belong to.
+    """
     ranges: dict[TopicPartition, OffsetRange | None] = {}
     unproven: list[str] = []
     for at, (begin, end) in spans.items():
@@ -113,7 +117,7 @@ def comparable(
 def _first_row(
     at: TopicPartition, seen: Mapping[TopicPartition, SeenOffsets], unproven: list[str]
 ) -> int | None:
-    """The best known begin of a partition whose first claim has expired."""
+    """Return the best known beginning of a partition whose first claim has expired."""
     if at not in seen or not seen[at].offsets:
         unproven.append(f"{at}: where the sink began has expired")
         return None
@@ -138,10 +142,10 @@ def judge_partition(
     aside: BitMap64 | None = None,
     put_again: BitMap64 | None = None,
 ) -> tuple[PartitionAudit, list[Finding]]:
-    """Compare one partition. ``span``: where the sink began, and the stored next offset.
+    """Compare one partition. ``span``: where the sink started, and the stored next offset.
 
     ``witness`` is ``None`` without a source, ``seen`` without coordinate columns. ``aside`` are the
-    offsets in the quarantine, if there is one; those ``put_again`` are in a table too, once (I6).
+    offsets in the quarantine, if there is one; those ``put_again`` are also in a table, once (I6).
     Only offsets that the source still retains are compared.
     """
     begin, end = span
@@ -218,12 +222,12 @@ def difference(what: str, where: str, offsets: BitMap64) -> list[Finding]:
 def examine_commit_counts(
     history: History, witnesses: Mapping[TopicPartition, Witness], topic_ids: Mapping[str, TopicId]
 ) -> tuple[list[Finding], int]:
-    """Each commit's rows against the records in its ranges; also how many commits were compared."""
+    """Compare each commit's rows with the records in its ranges; also count compared commits."""
     findings: list[Finding] = []
     compared = 0
     if not witnesses or history.record is None:
         return findings, compared
-    stored = history.record.offsets  # what lies behind it (offsets were set back) was not read
+    stored = history.record.offsets  # what lies beyond it (offsets were set back) was not read
     for before, after in pairwise(history.commits):
         ranges = ranges_of(before.record, after.record)
         same_topics = all(
@@ -259,5 +263,5 @@ def _retained(witness: Witness | None, span: OffsetRange) -> bool:
 
 
 def _records(witness: Witness, span: OffsetRange) -> int:
-    assert witness.offsets is not None  # _retained asked
+    assert witness.offsets is not None  # checked by _retained
     return int(witness.offsets.range_cardinality(span.begin, span.end))

@@ -1,7 +1,7 @@
-"""The table as a whole: how many rows, how many records, and why there are more of the first. Pure.
+"""Counts the table as a whole: rows, records, and why there are more rows than records. Pure.
 
-A reader counts rows, whoever brought them. So rows of other sinks on the same source count here,
-and rows that came again because a person set offsets back.
+A reader counts all rows, whoever wrote them. So this includes rows that other sinks wrote from the
+same source, and rows that came again because a person set offsets back.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ UNEXPLAINED = "unexplained"
 
 @dataclass(slots=True)
 class WholeTable:
-    """Rows with coordinates of the sink's partitions, the different records among them, and the
-    rest: ``surplus`` by cause, which is another sink (``sink NAME``), ``OFFSETS_SET``, or unknown.
+    """Rows with coordinates of the sink's partitions, the distinct records, and the surplus.
+
+    ``surplus`` by cause: another sink (``sink NAME``), ``OFFSETS_SET``, or unknown.
     """
 
     rows: int = 0
@@ -43,7 +44,7 @@ def whole_table(
     record: CommitRecord,
     their_topics: Mapping[SinkName, Mapping[str, TopicId]],
 ) -> WholeTable:
-    """Count what the sinks brought of this sink's partitions, its own first."""
+    """Count what the sinks wrote of this sink's partitions, its own rows first."""
     whole = WholeTable()
     for at in record.offsets:
         seen = own.partitions.get(at, SeenOffsets())
@@ -66,19 +67,19 @@ def _count_theirs(whole: WholeTable, sink: SinkName, seen: SeenOffsets, known: B
 
 
 def _same_topic(at: TopicPartition, record: CommitRecord, theirs: Mapping[str, TopicId]) -> bool:
-    """A topic of the same name on another cluster holds other records."""
+    """Compare topic ids: a topic of the same name on another cluster holds other records."""
     known = theirs.get(at.topic)
     return known is None or known == record.topic_ids.get(at.topic, known)
 
 
 def topics_of_others(history: History) -> Mapping[SinkName, Mapping[str, TopicId]]:
-    """The topics of each other sink on the branch, as its newest commit names them."""
+    """Return the topics of each other sink on the branch, as its newest commit names them."""
     foreign = [found for found in history.foreign if found.topic_ids]
     return {found.sink: found.topic_ids for found in foreign if found.sink is not None}
 
 
 def shared(whole: WholeTable, meant: Collection[str]) -> Iterator[Finding]:
-    """Rows that another sink brought again, unless the sink file says that it shall."""
+    """Report rows that another sink repeated, unless the sink file says that it should."""
     for cause, rows in sorted(whole.surplus.items()):
         kind, _, sink = cause.partition(" ")
         if kind == "sink" and sink not in meant:
@@ -90,7 +91,7 @@ def shared(whole: WholeTable, meant: Collection[str]) -> Iterator[Finding]:
 
 
 def set_aside(history: History, settings: SinkSettings) -> tuple[list[Finding], list[str]]:
-    """Whether records that are neither row nor quarantined are ones that the settings let go.
+    """Check that the settings permit records that are neither a row nor quarantined.
 
     Returns findings, and what cannot be proven.
     """
@@ -100,7 +101,7 @@ def set_aside(history: History, settings: SinkSettings) -> tuple[list[Finding], 
         evidence = f"{skipped} records were skipped, which no setting of this sink lets happen"
         findings.append(Finding("skipped", evidence))
     elif skipped:
-        unproven.append(f"{skipped} records were skipped: nothing tells which they were")
+        unproven.append(f"{skipped} records were skipped: nothing tells which")
     kept = sum(commit.record.quarantined for commit in history.commits)
     if kept and not settings.quarantine.keeps:
         evidence = f"{kept} records were quarantined, but this sink has no quarantine"
@@ -109,7 +110,7 @@ def set_aside(history: History, settings: SinkSettings) -> tuple[list[Finding], 
 
 
 def accounts(whole: WholeTable) -> str:
-    """The sum in words."""
+    """Return the sum in words."""
     more = ", ".join(f"{rows:,} by {cause}" for cause, rows in sorted(whole.surplus.items()))
     surplus = f", {whole.rows - whole.distinct:,} more than records: {more}" if more else ""
     return f"{whole.rows:,} rows of {whole.distinct:,} different records{surplus}"

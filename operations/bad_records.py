@@ -1,4 +1,4 @@
-"""Reads the last records that a sink has put into its quarantine, for people."""
+"""Reads the last records that a sink put into its quarantine, for people."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_history import Newest, TableReader
-from headgate.operations.follower_access import opened_follower
+from headgate.operations.follower_access import catalog_of, opened_follower
 from headgate.operations.status_report import BadRecord
-from headgate.operations.table_access import iceberg_of
 from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import ICEBERG
 from headgate.tables.iceberg.catalog import catalog_failure
@@ -27,10 +26,10 @@ _COLUMNS = ("topic", "partition", "offset", "error_class", "message", "epoch", "
 
 
 def last_bad_records(settings: SinkSettings, lead: TableReader) -> tuple[BadRecord, ...]:
-    """Return some of the newest commit that brought any, the last first.
+    """Return some records of the newest commit that added any, the last first.
 
-    ``lead`` reads the sink's own table. Without ``quarantine.excerpts`` the reason is its class.
-    Raises ``HeadgateError``.
+    ``lead`` reads the sink's own table. Without ``quarantine.excerpts`` the reason is only its
+    class. Raises ``HeadgateError``.
     """
     name = settings.quarantine.table
     try:
@@ -53,10 +52,10 @@ def last_bad_records(settings: SinkSettings, lead: TableReader) -> tuple[BadReco
 
 def _newest(settings: SinkSettings, lead: TableReader) -> list[dict[str, Any]]:
     name = settings.quarantine.table
-    if settings.table.type == ICEBERG:
-        catalog = iceberg_of(lead).table.catalog
-        unsent = UnsentRows(catalog, name, settings.name, settings.table.branch)
-        return unsent.newest(SHOWN, _COLUMNS)
+    if settings.type_of(name) == ICEBERG:
+        with catalog_of(settings, lead, name) as catalog:
+            unsent = UnsentRows(catalog, name, settings.name, settings.table.branch)
+            return unsent.newest(SHOWN, _COLUMNS)
     with opened_follower(settings, lead, name) as follower:
         reader = follower.reader
         commits = reader.history(Newest(_COMMITS_LOOKED_AT, _ANY_TIME_MS)).commits
@@ -83,7 +82,7 @@ def _rows(
 
 
 def newest_among(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[str, Any]]:
-    """Of a table that is not told by the files that were committed: what the rows say tells."""
+    """Select the newest rows by their own columns, for a table that cannot list committed files."""
     newest, found = (0, -1), deque[dict[str, Any]](maxlen=SHOWN)
     for row in rows:
         said = (row["epoch"] or 0, row["transaction"] or 0)
@@ -97,6 +96,6 @@ def newest_among(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[st
 
 
 def _reason(settings: SinkSettings, error_class: str | None, message: str | None) -> str:
-    """What others put into the quarantine may lack either."""
+    """Build the reason; rows that others put into the quarantine may lack either part."""
     said = [error_class or "", (message or "") if settings.quarantine.excerpts else ""]
     return settings.redacted(": ".join(filter(None, said)))[:_REASON_CHARACTERS_MAX]

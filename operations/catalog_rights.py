@@ -1,8 +1,8 @@
-"""Whether the catalog lets this principal commit and create, asked without changing anything.
+"""Asks whether the catalog lets this principal commit and create, without changing anything.
 
-A REST server judges rights before requirements: a commit that requires another UUID than the
-table's, and has no updates, is refused as conflicting by who may commit, and as forbidden by who
-may not. A database judges rights before it looks for rows: an update of none needs them as well.
+A REST server checks rights before requirements. So it gets a commit without updates that requires
+another UUID than the table's: it answers conflict if the principal may commit, and forbidden if
+not. A database checks rights before it looks for rows, so an update of no rows needs them as well.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ _MORE_THAN_NEEDED = ("DELETE", "TRUNCATE")
 
 
 class Unasked(Exception):
-    """This kind of catalog cannot be asked so; says why."""
+    """This kind of catalog cannot be asked in that way; says why."""
 
 
 def may_commit(table: Table) -> str:
-    """Raises ``MissingRights``, ``Unreachable``, ``CatalogRefused``, and ``Unasked``."""
+    """Ask for a commit.
+
+    Raises ``MissingRights``, ``Unreachable``, ``CatalogRefused``, ``Unasked``.
+    """
     name = ".".join(table.name())
     if engine := _engine(table.catalog):
         return _database_lets(engine, name, "UPDATE iceberg_tables SET table_name = table_name")
@@ -58,7 +61,10 @@ def may_commit(table: Table) -> str:
 
 
 def may_create(catalog: Catalog, identifier: str) -> str:
-    """As ``may_commit``. A staged table of a REST catalog is nowhere until it is committed."""
+    """Ask for a table.
+
+    Raises as ``may_commit``. A staged table does not exist until it is committed.
+    """
     if engine := _engine(catalog):
         fields = "INSERT INTO iceberg_tables SELECT * FROM iceberg_tables"
         return _database_lets(engine, identifier, fields)
@@ -67,7 +73,7 @@ def may_create(catalog: Catalog, identifier: str) -> str:
     try:
         catalog.create_table_transaction(identifier, Schema())
     except NoSuchNamespaceError as error:
-        why = f"the namespace of {identifier} is not there yet: the first start makes it"
+        why = f"the namespace of {identifier} does not exist yet: the first start creates it"
         raise Unasked(why) from error
     except Exception as error:
         raise _forbidden(error, f"table {identifier} may not be created") from error
@@ -96,7 +102,7 @@ def _forbidden(error: Exception, what: str) -> HeadgateError:
 
 
 def _database_lets(engine: Engine, name: str, statement: str) -> str:
-    """Whether it would run the statement; of no row, and rolled back."""
+    """Ask whether the database would run the statement, on no row, and roll it back."""
     from sqlalchemy import text
     from sqlalchemy.exc import DBAPIError
 
@@ -115,7 +121,7 @@ def _database_lets(engine: Engine, name: str, statement: str) -> str:
                 f"grant {verb} on it; docs/security.md has the commands",
             ) from error
         if any(word in said for word in _EMPTY):
-            raise Unasked("the catalog is empty: the first start makes its tables") from error
+            raise Unasked("the catalog is empty: the first start creates its tables") from error
         raise catalog_failure(error, f"{name}: the catalog's database does not answer") from error
     if wide:
         raise Unasked(

@@ -1,7 +1,7 @@
-"""Would this sink run? Settings, reachability, rights, and what the table says.
+"""Checks whether this sink would run: settings, reachability, rights, and what the table says.
 
-Nothing is changed, but for one file of a line that is written below the location of a table on an
-object store, read, and removed: rights on files cannot be asked otherwise.
+It changes nothing except for a one-line file below the location of a table on an object store,
+which it writes, reads and removes: rights on files cannot be checked in another way.
 
 Each question is one line: well, wrong with what to do, or not checked and why. What depends on
 something that failed is not asked.
@@ -23,6 +23,7 @@ from headgate.control_protocol.errors import (
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, quiet
 from headgate.kafka.control_topic import control_topic_exists
 from headgate.native.loops import InPython, loops
+from headgate.operations.check_aside import check_aside, check_rights_aside
 from headgate.operations.check_keys import check_keys
 from headgate.operations.check_kind import KindCheck
 from headgate.operations.check_records import check_records, looked_at
@@ -38,7 +39,7 @@ from headgate.sink.kinds import other_kind, traits_of
 from headgate.sink.settings import SinkSettings, WriterKind
 
 _TOO_WIDE = frozenset({"alter", "alter_configs", "delete"})
-"""Of what brokers say that a principal may do with a topic."""
+"""Operations from a principal's rights on a topic that go beyond any role."""
 
 
 class State(StrEnum):
@@ -51,7 +52,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the answer. ``code`` and ``exit_code`` are those of the error behind it."""
+    """One line of the answer. ``code`` and ``exit_code`` come from the underlying error."""
 
     what: str
     state: State
@@ -62,9 +63,9 @@ class Check:
 
 
 def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
-    """Every question about a sink whose file could be loaded. Raises nothing foreseeable.
+    """Ask every question about a sink whose file could be loaded. Raises nothing foreseeable.
 
-    Of another role than the sink's only the rights are asked that it needs.
+    For a role other than the sink's, only the rights that it needs are asked.
     """
     if role is not Role.SINK:
         return _check_role(settings, RIGHTS[role])
@@ -107,8 +108,17 @@ def _ask_of_kind(questions: _Questions, table: KindCheck, settings: SinkSettings
             questions.ask("routed tables", lambda: routed(settings))
         _ask_state(questions, table)
     if settings.quarantine.keeps:
-        questions.ask("quarantine", table.quarantine)
+        _ask_aside(questions, table, settings)
     questions.ask("storage", table.storage)
+
+
+def _ask_aside(questions: _Questions, table: KindCheck, settings: SinkSettings) -> None:
+    if not settings.apart:
+        questions.ask("quarantine", table.quarantine)
+        return
+    questions.ask("quarantine", lambda: check_aside(settings))
+    if questions.well("quarantine"):
+        questions.ask("quarantine rights", lambda: check_rights_aside(settings))
 
 
 def _ask_routes(questions: _Questions, settings: SinkSettings) -> None:
@@ -160,7 +170,7 @@ def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
 
 
 def exit_code(answers: tuple[Check, ...]) -> int:
-    """0 well; else what a person must mend first: the configuration, the state, the network."""
+    """Return 0 if well, else what a person must fix first: configuration, state, network."""
     found = {answer.exit_code for answer in answers}
     return next((code for code in (2, 1, 3) if code in found), 0)
 
@@ -191,7 +201,7 @@ class _Questions:
     def ask_for(
         self, what: str, opened: Callable[[], Cluster], question: Callable[[Cluster], str]
     ) -> Cluster | None:
-        """The thing itself when its question is well answered."""
+        """Return the object itself if the answer to its question is good."""
         things: list[Cluster] = []
 
         def both() -> str:
@@ -202,7 +212,7 @@ class _Questions:
         return things[0] if self.well(what) else None
 
     def well(self, *names: str) -> bool:
-        """Whether all of these were asked and are not wrong."""
+        """Return whether all of these were asked and none is wrong."""
         states = {answer.what: answer.state for answer in self.answers}
         return all(states.get(name, State.WRONG) is not State.WRONG for name in names)
 
@@ -263,7 +273,7 @@ def _control_topic(
 
 
 def _events(settings: SinkSettings, cluster: Cluster) -> str:
-    """Who could speak for the sink; and whether this principal may do more than it needs."""
+    """Report who could speak for the sink, and whether this principal may do more than it needs."""
     name = settings.control.topic
     granted = cluster.topic(name)
     wide = sorted(_TOO_WIDE & (granted.operations or frozenset())) if granted else []
@@ -273,8 +283,8 @@ def _events(settings: SinkSettings, cluster: Cluster) -> str:
             "(docs/security.md)"
         )
     if settings.control.keys:
-        return "signed: only who has control.key is heard"
-    return f"not signed: whoever may write to {name} is heard (docs/security.md)"
+        return "signed: only members with control.key are heard"
+    return f"not signed: anybody who may write to {name} is heard (docs/security.md)"
 
 
 def _group(settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]) -> str:

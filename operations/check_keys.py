@@ -1,4 +1,4 @@
-"""The question of ``headgate check`` about tables of routes that have a key: whether they can."""
+"""Checks for ``headgate check`` whether routed tables with a key can be filled."""
 
 from __future__ import annotations
 
@@ -6,30 +6,56 @@ from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import KeyUnfit, TableMissing
 from headgate.control_protocol.record_codec import key_property, marker_property
+from headgate.data.envelopes.changes import Tombstones
 from headgate.data.writers.encodings import refuse_for_keys
-from headgate.operations.kafka_access import source_topics
-from headgate.operations.routed_tables import loaded_tables
+from headgate.data.writers.keyed_routes import may_key, may_name
+from headgate.operations.kafka_access import compacted, source_topics
+from headgate.operations.routed_tables import loaded_tables, named_tables, own_tables
 from headgate.operations.table_access import opened_catalog
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.keyed.stored_key import key_text, refuse_other_key
 
 
 def check_keys(settings: SinkSettings) -> str:
-    """Say which tables of the topics have a key. Raises ``KeyUnfit`` and ``KeyChanged`` for one
-    that is there, and cannot be filled by it."""
+    """List the topics' tables that have a key; if records name the tables, the existing ones.
+
+    Raises ``KeyUnfit`` and ``KeyChanged`` for an existing one that cannot be filled by it.
+    """
     routing = settings.tables.routing
     with source_topics(settings) as topics:
-        targets = routing.tables_of(sorted(topics.describe())).values()
-    names = sorted({each.table for each in targets if routing.key_of(each.table)})
-    if not names:
+        known = [name for name in sorted(topics.describe()) if may_key(routing, name)]
+    if not known:
         return "no topic goes to a table with a key"
+    names = {named.table for name in known if (named := routing.named_by(name))}
+    telling = [name for name in known if routing.named_by(name) is None]
     try:
         with opened_catalog(settings) as catalog:
+            if telling:
+                there = set(named_tables(settings, catalog)) - own_tables(settings)
+                names |= {n for n in there if any(may_name(routing, t, n) for t in telling)}
+            names = {name for name in names if routing.key_of(name)}
             for name, table in loaded_tables(catalog, names).items():
                 _refuse(settings, name, table)
-    except TableMissing:  # there is no database of the catalog's yet, and so no table
+    except TableMissing:  # the catalog has no database yet, and so no table
         pass
-    return "; ".join(f"{name} by {', '.join(routing.key_of(name))}" for name in names)
+    said = [f"{name} by {', '.join(routing.key_of(name))}" for name in sorted(names)]
+    return "; ".join([*said, *_told(settings, telling)])
+
+
+def _told(settings: SinkSettings, topics: list[str]) -> list[str]:
+    """What a person should know of topics whose records name keyed tables."""
+    if not topics:
+        return []
+    said = [f"records of {', '.join(topics)} name tables"]
+    if settings.changes.tombstones is not Tombstones.DELETE:
+        found = compacted(settings.kafka, topics)
+        said += [
+            f"{name} is compacted: of a key that was deleted it may hold no more than a record "
+            "without a value, which deletes nothing here"
+            for name in topics
+            if found[name]
+        ]
+    return said
 
 
 def _refuse(settings: SinkSettings, name: str, table: Table) -> None:

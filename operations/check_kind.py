@@ -1,4 +1,4 @@
-"""The questions of ``headgate check`` about a table that is no Iceberg."""
+"""Asks the questions of ``headgate check`` about a table that is not Iceberg."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.tables.stores.object_stores import for_files
 
 
 class KindCheck(StateCheck):
-    """What a start would ask of a table of this kind."""
+    """Asks what a start would ask about a table of this kind."""
 
     def __init__(
         self, settings: SinkSettings, kind: TableKind, *, asks_group: bool = False
@@ -39,14 +39,14 @@ class KindCheck(StateCheck):
         return f"{wanted.identifier} exists ({wanted.type}, UUID {self._layout.uuid})"
 
     def columns(self) -> str:
-        assert self._layout is not None  # asked only when the table exists
+        assert self._layout is not None  # asked only if the table exists
         refuse_layout(self._layout, self._settings)
         wanted = len(declared(self._settings.table).columns)
         there = len(self._layout.columns.fields)
         return f"{there} in the table, {wanted} of them declared here and equal"
 
     def quarantine(self) -> str:
-        """Whether it is there, and can be filled."""
+        """Check that it exists and can be filled."""
         wanted = wanted_quarantine(self._settings)
         try:
             layout = self._kind.layout(wanted)

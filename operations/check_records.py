@@ -1,4 +1,4 @@
-"""The question of ``headgate check`` about records: what they look like, and what fits them."""
+"""Asks the question of ``headgate check`` about records: how they look, and what fits them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from headgate.data.envelopes.changes import Envelope, Tombstones
 from headgate.data.envelopes.recognition import MARKS, Looks, looks_of
 from headgate.data.formats.column_rules import FROM
 from headgate.data.formats.registry import ValueOptions, record_format
+from headgate.data.writers.keyed_routes import may_key
 from headgate.kafka.sample import newest_records
 from headgate.operations.kafka_access import source_topics
 from headgate.sink.routed_tables import section_of
@@ -23,7 +24,7 @@ _FRAMED = {"connect-json": "a schema and a payload in each record", "avro-regist
 
 
 def looked_at(settings: SinkSettings) -> bool:
-    """Whether records of the sink's format have fields that can tell what they are."""
+    """Return whether the sink's format has fields that show what its records are."""
     wanted = settings.format
     made = record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
     told = not settings.tables or settings.tables.keyed
@@ -31,13 +32,14 @@ def looked_at(settings: SinkSettings) -> bool:
 
 
 def check_records(settings: SinkSettings) -> str:
-    """Say what the newest records of the first topics look like. Raises ``EnvelopeUnfit``.
+    """Describe the newest records of the first topics. Raises ``EnvelopeUnfit``.
 
-    With routes, of those topics that go to keyed tables.
+    With routes, looks at topics that go to keyed tables.
     """
     with source_topics(settings) as topics:
         known = sorted(topics.describe())
-    names = [n for n in known if not settings.tables or table_of(settings, n).key][:_TOPICS_MAX]
+    routing = settings.tables.routing
+    names = [n for n in known if not settings.tables or may_key(routing, n)][:_TOPICS_MAX]
     said = []
     for name in names:
         records = newest_records(settings.kafka, name, SAMPLE_RECORDS)
@@ -47,7 +49,7 @@ def check_records(settings: SinkSettings) -> str:
 
 
 def judged(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -> str:
-    """What these values look like. Raises ``EnvelopeUnfit`` where no change among them fits."""
+    """Describe these values. Raises ``EnvelopeUnfit`` if no change among them fits."""
     looks = _looks(settings, settings.format.type, values)
     if not looks.records:
         return f"{topic} has no records yet"
@@ -79,8 +81,10 @@ def judged(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -
 
 
 def refuse_keys(settings: SinkSettings, topic: str, keys: Sequence[bytes | None]) -> None:
-    """Raises ``EnvelopeUnfit`` where keys of records that delete are records themselves, and the
-    sink takes them for the only column's text."""
+    """Refuse keys of deleting records that are records themselves, if the sink reads them as text.
+
+    The sink would take each for the value of its only key column. Raises ``EnvelopeUnfit``.
+    """
     table = table_of(settings, topic)
     alike = settings.changes.of(table.key)
     own = (settings.tables or settings.table).record_columns.key
@@ -100,7 +104,7 @@ def refuse_keys(settings: SinkSettings, topic: str, keys: Sequence[bytes | None]
 def _is_object(key: bytes) -> bool:
     try:
         return isinstance(json.loads(key), dict)
-    except (ValueError, RecursionError):  # no UTF-8 among others
+    except (ValueError, RecursionError):  # not UTF-8, for example
         return False
 
 
@@ -111,17 +115,26 @@ def _looks(settings: SinkSettings, format_name: str, values: Sequence[bytes | No
 
 
 def table_of(settings: SinkSettings, topic: str) -> TableSettings | OneTableSettings:
-    """What the sink file says of the table that takes the topic's records."""
-    if not settings.tables:
+    """Return what the sink file declares about the table that takes the topic's records.
+
+    Of several tables it is the first one with a key.
+    """
+    tables = settings.tables
+    if not tables:
         return settings.table
-    target = settings.tables.routing.named_by(topic)
-    section = section_of(settings.tables, target.table) if target else None
+    if target := tables.routing.named_by(topic):
+        section = section_of(tables, target.table)
+    else:
+        changed = may_key(tables.routing, topic)
+        section = next((each for each in tables.table if each.key and changed), None)
     return section or OneTableSettings(match="")
 
 
 def _fits(settings: SinkSettings, table: TableSettings | OneTableSettings, looks: Looks) -> bool:
-    """Whether any value is what the settings say; a flattened row may be without its marks, and a
-    plain one may have a column of their name."""
+    """Return whether any value is what the settings say.
+
+    A flattened row may lack its marks, and a plain one may have columns with their names.
+    """
     if not table.key:
         return False
     envelope = settings.changes.envelope
@@ -134,7 +147,7 @@ def _fits(settings: SinkSettings, table: TableSettings | OneTableSettings, looks
 def _other_format(
     settings: SinkSettings, values: Sequence[bytes | None], looks: Looks
 ) -> str | None:
-    """The format that reads all of the values, where the settings' own reads nothing in them."""
+    """Return the format that reads all of the values if the settings' own reads none."""
     if settings.format.type != "json":
         return None
     there = [value for value in values if value is not None]

@@ -1,4 +1,4 @@
-"""The questions of ``headgate check`` about a table of any kind: its state, its storage."""
+"""Asks the questions of ``headgate check`` about a table of any kind: its state, its storage."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class NotChecked(Exception):
 
 
 class StateCheck(ABC):
-    """Asked in this order; what one question learnt, the next one uses.
+    """Questions in this order; each one uses what the ones before found out.
 
-    ``asks_group``: the notes beside the group's offsets can be asked for a table that is gone.
+    ``asks_group``: the notes next to the group's offsets can tell about a table that is gone.
     """
 
     def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
@@ -43,25 +43,25 @@ class StateCheck(ABC):
     @property
     @abstractmethod
     def exists(self) -> bool:
-        """Whether there is a table; known behind ``table``."""
+        """Return whether there is a table; known after ``table``."""
 
     @abstractmethod
     def table(self) -> str: ...
 
     @abstractmethod
     def columns(self) -> str:
-        """Every declared column is in the table, with the declared type, and can be written."""
+        """Check that every declared column exists with the declared type, and can be written."""
 
     @abstractmethod
     def _location(self) -> str:
-        """Where the table is, or will be."""
+        """Return where the table is, or will be."""
 
     @abstractmethod
     def _file_properties(self) -> dict[str, str]:
-        """What a participant would have to write files there."""
+        """Return what a participant would have to write files there."""
 
     def sink_state(self) -> str:
-        """Asks what a coordinator would ask before its first claim, with the same code."""
+        """Ask what a coordinator would ask before its first claim, with the same code."""
         settings = self._settings
         with opened_lead(settings) as table:
             view = table.read()
@@ -69,15 +69,15 @@ class StateCheck(ABC):
         record = recorded(view, settings.coordinator)
         self._view = view
         if record is None:
-            return f"a first start; it begins at {settings.source.start_at}"
+            return f"a first start; it starts at {settings.source.start_at}"
         return (
             f"goes on after transaction {record.transaction} of group {record.group_id}"
             f"{', paused' if record.paused else ''}"
         )
 
     def stored_offsets(self) -> str:
-        """Whether the source still has what the table says to read next."""
-        assert self._view is not None  # asked only behind sink_state
+        """Check that the source still has what the table says to read next."""
+        assert self._view is not None  # asked only after sink_state
         settings = self._settings
         with source_topics(settings) as topics:
             now, note = topics.describe(), topics.committed_note()
@@ -93,7 +93,7 @@ class StateCheck(ABC):
         return f"{len(record.offsets)} partitions, all within their logs"
 
     def storage(self) -> str:
-        """Ask a local folder for its rights, and an object store by writing, reading, removing."""
+        """Check a local folder's rights; on an object store, write, read and remove a file."""
         location = self._location()
         refuse_place(location)
         if (folder := local_path(location)) is not None:
@@ -106,7 +106,7 @@ class StateCheck(ABC):
         spark, location = self._settings.spark, self._location()
         master = spark.master or spark.conf.get("spark.master", "")
         if not spark.remote and master.partition("[")[0] == "local":
-            return "tasks run on this machine, and see what was seen from here"
+            return "tasks run on this machine, and see the same as this process"
         if not spark.remote and not master:
             raise NotChecked("without spark.master tasks run here, unless spark-submit says else")
         if local_path(location) is not None:

@@ -1,4 +1,4 @@
-"""The questions of ``headgate check`` about an Iceberg catalog and its table."""
+"""Asks the questions of ``headgate check`` about an Iceberg catalog and its table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headgate.tables.stores.object_stores import for_files
 
 
 class TableCheck(StateCheck):
-    """Asked in this order; what one question learnt, the next one uses."""
+    """Questions in this order; each one uses what the ones before found out."""
 
     def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
         super().__init__(settings, asks_group=asks_group)
@@ -49,7 +49,7 @@ class TableCheck(StateCheck):
             if not self._settings.table.create:
                 raise
             self._refuse_gone()
-            return f"{error.message}: the first start makes it"
+            return f"{error.message}: the first start creates it"
         if (database := sqlite_file(catalog)) and not writable(database):
             raise MissingRights(
                 f"catalog {catalog.name!r}: {database} may not be written", "grant write access"
@@ -73,7 +73,7 @@ class TableCheck(StateCheck):
         return f"{wanted.identifier} exists (UUID {self._table.metadata.table_uuid})"
 
     def rights(self) -> str:
-        """Whether the catalog lets this principal do what the sink will."""
+        """Check that the catalog lets this principal do what the sink will do."""
         try:
             if self._table is None:
                 with opened_catalog(self._settings) as catalog:
@@ -83,26 +83,28 @@ class TableCheck(StateCheck):
         except Unasked as reason:
             raise NotChecked(str(reason)) from reason
         except TableMissing as error:
-            raise NotChecked(f"{error.message}: the first start makes it") from error
+            raise NotChecked(f"{error.message}: the first start creates it") from error
 
     def columns(self) -> str:
-        assert self._table is not None  # asked only when the table exists
+        assert self._table is not None  # asked only if the table exists
         schema = self._table.schema()
         refuse_table(self._table, self._settings)
         wanted = len(declared(self._settings.table).columns)
         return f"{len(schema.fields)} in the table, {wanted} of them declared here and equal"
 
     def files(self) -> str:
-        """Whether files can be written as the table's properties ask, and what is not followed."""
-        assert self._table is not None  # asked only when the table exists
+        """Check that files can be written by the table's properties; list unsupported ones."""
+        assert self._table is not None  # asked only if the table exists
         schema, properties = self._table.schema(), self._table.properties
         leaves = leaves_of(schema, metrics_modes(schema, properties, self._table.sort_order()))
         refuse_files(schema, properties, self._table.sort_order())
         ignored = unheeded(properties, leaves)
-        return f"not followed: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
+        return (
+            f"not supported: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
+        )
 
     def routed(self) -> str:
-        """Whether the tables that the ledger remembers are there, and take rows (I1, N5)."""
+        """Check that the tables that the ledger remembers exist and take rows (I1, N5)."""
         return routed(self._settings)
 
     def _location(self) -> str:
@@ -110,7 +112,7 @@ class TableCheck(StateCheck):
         return table.metadata.location if table else future_location(self._settings)
 
     def _file_properties(self) -> dict[str, str]:
-        """What a participant would take, which the catalog may give out with a table only."""
+        """Return a participant's properties, which the catalog may only give out with a table."""
         if self._table is not None:
             return for_files(self._table.io.properties)
         location = self._location()

@@ -1,4 +1,4 @@
-"""The question of ``headgate check`` about a transform: Spark's own answer, on no rows at all."""
+"""Asks the question of ``headgate check`` about a transform: Spark's own answer, on no rows."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from headgate.sink.settings import SinkSettings
 
 
 def check_transform(settings: SinkSettings) -> str:
-    """Whether the transform can be read, and its columns go into the table's; of many tables,
-    whether routes find what they look at.
+    """Check that the transform can be read, and that its columns fit the table.
 
-    On a cluster a session of this machine's own answers: the analysis is the same.
+    With many tables, checks that routes find what they look at. Instead of a cluster, a session on
+    this machine answers: the analysis is the same.
     """
     transform = shaping(settings).transform
     assert transform is not None, "asked only when there is one"
@@ -29,7 +29,7 @@ def check_transform(settings: SinkSettings) -> str:
         plan = _plan(settings)
     except TableMissing:
         raise NotChecked(
-            f"{transform.name} can be read; its columns were not compared, for there is no table"
+            f"{transform.name} can be read; its columns were not compared because there is no table"
         ) from None
     spark = settings.spark
     master = "" if spark.remote else "local[1]"

@@ -1,7 +1,7 @@
-"""A claim whose coordinator is a person (rule C2), on the sink's own table.
+"""Makes a claim whose coordinator is a person (rule C2), on the sink's own table.
 
-It requires what every commit requires (rule C1), so that a sink which runs after all is refused
-or refuses; and it raises the epoch, so that nothing said before counts any more.
+It requires what every commit requires (rule C1): if the sink is running after all, one of the two
+is refused. It raises the epoch, so that nothing said before counts any more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headgate.tables.iceberg.table import IcebergTable
 
 
 def operators_claim(before: CommitRecord, command: str, **changes: Any) -> CommitRecord:
-    """Return the claim that follows ``before``, made by ``command``; it brings no rows."""
+    """Return the claim that follows ``before``, made by ``command``; it adds no rows."""
     return replace(
         before,
         transaction=TransactionId(Epoch(before.transaction.epoch + 1), TransactionNumber(0)),
@@ -42,7 +42,7 @@ def operators_claim(before: CommitRecord, command: str, **changes: Any) -> Commi
 
 
 def claiming_followers(settings: SinkSettings, claim: CommitRecord) -> CommitRecord:
-    """D9: records are read again, so followers are claimed before the next START."""
+    """D9: claim the followers too, because records are read again before the next START."""
     uuids = set(claim.followers.values())
     claims = tuple(
         Debt(claim.transaction, claim.coordinator, uuid_, name or settings.quarantine.table)
@@ -62,8 +62,8 @@ def land(
 ) -> None:
     """Commit the claim on the table as it was read.
 
-    Raises an error like ``failed``, with the reason, when it was refused, or when nobody knows
-    whether it landed.
+    Raises an error like ``failed``, with the reason, if it was refused or if it is unknown whether
+    it landed.
     """
     with opened_lead(settings) as table:
         attempt = CommitAttempt(view, claim)

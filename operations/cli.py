@@ -1,7 +1,7 @@
-"""``headgate``: thin commands, each handing over to one module.
+"""Defines ``headgate``: thin commands, each of which hands over to one module.
 
-Exit codes: 0 well, 1 found wrong, 2 bad usage or configuration, 3 unreachable. A mistake is one
-line with its code and what to do; ``--verbose`` (or ``HEADGATE_VERBOSE=1``) shows where it arose.
+Exit codes: 0 well, 1 found wrong, 2 bad usage or configuration, 3 unreachable. An error is one line
+with its code and what to do; ``--verbose`` (or ``HEADGATE_VERBOSE=1``) shows where it arose.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class _OneLineErrors(click.Group):
-    """Reports a foreseen failure of any command in one line, and ends with its exit code."""
+    """Reports a foreseen failure of any command in one line, and exits with its code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -55,7 +55,7 @@ class _OneLineErrors(click.Group):
 @click.option("--verbose", is_flag=True, envvar="HEADGATE_VERBOSE", help="Show where errors arise.")
 def main(verbose: bool) -> None:  # noqa: FBT001, ARG001 - read from the context
     """Kafka topics into Iceberg tables, exactly once."""
-    # Read when Arrow is loaded, so before any command imports it (decision 0010).
+    # Arrow reads this when it is loaded, so it comes before any import of Arrow (decision 0010).
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     # Our errors report what goes wrong; only ``run`` shows the log.
     logging.getLogger("headgate").addHandler(logging.NullHandler())
@@ -95,7 +95,7 @@ def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
 @click.option("--role", default="sink", type=_ROLES, help="Ask only what this role needs.")
 @click.pass_context
 def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
-    """Test settings, reachability and rights; change nothing (docs/catalogs.md)."""
+    """Check settings, reachability and rights; change nothing (docs/catalogs.md)."""
     from headgate.operations.check import check as ask
     from headgate.operations.check import exit_code
     from headgate.operations.rendering import show_checks
@@ -114,7 +114,7 @@ def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
 @click.option("--listen", default="", metavar="HOST:PORT", help="Else http.listen, or port 8080.")
 @click.pass_context
 def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
-    """Serve page, metrics and moves of these sinks over HTTP (docs/http.md)."""
+    """Serve page, metrics and operations of these sinks over HTTP (docs/http.md)."""
     from headgate.operations.face.serve import serve as serve_all
     from headgate.sink.terminal import show_log
 
@@ -130,7 +130,7 @@ def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
 @as_json_option
 @click.pass_context
 def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: bool) -> None:
-    """Show what the sink's members say to each other (docs/events.md)."""
+    """Show what the sink's members tell each other (docs/events.md)."""
     from headgate.operations.events import events as said
     from headgate.operations.events import fields
     from headgate.operations.rendering import show_event
@@ -158,7 +158,7 @@ def audit(
 ) -> None:
     """Prove that every record is in the table exactly once: well, not proven, or wrong.
 
-    Only what is well exits with 0; see --accept-unproven.
+    Exits with 0 only if all is well; see --accept-unproven.
     """
     from headgate.operations.audit import audit as judge
     from headgate.operations.progress import shown_progress
@@ -215,7 +215,7 @@ def offsets(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Show the stored next offsets beside the source's logs, or set those of a stopped sink.
+    """Show the stored next offsets next to the source's logs, or set those of a stopped sink.
 
     An OFFSET is a number, "earliest", "latest" or a time: trips=2026-01-31T06:00:00Z.
     """
@@ -243,7 +243,7 @@ def offsets(
 )
 @click.pass_context
 def run(ctx: click.Context, sinks: tuple[Path, ...], rehearsed: int | None) -> None:
-    """Be a participant until SIGINT or SIGTERM; of several sinks, side by side."""
+    """Run a participant until SIGINT or SIGTERM; several sinks run side by side."""
     if len(sinks) > 1:
         if rehearsed is not None:
             raise click.UsageError("--dry-run takes one sink file")
@@ -276,7 +276,7 @@ def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
 @sink_file
 @click.pass_context
 def pause(ctx: click.Context, sink: Path) -> None:
-    """Make the sink stop fetching; it stays so until resumed, whoever coordinates it."""
+    """Make the sink stop fetching until it is resumed, whoever coordinates it."""
     from headgate.operations.pause import pause as ask
 
     record = ask(loaded(ctx, sink))
@@ -295,7 +295,7 @@ def pause(ctx: click.Context, sink: Path) -> None:
 )
 @click.pass_context
 def resume(ctx: click.Context, sink: Path, accepted: tuple[str, ...]) -> None:
-    """Make a paused sink fetch again; or, with --accept, resolve what stopped it."""
+    """Make a paused sink fetch again or, with --accept, resolve what stopped it."""
     settings = loaded(ctx, sink)
     if accepted:
         from headgate.operations.accept import accept
@@ -327,7 +327,7 @@ def rights(ctx: click.Context, sink: Path, role: str, principal: str) -> None:
 @click.option("--folder", required=True, type=click.Path(file_okay=False, path_type=Path))
 @click.option("--port", default=9092, show_default=True, type=click.IntRange(1, 65_535))
 def kafka(folder: Path, port: int) -> None:
-    """Keep a real Kafka on this machine until Ctrl-C, for trying things out; data in FOLDER."""
+    """Run a real Kafka on this machine until Ctrl-C, to try things out; data in FOLDER."""
     from headgate.operations.embedded_kafka import keep
 
     keep(folder, port, click.echo)
@@ -351,7 +351,7 @@ def rollback(
     yes: bool,
     branch: str | None,
 ) -> None:
-    """Take table and offsets of a stopped sink back together (docs/rollback.md)."""
+    """Roll back table and offsets of a stopped sink together (docs/rollback.md)."""
     from headgate.operations.rollback import carry_out, plan_rollback, show_on_branch
 
     settings = loaded(ctx, sink)

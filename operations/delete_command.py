@@ -1,4 +1,4 @@
-"""``headgate delete``: says what would go, asks, and says what went."""
+"""Implements ``headgate delete``: shows what would be deleted, asks, and reports."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def delete(
     as_json: bool,
 ) -> None:
     """Delete rows and quarantined records that match (docs/maintenance.md#deleting-rows)."""
-    from headgate.operations.delete_rows import Asked  # brings Arrow: not for every command
+    from headgate.operations.delete_rows import Asked  # imports Arrow: not for every command
 
     if where is None and aside is None:
         raise click.UsageError("say which: --where, --quarantine-where, or both")
@@ -54,7 +54,7 @@ def delete(
 
 
 def _agreed(settings: SinkSettings, asked: Asked, *, dry_run: bool, as_json: bool) -> bool:
-    """Whether there is something to delete, and whoever asks has seen it and says yes."""
+    """Return whether there is something to delete and the user has seen it and agrees."""
     from headgate.operations.delete_rows import plan
 
     planned = plan(settings, asked)

@@ -1,8 +1,8 @@
-"""Deletes rows and quarantined records that match a predicate, of a live sink or a stopped one.
+"""Deletes rows and quarantined records that match a predicate, while the sink runs or not.
 
-Each table by a call of its own (``tables/iceberg/deletion.py``): a crash in between leaves some
-done, and the same command does the rest. To the sink they are foreign commits: no record is read
-again, and none that comes later is kept away.
+Each table takes a call of its own (``tables/iceberg/deletion.py``): a crash in between leaves some
+tables done, and the same command does the rest. To the sink these are foreign commits: no record is
+read again, and no later record is kept out.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ from headgate.tables.iceberg.side_call import Settled, persistently
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is to be deleted: ``where`` of the sink's tables, or of these ``tables`` only, and
-    ``aside`` of its quarantine."""
+    """What to delete:
+
+    ``where`` in the sink's tables or only in ``tables``, ``aside`` in its quarantine.
+    """
 
     where: str | None = None
     aside: str | None = None
@@ -48,7 +50,7 @@ class Asked:
 class Deleted:
     """How many rows of a table match, and in how many files; or how many were deleted.
 
-    ``owed``: rows that the sink still owes the table; nobody looked at them.
+    ``owed``: rows that the sink still owes the table; they were not searched.
     """
 
     table: str
@@ -65,10 +67,10 @@ class _Wanted:
 
 
 def plan(settings: SinkSettings, asked: Asked) -> list[Deleted]:
-    """What would be deleted now, table by table; nothing is changed.
+    """Return what would be deleted now, table by table; nothing is changed.
 
-    Raises ``PredicateUnfit`` and ``DeletionRefused`` for what cannot be meant, and what other moves
-    of a person raise for a table that is not as the sink left it.
+    Raises ``PredicateUnfit`` and ``DeletionRefused`` for an invalid request, and what other
+    commands raise for a table that is not as the sink left it.
     """
     found = []
     with _wanted(settings, asked) as (catalog, every):
@@ -80,10 +82,10 @@ def plan(settings: SinkSettings, asked: Asked) -> list[Deleted]:
 
 
 def carry_out(settings: SinkSettings, asked: Asked) -> Iterator[Deleted]:
-    """Delete what matches by then; yield what came of each table.
+    """Delete what matches by then; yield the result for each table.
 
-    Raises as ``plan``, a refusal before anything is deleted; and ``DeletionUnsettled``: tables
-    before that are done.
+    Raises as ``plan`` if something is refused before anything is deleted, and
+    ``DeletionUnsettled``: the tables before that one are done.
     """
     with _wanted(settings, asked) as (catalog, every):
         deletions = [_deletion(settings, catalog, each) for each in every]
@@ -100,12 +102,12 @@ def carry_out(settings: SinkSettings, asked: Asked) -> Iterator[Deleted]:
                     "give the same command again: what is done is not done twice",
                 )
             yield Deleted(each.table, deletion.rows, deletion.files, each.owed)
-    tell(settings, "delete")  # not what: the predicate may name whom it was to forget
+    tell(settings, "delete")  # not what: the predicate may name the person to forget
 
 
 @contextmanager
 def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, list[_Wanted]]]:
-    """Each table with its predicate, and what it is owed. Raises as ``plan``."""
+    """Yield each table with its predicate, and what it is owed. Raises as ``plan``."""
     refuse_other_kind(settings)
     if settings.table.key:
         raise _fold_of_its_source(settings.table.identifier)
@@ -157,7 +159,7 @@ def _deletion(settings: SinkSettings, catalog: Catalog, each: _Wanted) -> Deleti
 
 @contextmanager
 def _told(table: str) -> Iterator[None]:
-    """Name what catalogs and storage raise."""
+    """Name the table in errors of catalogs and storage."""
     try:
         yield
     except HeadgateError:

@@ -1,4 +1,4 @@
-"""Keeps the embedded broker on for those who try headgate out; it is none for production."""
+"""Runs the embedded broker for people who try headgate out; it is not for production."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from headgate.operations.demo.broker import HOST, EmbeddedKafka, fetch_broker_ja
 def keep(
     folder: Path, port: int, say: Callable[[str], None], stop: threading.Event | None = None
 ) -> None:
-    """Run until ``stop``, SIGINT or SIGTERM; started again it has its data still.
+    """Run until ``stop``, SIGINT or SIGTERM; a later start finds its data again.
 
-    Raises ``ConfigurationError`` for a folder of something else and for a port that is taken,
-    ``Unreachable`` when it fails.
+    Raises ``ConfigurationError`` for a folder with other content and for a port in use,
+    ``Unreachable`` if it fails.
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / "server.properties").exists():
         raise ConfigurationError(
@@ -39,9 +39,9 @@ def keep(
 
 
 def _refuse_taken(port: int) -> None:
-    """Another broker there would answer in this one's place."""
+    """Refuse a port in use: another broker there would answer in this one's place."""
     with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # none that just ended
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not one that just ended
         try:
             trial.bind((HOST, port))
         except OSError as error:

@@ -1,6 +1,6 @@
-"""Shows what a sink's members say on the control topic, in one line each, as it comes.
+"""Shows what a sink's members say on the control topic, one line per event, as it comes.
 
-It joins no group, appends nothing and believes only what a participant would believe.
+It joins no group, appends nothing, and trusts only what a participant would trust.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _NAMES_SHOWN = 5
 
 
 def events(settings: SinkSettings, number: int, *, follow: bool) -> Iterator[Envelope]:
-    """The last ``number`` of the sink's events, and those to come if it shall follow.
+    """Yield the last ``number`` of the sink's events and, with ``follow``, those to come.
 
-    Signs of life alone are left out. Raises ``Unreachable``.
+    Mere signs of life are left out. Raises ``Unreachable``.
     """
     if not follow:
         yield from _newest(control_tail(settings, RECORDS_READ), number)
@@ -61,7 +61,7 @@ def events(settings: SinkSettings, number: int, *, follow: bool) -> Iterator[Env
                 if ours and _identity(envelope) not in shown:
                     yield envelope
             if read:
-                shown.clear()  # what the tail had is passed by now, or was read with it
+                shown.clear()  # the tail's events are passed by now, or were read with it
 
 
 def _newest(envelopes: list[Envelope], number: int) -> list[Envelope]:
@@ -79,7 +79,7 @@ def _identity(envelope: Envelope) -> tuple[object, ...]:
 
 
 def fields(envelope: Envelope) -> dict[str, Any]:
-    """An event as one flat JSON object."""
+    """Return an event as one flat JSON object."""
     return {
         "time_ms": envelope.time_ms,
         "sink": envelope.sink,
@@ -93,7 +93,7 @@ def fields(envelope: Envelope) -> dict[str, Any]:
 
 
 def name(event: Event) -> str:
-    """The event's name in PROTOCOL.md, with what distinguishes a presence."""
+    """Return the event's name in PROTOCOL.md, with what distinguishes a presence."""
     match event:
         case StartCommit():
             return "START-COMMIT"
@@ -113,7 +113,7 @@ def name(event: Event) -> str:
 
 
 def words(event: Event) -> str:
-    """What matters of an event to a person."""
+    """Return what matters about an event to a person."""
     match event:
         case StartCommit(offsets=offsets, paused=paused):
             return f"{len(offsets)} partitions" + (", paused" if paused else "")

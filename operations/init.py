@@ -1,4 +1,4 @@
-"""A sink file to begin with: it loads as it is, and says what else there is."""
+"""Writes a first sink file: it loads as it is, and mentions what else there is."""
 
 from __future__ import annotations
 
@@ -117,12 +117,12 @@ def init(
 ) -> tuple[Path, Proposal | None]:
     """Write ``NAME.toml``, never over another file; with a ``topic``, for the records it holds.
 
-    ``kafka`` are keys of the client; references to secrets stay references in the file. Raises
-    ``ConfigurationError``; with a topic ``Unreachable`` too, and nothing is written then.
+    ``kafka`` are client properties; references to secrets stay references in the file. Raises
+    ``ConfigurationError``; with a topic also ``Unreachable``, and nothing is written then.
     """
     path = folder / f"{name}.toml"
     text, proposal = sink_file(name, folder, topic, kafka)
-    settings = parse(text)  # refuses a name that cannot be a sink's before anything is written
+    settings = parse(text)  # refuses an invalid sink name before anything is written
     if topic is not None:
         changes = propose_changes(newest_records(settings.kafka, topic, SAMPLE_RECORDS))
         text, proposal = sink_file(name, folder, topic, kafka, changes=changes)
@@ -145,9 +145,9 @@ def sink_file(
     *,
     changes: ProposedChanges | None = None,
 ) -> tuple[str, Proposal | None]:
-    """The text of the file, for records where something is known of them.
+    """Return the text of the file, fitted to the records if they are known.
 
-    Raises ``ConfigurationError`` where no column can be proposed.
+    Raises ``ConfigurationError`` if no column can be proposed.
     """
     parts = {
         "name": name,
@@ -169,7 +169,7 @@ def sink_file(
 def _changes(
     changes: ProposedChanges, proposal: Proposal
 ) -> tuple[Mapping[str, str], Sequence[str]]:
-    """What the file says of changes, and the columns of their key."""
+    """Return the file's settings for changes, and the columns of their key."""
     said = {**_APPENDED, "format": changes.format_name}
     if changes.envelope is Envelope.PLAIN or not proposal.columns:
         return said, ()
@@ -188,10 +188,10 @@ def _columns(topic: str, proposal: Proposal, key: Sequence[str]) -> str:
     if not proposal.columns:
         raise ConfigurationError(
             f"topic {topic}: no column can be proposed from {proposal.records} records; "
-            f"{proposal.others} of them are no JSON objects",
+            f"{proposal.others} of them are not JSON objects",
             "write the columns by hand: headgate init without --from-topic has an example",
         )
-    lines = [f"# Proposed from {proposal.records} records: look whether they hold for all others."]
+    lines = [f"# Proposed from {proposal.records} records: check that they hold for all others."]
     for name, kind in proposal.columns:
         lines += ["[[table.columns]]", f"name = {_quoted(name)}", f"type = {_quoted(kind)}"]
         lines += ["required = true", ""] if name in key else [""]
@@ -200,5 +200,5 @@ def _columns(topic: str, proposal: Proposal, key: Sequence[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A TOML string; JSON's escapes are among TOML's."""
+    """Return a TOML string; JSON's escapes are a subset of TOML's."""
     return json.dumps(text)

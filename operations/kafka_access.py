@@ -1,14 +1,15 @@
-"""What a sink's settings say of Kafka, asked for people's commands."""
+"""Connects commands to the Kafka that a sink's settings name."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pyroaring import BitMap64
 
 from headgate.control_protocol.codec import Skipped, SkipReason
+from headgate.control_protocol.errors import MissingRights
 from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
@@ -21,7 +22,10 @@ from headgate.sink.settings import SinkSettings
 
 @contextmanager
 def source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]:
-    """The source cluster, answering within ``ANSWER_S_MAX`` per request; a dead one sooner."""
+    """Yield the source cluster.
+
+    A request takes at most ``ANSWER_S_MAX``; a dead cluster fails sooner.
+    """
     Cluster(settings.kafka).brokers()
     topics = KafkaSourceTopics(
         quiet(settings.kafka), settings.source.topics, settings.source.group_id, ANSWER_S_MAX
@@ -37,17 +41,17 @@ def scan_source(
     ranges: Mapping[TopicPartition, OffsetRange],
     on_progress: Callable[[int], None],
 ) -> Mapping[TopicPartition, BitMap64]:
-    """Per partition the offsets in its range that hold a record. Raises ``Unreachable``."""
+    """Return the offsets that hold a record, per partition. Raises ``Unreachable``."""
     return record_offsets(settings.kafka, settings.source.group_id, ranges, on_progress)
 
 
 def control_tail(
     settings: SinkSettings, records: int, refused: Counter[SkipReason] | None = None
 ) -> list[Envelope]:
-    """This sink's envelopes among the control topic's last ``records``, oldest first.
+    """Return this sink's envelopes among the control topic's last ``records``, oldest first.
 
-    Empty when there is no control topic. ``refused`` counts those of this sink that are not
-    believed. Raises ``Unreachable``.
+    Empty if there is no control topic. ``refused`` counts this sink's events that are not trusted.
+    Raises ``Unreachable``.
     """
     topic = settings.control.topic
     messages = newest_messages(settings.kafka, topic, settings.source.group_id, records)
@@ -58,3 +62,15 @@ def control_tail(
     if refused is not None:
         refused.update(e.reason for e in read if isinstance(e, Skipped) and e.reason in REFUSED)
     return [envelope for envelope in read if isinstance(envelope, Envelope)]
+
+
+def compacted(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, bool | None]:
+    """Whether Kafka removes records of these topics that are not the last ones of their keys."""
+    cluster = Cluster(kafka)
+    found: dict[str, bool | None] = {}
+    for name in topics:
+        try:
+            found[name] = cluster.compacts(name)
+        except MissingRights:  # who reads a topic need not see its settings
+            found[name] = None
+    return found

@@ -1,4 +1,4 @@
-"""How old the records are that the table lacks still."""
+"""Measures the age of the records that the table still lacks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def lag_ages(
     stored: Mapping[TopicPartition, int],
     now_ms: int,
 ) -> Mapping[str, float]:
-    """Return how old the oldest record not stored is, by topic, in seconds; without one, 0.
+    """Return the age of the oldest unstored record by topic, in seconds; without one, 0.
 
-    Nothing where the brokers do not answer.
+    Empty if the brokers do not answer.
     """
     behind = sorted((at for at, lag in lags.items() if lag), key=lambda at: -lags[at])
     try:

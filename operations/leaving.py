@@ -1,4 +1,4 @@
-"""Which snapshots leave a branch when a person takes it back, and what they brought."""
+"""Finds the snapshots that leave a branch when a person rolls it back, and what they added."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.tables.iceberg.history import summary_of
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """The snapshots that leave, the newest first. ``target``: where to; ``None`` is to nothing."""
+    """The snapshots that leave, newest first. ``target``: where to; ``None``: to nothing."""
 
     sink: SinkName
     target: int | None
@@ -48,7 +48,7 @@ class Leaving:
 
 
 def line(metadata: TableMetadata, head: int | None) -> Iterator[Snapshot]:
-    """Yield the snapshot and its ancestors, as far as they are there."""
+    """Yield the snapshot and its ancestors, as far as they exist."""
     snapshot = metadata.snapshot_by_id(head) if head is not None else None
     while snapshot is not None:
         yield snapshot

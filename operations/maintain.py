@@ -1,4 +1,4 @@
-"""Maintains a sink's tables once: compaction, expiry, orphans; of a live sink or a stopped one."""
+"""Maintains a sink's tables once: compaction, expiry, orphans; whether the sink runs or not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.errors import MaintenanceUnfit
 from headgate.control_protocol.identifiers import tag_name
-from headgate.operations.table_access import opened_catalog, opened_lead, refuse_other_kind
+from headgate.operations.table_access import (
+    opened_aside,
+    opened_catalog,
+    opened_lead,
+    refuse_other_kind,
+)
 from headgate.sink.maintenance.beside import locations, maintained
 from headgate.sink.maintenance.rounds import Done, OnProgress, Round
 from headgate.sink.settings import SinkSettings
@@ -29,11 +34,13 @@ def maintain(
     on_progress: OnProgress,
     ending: threading.Event | None = None,
 ) -> Iterator[Done]:
-    """Do the steps to these tables, or to all that the sink maintains; yield what came of each.
+    """Do the steps on these tables, or on all that the sink maintains; yield each result.
 
-    Raises ``MaintenanceUnfit`` for a table that is none of them, ``TableMissing``, ``Unreachable``.
+    Raises ``MaintenanceUnfit`` for a table that is not maintained, ``TableMissing``,
+    ``Unreachable``.
     """
-    refuse_other_kind(settings)
+    if not settings.apart:
+        refuse_other_kind(settings)
     with opened_lead(settings) as lead:
         record = lead.read().record
     known = maintained(settings, record)
@@ -41,7 +48,7 @@ def maintain(
         raise MaintenanceUnfit(
             f"{', '.join(strange)} is not maintained by this sink", f"it has: {', '.join(known)}"
         )
-    with opened_catalog(settings) as catalog:
+    with (opened_aside if settings.apart else opened_catalog)(settings) as catalog:
         there = locations(catalog, known)
         for name in known:
             if name not in there and (name in tables or not tables):
@@ -71,9 +78,10 @@ def _do(one: Round, steps: Collection[str]) -> None:
 
 
 def behind_a_commit(settings: SinkSettings, catalog: Catalog, table: str) -> Callable[[], None]:
-    """What waits until a live sink has just committed: its next commit is an interval away then.
+    """Return a function that waits until a live sink has just committed.
 
-    Of a sink that has not committed for two intervals and time-outs nothing is expected.
+    Its next commit is then an interval away. A sink that has not committed for two intervals and
+    time-outs is not waited for.
     """
     tag = tag_name(settings.name, settings.table.branch)
     waits_s = (

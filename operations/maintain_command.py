@@ -1,4 +1,4 @@
-"""``headgate maintain``: says for each table what was done, or what would be."""
+"""Implements ``headgate maintain``: reports what was done to each table, or would be."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def carry_out(
 
 
 def said(done: Done, *, dry_run: bool) -> str:
-    """What people read of one table."""
+    """Return what people read about one table."""
     would = "would: " if dry_run else ""
     about = f"about {done.into_files}" if dry_run else str(done.into_files)
     compacted = f"{done.compacted_files} small files into {about}"
@@ -44,7 +44,6 @@ def said(done: Done, *, dry_run: bool) -> str:
     lines = [f"{done.table}: {would}{compacted}, {gone}"]
     if done.young_orphans:
         lines.append(
-            f"  {done.young_orphans} files that nobody refers to are too young: they may still be "
-            "committed"
+            f"  {done.young_orphans} unreferenced files are too young: they may still be committed"
         )
     return "\n".join([*lines, *(f"  left alone: {why}" for why in done.left)])

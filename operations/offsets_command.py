@@ -1,4 +1,4 @@
-"""``headgate offsets``: shows the stored ones, or asks and moves them."""
+"""Implements ``headgate offsets``: shows the stored ones, or asks and moves them."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ def move(settings: SinkSettings, wanted: Sequence[str], *, yes: bool) -> None:
     if not yes:
         click.confirm("Set them?", abort=True)
     carry_out(settings, plan)
-    click.echo("set; the next start goes on from there, and headgate audit will tell of it")
+    click.echo("set; the next start continues from there, and headgate audit will report it")

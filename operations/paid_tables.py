@@ -1,4 +1,4 @@
-"""The tables that a ledger has paid, for commands that add rows to one of them (rule I6)."""
+"""Opens tables that a ledger has paid, for commands that add rows to one of them (rule I6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.tables.iceberg.table import IcebergTable
 
 
 class PaidTables:
-    """``ledger`` is as it was read when this was made."""
+    """Paid tables; ``ledger`` is as it was read when this was created."""
 
     def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
         self._settings = settings
@@ -27,12 +27,15 @@ class PaidTables:
         return IcebergTable(self._catalog, name, self._settings.name, self._settings.table.branch)
 
     def parked(self) -> Mapping[str, str]:
-        """Why each table is parked that is."""
+        """Return why each parked table is parked."""
         record = self.ledger.record
         return {each.table: each.why for each in record.parked} if record else {}
 
     def in_order(self, name: str) -> tuple[Table, TableView]:
-        """The table as the ledger left it. Raises ``ReplayRefused``, and as loading tables does."""
+        """Return the table as the ledger left it.
+
+        Raises ``ReplayRefused``, and what loading raises.
+        """
         if why := self.parked().get(name):
             raise ReplayRefused(
                 f"{name} is parked: {why}",
@@ -57,7 +60,7 @@ class PaidTables:
 def refuse_one_table(settings: SinkSettings) -> None:
     """Raise ``ConfigurationError`` for a sink without routes."""
     if not settings.tables:
-        raise ConfigurationError("this sink fills one table", "only tables of routes are parked")
+        raise ConfigurationError("this sink fills one table", "only routed tables can be parked")
 
 
 def refuse_keyed(settings: SinkSettings, names: Collection[str], what: str, hint: str) -> None:
@@ -72,6 +75,6 @@ def refuse_keyed(settings: SinkSettings, names: Collection[str], what: str, hint
 
 
 def record_of(view: TableView) -> CommitRecord:
-    """Of a table that is in order."""
+    """Return the record of a table that is in order."""
     assert view.record is not None, "refused before"
     return view.record

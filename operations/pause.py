@@ -1,7 +1,7 @@
-"""Asking a sink to stop fetching, or to go on: an event on its control topic, and its effect.
+"""Asks a sink to stop fetching, or to continue: an event on its control topic, and its effect.
 
-A request holds once the table's record carries it; until then a coordinator that dies takes it to
-its grave. So it is said again until it holds.
+A request is permanent once the table's record carries it; until then, a coordinator that dies takes
+it to its grave. So it is repeated until then.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from headgate.sink.settings import SinkSettings
 _SAID_AGAIN_S = 5.0
 LOOKED_AT_S = 0.2
 _PATIENCE_S = 15.0
-"""Beyond the commit time-out, which the commit that stores the request may have to wait for."""
+"""Beyond the commit time-out: the request may have to wait for the commit that stores it."""
 
 
 def pause(settings: SinkSettings, patience_s: float | None = None) -> CommitRecord:
-    """Return the record that holds the pause: where the sink has come to, as its table says.
+    """Return the record that holds the pause: how far the sink has come, according to its table.
 
     Raises ``ControlTopicUnfit`` without a control topic, what opening the table raises, and
-    ``RetryLater`` when nobody took the request within ``patience_s``.
+    ``RetryLater`` if nobody took the request within ``patience_s``.
     """
     return ask(settings, Pause(), lambda record: record.paused, patience_s)
 
 
 def resume(settings: SinkSettings, patience_s: float | None = None) -> CommitRecord:
-    """Return the record that ends the pause: where the sink goes on. Raises as ``pause``."""
+    """Return the record that ends the pause: where the sink continues. Raises as ``pause``."""
     return ask(settings, Resume(), lambda record: not record.paused, patience_s)
 
 
@@ -49,12 +49,12 @@ def ask(
     holds: Callable[[CommitRecord], bool],
     patience_s: float | None = None,
 ) -> CommitRecord:
-    """Say the event until the table's record shows that it holds. Raises as ``pause``."""
+    """Send the event until the table's record shows its effect. Raises as ``pause``."""
     config, topic = quiet(settings.kafka), settings.control.topic
     answer_ms = int(ANSWER_S_MAX * 1000)
     if not control_topic_exists(config, topic, answer_ms):
         raise ControlTopicUnfit(
-            f"control topic {topic} does not exist, so nobody would hear of it",
+            f"control topic {topic} does not exist, so nobody would hear the request",
             "start the sink first, or correct control.topic",
         )
     patience_s = patience_of(settings) if patience_s is None else patience_s
@@ -73,7 +73,7 @@ def ask(
 
 
 def patience_of(settings: SinkSettings) -> float:
-    """Return for how many seconds a request is worth waiting for."""
+    """Return how many seconds a request is worth waiting for."""
     return settings.coordinator.commit_timeout_ms / 1000 + _PATIENCE_S
 
 
@@ -103,7 +103,7 @@ def _say_until_it_holds(
 
 
 def _seeing(said: Envelope, record: CommitRecord | None) -> Envelope:
-    """C11: it bears the newest transaction in the table, and counts while nothing answered it."""
+    """C11: the request carries the table's newest transaction, and counts until it is answered."""
     if record is None:
         return said
     newest = record.transaction

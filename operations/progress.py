@@ -1,4 +1,4 @@
-"""A progress bar where a person waits; nothing where a script does."""
+"""Shows a progress bar to a waiting person, and nothing to a script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.operations.audit_files import OnProgress
 
 @contextmanager
 def shown_progress() -> Iterator[OnProgress]:
-    """A callback that draws on standard error, one bar per kind of work; gone when done."""
+    """Yield a callback that draws on standard error, one bar per kind of work; gone when done."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(

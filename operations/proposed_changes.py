@@ -1,6 +1,6 @@
-"""What a sink file may begin with for records that change rows: envelope, format, rows and key.
+"""Proposes a sink file's settings for records that change rows: envelope, format, rows and key.
 
-Only JSON is looked into, with its schemas or without, as a proposal of columns is.
+Only JSON is examined, with embedded schemas or without, as for proposed columns.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ProposedChanges:
-    """How records change rows; ``rows``: these, as JSON. ``key``: columns that keys of messages
-    name, if they do."""
+    """How records change rows; ``rows``: the rows, as JSON.
+
+    ``key``: columns that message keys name, if they do.
+    """
 
     format_name: str
     looks: Looks
@@ -38,7 +40,7 @@ class ProposedChanges:
         return self.looks.envelope or Envelope.PLAIN
 
     def key_among(self, proposal: Proposal) -> tuple[tuple[str, ...], bool]:
-        """The columns of the key, and whether they are a guess: the first that may be one."""
+        """Return the columns of the key, and whether they are a guess: the first suitable one."""
         known = dict(proposal.columns)
         if self.key and all(name in known for name in self.key):
             return self.key, False
@@ -47,7 +49,7 @@ class ProposedChanges:
 
 
 def propose_changes(records: Sequence[KeyAndValue]) -> ProposedChanges:
-    """Look at records that nobody has said anything of."""
+    """Look at records about which nothing is known."""
     values = [value for _, value in records]
     name, looks = "json", looks_of(values, partial(record_format, "json", {}))
     enclosed = looks_of(values, partial(record_format, "connect-json", {}))
@@ -76,7 +78,7 @@ def _document(value: bytes | None, format_name: str) -> Document | None:
 
 
 def _row(document: Document, envelope: Envelope) -> Document | None:
-    """The row in a value, as far as it shows one."""
+    """Return the row in a value, as far as it shows one."""
     if envelope is Envelope.PLAIN:
         return document
     nested = {Envelope.DEBEZIUM: ("after", "before"), Envelope.DMS: ("data",)}
@@ -89,6 +91,6 @@ def _row(document: Document, envelope: Envelope) -> Document | None:
 
 
 def _common(keys: Iterable[Document]) -> tuple[str, ...]:
-    """The fields of the keys, where all have the same."""
+    """Return the fields of the keys, if all have the same."""
     found = {tuple(key) for key in keys}
     return found.pop() if len(found) == 1 else ()

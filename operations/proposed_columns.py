@@ -1,8 +1,8 @@
-"""Propose the columns that a person may begin with, from records that are there already.
+"""Proposes columns for a first sink file, from records that exist already.
 
-A proposal is as narrow as what was seen: whole numbers are ``long``, fractions ``double``, text in
-which every value is a time ``timestamptz``, ``timestamp`` or ``date``. Objects and arrays beside
-text, or below a depth, are text. Where no type fits all values, or a name cannot be written as a
+A proposal is as narrow as what was seen: whole numbers are ``long``, fractions ``double``, and text
+in which every value is a time ``timestamptz``, ``timestamp`` or ``date``. Objects and arrays mixed
+with text, or below a certain depth, are text. If no type fits all values, or a name cannot be a
 column, nothing is proposed and a note says why.
 """
 
@@ -20,7 +20,7 @@ from headgate.data.formats.temporal import days_of, timestamp_of
 DEPTH_MAX = 5
 COLUMNS_MAX = 500
 FIELDS_MAX = 200
-"""More in one object are keys of a map rather than fields."""
+"""More fields in one object are taken for keys of a map."""
 
 _LONG = range(-(2**63), 2**63)
 _NAME = re.compile(r"[\w$-]+")
@@ -30,7 +30,7 @@ _NAME = re.compile(r"[\w$-]+")
 class Proposal:
     """``columns``: name and type. ``left_out``: name and reason. ``records``: how many were read.
 
-    ``others``: how many of them are no JSON objects.
+    ``others``: how many of them are not JSON objects.
     """
 
     columns: tuple[tuple[str, str], ...]
@@ -40,11 +40,11 @@ class Proposal:
 
 
 class _Unclear(Exception):
-    """No type of a column fits all values."""
+    """No column type fits all values."""
 
 
 def propose(values: Iterable[bytes | None]) -> Proposal:
-    """The columns of these records' values, in the order in which their fields were met."""
+    """Return the columns of these records' values, in the order in which their fields appeared."""
     documents = [_document(value) for value in values]
     guess = _Guess()
     columns = guess.fields([document for document in documents if document is not None], "")
@@ -66,7 +66,7 @@ class _Guess:
         self._columns = 0
 
     def fields(self, objects: Iterable[Mapping[str, Any]], path: str) -> list[tuple[str, str]]:
-        """Name and type of what these objects hold, of every depth counted together."""
+        """Return name and type of what these objects hold, counting every depth together."""
         contents: dict[str, list[Any]] = {}
         for some in objects:
             for name, content in some.items():

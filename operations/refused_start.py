@@ -1,4 +1,4 @@
-"""What a sink that has never committed would be refused for at its start."""
+"""Finds out why a sink that has never committed would be refused at its start."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from headgate.sink.starting import refuse_apart, refuse_new, refuse_there
 
 
 def refused_start(settings: SinkSettings) -> HeadgateError | None:
-    """Return the error with which a first start would stop at the table, or at the place where it
-    would be made: such a start leaves no word, since there is no control topic yet.
+    """Return the error that a first start would stop with at the table, or at its future place.
 
-    Nothing is tried. ``None`` too where somebody does not answer: that is told by itself.
+    Such a start leaves no notice, since there is no control topic yet. Nothing is written. ``None``
+    too if something does not answer: that is reported by itself.
     """
     try:
         if kind := other_kind(settings):

@@ -1,8 +1,9 @@
-"""Rehearse a sink: real records through its real writer, into tables that nobody keeps.
+"""Rehearses a sink: real records through its real writer, into tables that are thrown away.
 
-The tables are made in a catalog of their own in a temporary folder, as the real ones are or would
-be (``rehearsed_tables``). No group is joined, nothing is created, committed or written elsewhere.
-Spark is started only for a transform, and on this machine, wherever the sink's own would run.
+The tables are created in a separate catalog in a temporary folder, like the real ones or as those
+would be created (``rehearsed_tables``). No group is joined, and nothing is created, committed or
+written elsewhere. Spark starts only for a transform, and on this machine, wherever the sink's own
+would run.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _QUARANTINE = "rehearsal.quarantine"
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A record that would become no row, and why."""
+    """A record that would not become a row, and why."""
 
     at: TopicPartition
     offset: int
@@ -69,7 +70,7 @@ class Misfit:
 class RehearsedTable:
     """What one table would get. ``rows``: the first few of the ``records``; ``deletes``: of rows.
 
-    ``exists``: whether the table is there already; otherwise its declaration was followed.
+    ``exists``: whether the table exists; otherwise its declaration was used.
     """
 
     table: str
@@ -83,9 +84,9 @@ class RehearsedTable:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """What the records would become. ``misfits`` are the first few that would become no rows.
+    """What the records would become. ``misfits`` are the first few that would not become rows.
 
-    Of a sink with ``many`` tables: ``unmatched``, how many would go to none; ``stops``, whether it
+    For a sink with ``many`` tables: ``unmatched``, how many would go to none; ``stops``, whether it
     would stop at the first; ``diverted``, how many would go to tables that were filled and are gone
     (N5).
     """
@@ -104,14 +105,14 @@ class Rehearsal:
 
     @property
     def wrong(self) -> bool:
-        """Whether something is to be done before the sink is started."""
+        """Return whether something must be done before the sink starts."""
         return bool(self.bad or self.diverted) or (self.stops and bool(self.unmatched))
 
 
 def rehearse(settings: SinkSettings, records: int) -> Rehearsal:
     """Take the newest ``records`` of every partition through the sink.
 
-    Raises what a start would raise, and the batch's error when it fails for another reason than its
+    Raises what a start would raise, and the batch's error if it fails for a reason other than its
     records.
     """
     with (
@@ -158,8 +159,8 @@ def _count(quarantined: Iterable[WrittenFile], error_class: str) -> int:
 
 
 def _tolerant(settings: SinkSettings) -> SinkSettings:
-    """Every bad record is kept and shown, whatever the sink would do with it."""
-    keyed = bool(settings.table.key)  # there tombstones are changes
+    """Keep and show every bad record, whatever the sink would do with it."""
+    keyed = bool(settings.table.key)  # there, tombstones are changes
     aside = replace(
         settings.quarantine,
         policy=Disposal.QUARANTINE,
@@ -177,10 +178,10 @@ def _tolerant(settings: SinkSettings) -> SinkSettings:
 
 @contextmanager
 def _catalog(settings: SinkSettings, folder: Path) -> Iterator[RehearsalCatalog]:
-    """With the lead and the quarantine. Raises as a start does."""
+    """Yield a catalog with the lead and the quarantine. Raises as a start does."""
     with ExitStack() as stack:
         real: Catalog | None = None
-        with suppress(TableMissing):  # there is no database of the catalog's yet
+        with suppress(TableMissing):  # the catalog has no database yet
             real = stack.enter_context(opened_catalog(settings))
         catalog = RehearsalCatalog(folder, real)
         stack.callback(catalog.close)
@@ -216,7 +217,7 @@ def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
 
 
 def _maker(settings: SinkSettings, catalog: Catalog) -> TableMaker:
-    """As a coordinator's, which makes nothing in the place of what the ledger has filled (N5)."""
+    """Return a coordinator's maker, which does not replace what the ledger has filled (N5)."""
     ledger = catalog.load_table(settings.tables.ledger)
     shelf = IcebergShelf(catalog)
     return TableMaker(settings, shelf, filled=lambda: filled_of(settings.name, ledger.properties))

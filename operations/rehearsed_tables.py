@@ -1,6 +1,6 @@
-"""The catalog of a rehearsal: it has the real tables as empty copies, in a temporary folder.
+"""Provides a rehearsal's catalog: empty copies of the real tables, in a temporary folder.
 
-A copy is made when somebody first loads the table. What the sink would make is made here instead.
+A table is copied when it is first loaded. What the sink would create is created here instead.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ _NOT_HERE = (
     *("write.data.path", "write.metadata.path", "write.object-storage.", "write.location-"),
     "write.format.default",
 )
-"""Properties that would lead files out of the temporary folder, or make them unlike what is read
-here."""
+"""Properties that would place files outside the temporary folder, or make them unreadable here."""
 
 
 class RehearsalCatalog(SqlCatalog):
@@ -64,7 +63,7 @@ class RehearsalCatalog(SqlCatalog):
     def create_table(
         self, identifier: Any, schema: Any, location: str | None = None, *more: Any, **named: Any
     ) -> Table:
-        """Wherever ``location`` wants it, it is made here."""
+        """Create the table here, whatever ``location`` says."""
         del location
         given = (
             dict(zip(("partition_spec", "sort_order", "properties"), more, strict=False)) | named
@@ -76,7 +75,7 @@ class RehearsalCatalog(SqlCatalog):
         return super().create_table(identifier, schema, None, spec, order, kept)
 
     def copy(self, table: Table, identifier: Any) -> None:
-        """Make an empty table like this one."""
+        """Create an empty table like this one."""
         name = identifier if isinstance(identifier, str) else ".".join(identifier)
         ensure_namespaces(self, name)
         properties = {**table.properties, "format-version": str(table.format_version)}

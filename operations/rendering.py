@@ -1,4 +1,4 @@
-"""What a person sees on the terminal; nothing is decided here."""
+"""Renders results on the terminal; decides nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _COLOURS = {
 
 
 def show_checks(console: Console, checks: Iterable[Check]) -> None:
-    """One line each: the mark, the question, the answer, and what to do."""
+    """Show one line each: the mark, the question, the answer, and what to do."""
     for check in checks:
         word, colour = _MARKS[check.state]
         line = Text.assemble((f"{word:<6}", colour), (f"{check.what:<15}", "bold"), check.detail)
@@ -88,7 +88,7 @@ def show_offsets(console: Console, partitions: Iterable[PartitionStatus]) -> Non
 
 
 def show_event(console: Console, said: Mapping[str, Any]) -> None:
-    """One line of the control topic; whatever strangers wrote there stays on it."""
+    """Show one line of the control topic; whatever strangers wrote there stays on that line."""
     moment = _time(said["time_ms"]) or "-"
     line = Text.assemble(
         (f"{moment}  ", "dim"),
@@ -157,7 +157,7 @@ def show_status(console: Console, report: StatusReport) -> None:
 
 
 def show_all(console: Console, sinks: Iterable[tuple[str, StatusReport | None, str]]) -> None:
-    """One line for each: its file, its report, and why there is none."""
+    """Show one line for each: its file, its report, or why there is none."""
     rows: list[tuple[object, ...]] = []
     for file, report, error in sinks:
         if report is None:
@@ -199,7 +199,7 @@ def _show_error(console: Console, error: LastError, now_ms: int) -> None:
 
 
 def _show_past(console: Console, error: LastError, now_ms: int) -> None:
-    """In a few words, for a day: by then whoever asks wants to know how the sink is now."""
+    """Show a past error in a few words and for one day; after that only the present matters."""
     age_ms = now_ms - (error.time_ms or now_ms)
     if age_ms > _PAST_SHOWN_MS:
         return
@@ -209,7 +209,7 @@ def _show_past(console: Console, error: LastError, now_ms: int) -> None:
 
 
 def show_audit(console: Console, report: AuditReport) -> None:
-    """The verdict last, so that it is what stays on the screen."""
+    """Show the audit, with the verdict last so that it stays on the screen."""
     aside = report.quarantined_rows is not None
     rows = [
         (
@@ -254,7 +254,7 @@ def show_audit(console: Console, report: AuditReport) -> None:
 
 
 def _word_of_lost(report: AuditReport) -> str:
-    """What to call records that the table lacks: none is lost before that is found."""
+    """Name the records that the table lacks: none is lost before that is found."""
     words = {Verdict.NOT_PROVEN: "absent", Verdict.WELL: "deleted by persons"}
     return words.get(report.verdict, "lost") if report.total("lost") else "lost"
 
@@ -288,7 +288,7 @@ def _set_aside(report: AuditReport) -> str:
 
 
 def show_rehearsal(console: Console, seen: Rehearsal) -> None:
-    """What records would become, and what would become of those that do not fit."""
+    """Show what records would become, and what would happen to those that do not fit."""
     rows = [
         (at.topic, at.partition, found.range.begin, found.range.end, found.records, found.bad)
         for at, found in seen.partitions.items()
@@ -316,12 +316,12 @@ def _rehearsed(seen: Rehearsal) -> str:
     words = f"{records:,} rows in {files} files of {octets:,} bytes, {seen.bad:,} bad"
     if seen.many:
         words += f", {seen.unmatched:,} unmatched"
-        words += f", {seen.diverted:,} of tables that are gone" if seen.diverted else ""
+        words += f", {seen.diverted:,} for tables that are gone" if seen.diverted else ""
         words += f", for {len(seen.tables)} tables"
         return f"{words}; nothing was written there"
     (table,) = seen.tables
     words += f", {table.deletes:,} deletes" if table.deletes else ""
-    there = table.table if table.exists else f"{table.table}, which is not there yet"
+    there = table.table if table.exists else f"{table.table}, which does not exist yet"
     return f"{words}, for {there}; nothing was written there"
 
 

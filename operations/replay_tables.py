@@ -2,8 +2,9 @@
 
 The records are taken from the quarantine byte by byte, written as rows of the table, and added by
 one catalog call on that table, which requires its tag and head as they were read. The record that
-it leaves says up to where the table has been given everything back; payments carry that on. So
-whoever is interrupted, or comes second, finds what has been done; and the sink may run meanwhile.
+it leaves says how far the table has been given everything back; payments carry that on. So a
+command that was interrupted, or a second one, finds what has been done; and the sink may keep
+running.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from headgate.sink.settings import SinkSettings
 from headgate.sink.tables_settings import RouteSettings
 
 PORTION = 10_000
-"""So many records are in memory, and come by one commit."""
+"""How many records are in memory at once and share one commit."""
 
 _TRIES = 5
 _FOLDER = "headgate"
@@ -53,8 +54,10 @@ _FOLDER = "headgate"
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
-    """What one table was given back. ``left``: records that are no rows of it, and stay where they
-    are."""
+    """What one table was given back.
+
+    ``left``: records that cannot be its rows, and stay in place.
+    """
 
     table: str
     records: int = 0
@@ -62,14 +65,15 @@ class GivenBack:
 
     def __str__(self) -> str:
         left = f"; {self.left} are bad records, and stay in the quarantine" if self.left else ""
-        return f"{self.table}: {self.records} records put again{left}"
+        return f"{self.table}: {self.records} records replayed{left}"
 
 
 def refuse_replay(settings: SinkSettings, names: Collection[str] = ()) -> None:
-    """Raise ``ReplayUnfit`` where the sink file does not say how a record becomes its row, and for
-    tables with a key: what they have taken since may be newer.
+    """Raise ``ReplayUnfit`` if records cannot be replayed into these tables.
 
-    Raises ``ConfigurationError`` for a sink of one table.
+    That is so if the sink file does not say how a record becomes its row, and for tables with a
+    key: what they have taken since may be newer. Raises ``ConfigurationError`` for a sink of one
+    table.
     """
     refuse_other_kind(settings)
     refuse_one_table(settings)
@@ -88,10 +92,10 @@ def refuse_replay(settings: SinkSettings, names: Collection[str] = ()) -> None:
 
 
 def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[GivenBack, ...]:
-    """Put again what the quarantine holds for these tables; without names, for all that are open.
+    """Replay what the quarantine holds for these tables; without names, for all that are open.
 
-    Raises ``ReplayUnfit``, ``ReplayRefused``, ``RetryLater`` where somebody else is faster, and
-    what opening and writing tables raises. What was put again until then is, once.
+    Raises ``ReplayUnfit``, ``ReplayRefused``, ``RetryLater`` if somebody else is faster, and what
+    opening and writing tables raises. What was replayed by then is in the tables once.
     """
     refuse_replay(settings, names)
     with opened_catalog(settings) as catalog:
@@ -102,7 +106,7 @@ def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Given
 
 
 class _Desk:
-    """The ledger and the quarantine as they were read, and one table after the other."""
+    """The ledger and the quarantine as they were read, for one table after the other."""
 
     def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
         self._settings = settings
@@ -111,13 +115,12 @@ class _Desk:
         self._aside = self._diverted(settings.quarantine.table)
 
     def waiting(self) -> Iterator[str]:
-        """The tables that the quarantine holds records for, and that are not parked, nor have a
-        key."""
+        """Yield the tables with records in the quarantine that are neither parked nor keyed."""
         parked, routing = self._tables.parked(), self._settings.tables.routing
         return (n for n in self._aside.tables() if n not in parked and not routing.key_of(n))
 
     def give_back(self, name: str) -> GivenBack:
-        """One commit for each portion; the table's own record says where the next one begins."""
+        """Commit portion by portion; the table's own record says where the next one begins."""
         places, given = self._aside.places(name), GivenBack(name)
         while True:
             _, view = self._tables.in_order(name)
@@ -159,7 +162,10 @@ class _Desk:
         return found
 
     def _written(self, name: str, portion: Sequence[Place]) -> BatchWritten:
-        """The portion's records in files of the table. Raises ``WriteFailed``, ``StopSink``."""
+        """Write the portion's records to files of the table.
+
+        Raises ``WriteFailed``, ``StopSink``.
+        """
         settings = _only_to(self._settings, name)
         ranges = _ranges(portion)
         wanted = {(place.at, place.offset) for place in portion}
@@ -194,7 +200,10 @@ class _Desk:
     def _commit(
         self, view: TableView, files: tuple[WrittenFile, ...], records: int, upto: Replayed
     ) -> None:
-        """One call, again where the sink has paid the table meanwhile; nobody else replays so."""
+        """Commit in one call; retry if the sink has paid the table meanwhile.
+
+        Nobody else replays.
+        """
         table = self._tables.table(view.table)
         reason, before = "", record_of(view).replayed
         for _ in range(_TRIES):
@@ -218,10 +227,10 @@ class _Desk:
 def _upto(
     aside: CommitRecord, before: Replayed | None, portion: Sequence[Place], behind: Sequence[Place]
 ) -> Replayed:
-    """Return up to where the table has everything with this portion.
+    """Return how far the table has everything once it has this portion.
 
-    The quarantine is complete through its own offsets, but for what is ``behind`` the portion; and
-    who replayed meanwhile may have seen more of it.
+    The quarantine is complete up to its own offsets, except for what is ``behind`` the portion; and
+    a replay by somebody else may have seen more of it.
     """
     known = before or Replayed(Offsets(), {})
     done = {place.at: place.offset + 1 for place in portion}
@@ -235,14 +244,14 @@ def _upto(
 
 
 def _given_back(record: CommitRecord, records: int, upto: Replayed) -> CommitRecord:
-    """The table's record stays what its last payment made it, but for what was given back."""
+    """Return the record of the last payment, with what was given back added."""
     return replace(record, records=records, replayed=upto, command=REPLAY, actor=actor())
 
 
 def _only_to(settings: SinkSettings, name: str) -> SinkSettings:
-    """All records go to the one table that they were meant for, whatever the routes of today say.
+    """Send all records to the table that they were meant for, whatever today's routes say.
 
-    What is no row of it stays where it is: in the quarantine.
+    What cannot be its row stays in the quarantine.
     """
     tables = replace(
         settings.tables,

@@ -1,10 +1,10 @@
 """Writes again what a table was owed for too long (rules D8, I6).
 
-The rows lie in the files of the lapsed debts, which nothing names any more but the ledger: whoever
-clears orphans away may take them. So they are written into new files, without those rows that a
-payment brought after all which somebody slept through; the columns that tell a row's record decide.
-One catalog call adds them, which requires the table's tag and head as they were read, and its
-record says up to which transaction that was done.
+The rows lie in the files of the lapsed debts, which only the ledger still names: an orphan clean-up
+may delete them. So they are copied into new files, without the rows that a delayed payment added
+after all; the columns that identify a row's record decide which. One catalog call adds the files.
+It requires the table's tag and head as they were read, and its record says up to which transaction
+that was done.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Columns = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """What one table got of what had lapsed. ``there``: rows that it had after all."""
+    """What one table got of its lapsed rows. ``there``: rows that it had after all."""
 
     table: str
     rows: int = 0
@@ -62,10 +62,10 @@ class Reread:
 
 
 def refuse_reread(settings: SinkSettings, names: Collection[str] = ()) -> Columns:
-    """Return the columns that tell which record a row is of, in every table of the sink.
+    """Return the columns that tell which record a row comes from, in every table of the sink.
 
-    Raises ``ReplayUnfit`` where there are none, and for tables with a key: what they have taken
-    since may be newer. Raises ``ConfigurationError`` for a sink of one table.
+    Raises ``ReplayUnfit`` if there are none, and for tables with a key: what they have taken since
+    may be newer. Raises ``ConfigurationError`` for a sink of one table.
     """
     refuse_other_kind(settings)
     refuse_one_table(settings)
@@ -83,9 +83,9 @@ def refuse_reread(settings: SinkSettings, names: Collection[str] = ()) -> Column
 def reread_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Reread, ...]:
     """Write again what has lapsed of these tables; without names, of all that are in order.
 
-    Raises ``ReplayUnfit``, ``ReplayRefused``, ``RereadRefused`` where the rows are not to be had,
-    ``RetryLater`` where the sink has to pay first or somebody else is faster, and what tables and
-    storage raise. What was written again until then is, once.
+    Raises ``ReplayUnfit``, ``ReplayRefused``, ``RereadRefused`` if the rows are not available,
+    ``RetryLater`` if the sink has to pay first or somebody else is faster, and what tables and
+    storage raise. What was written again by then is in the tables once.
     """
     columns = refuse_reread(settings, names)
     with opened_catalog(settings) as catalog:
@@ -96,7 +96,7 @@ def reread_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Rerea
 
 
 class _Desk:
-    """The ledger as it was read, and one table after the other."""
+    """The ledger as it was read, for one table after the other."""
 
     def __init__(self, settings: SinkSettings, catalog: Catalog, columns: Columns) -> None:
         self._settings = settings
@@ -108,8 +108,7 @@ class _Desk:
         self._lapsed = tuple(debt for debt in record.lapsed if debt.records) if record else ()
 
     def waiting(self) -> Sequence[str]:
-        """Tables of routes, without a key, that debts have lapsed of, and that were not replaced
-        since."""
+        """Return routed tables without a key that have lapsed debts and were not replaced since."""
         ledger, settings = record_of(self._tables.ledger), self._settings
         names = {
             debt.table for debt in self._lapsed if ledger.follower(debt.table) == debt.follower
@@ -118,7 +117,7 @@ class _Desk:
         return sorted(name for name in names if not settings.tables.routing.key_of(name))
 
     def write_again(self, name: str) -> Reread:
-        """By one call; from the beginning where the table has moved meanwhile."""
+        """Write in one call; start over if the table has moved meanwhile."""
         reason = ""
         for _ in range(_TRIES):
             table, view = self._tables.in_order(name)
@@ -148,10 +147,10 @@ class _Desk:
         )
 
     def _uncovered(self, view: TableView) -> tuple[Debt, ...]:
-        """What lapsed of this table, and was not written again yet.
+        """Return what lapsed for this table and was not written again yet.
 
-        Raises ``RereadRefused`` for what is named no more, and ``RetryLater`` while a payment that
-        somebody slept through may still land, or older debts are still owed.
+        Raises ``RereadRefused`` for what nothing names any more, and ``RetryLater`` while a delayed
+        payment may still land, or older debts are still owed.
         """
         record, of = record_of(view), f"what lapsed of {view.table}"
         done = record.replayed.lapsed if record.replayed else None
@@ -181,7 +180,7 @@ class _Desk:
         return tuple(debts)
 
     def _written(self, table: Table, debts: Sequence[Debt]) -> tuple[list[WrittenFile], int]:
-        """The debts' rows in new files, and how many of them the table has already."""
+        """Return the debts' rows in new files, and how many of them the table has already."""
         sink, branch = self._settings.name, self._settings.table.branch
         reader = IcebergReader(table, sink, branch)
         wanted = TableRecords()
@@ -193,7 +192,7 @@ class _Desk:
             )
         except FileNotFoundError as error:
             raise RereadRefused(f"{_GONE}: {error}", _ELSEWISE) from error
-        except (ValueError, NotImplementedError) as error:  # as equality deletes are not
+        except (ValueError, NotImplementedError) as error:  # such as equality deletes
             why = f"the table's rows cannot be read here: {error}"
             raise RereadRefused(why, _ELSEWISE) from error
         if wanted.foreign_rows:
@@ -237,7 +236,7 @@ class _Desk:
         debts: Sequence[Debt],
         there: Mapping[TopicPartition, BitMap64],
     ) -> dict[str, BitMap64]:
-        """By file the positions of the rows that are in the table already."""
+        """Return, by file, the positions of the rows that are in the table already."""
         found: dict[str, BitMap64] = {}
         for debt in debts:
             for file in reader.drafted(debt.manifest, self._columns):

@@ -1,4 +1,4 @@
-"""Ending the parking of tables: an event on the control topic, and the ledger's answer (I5)."""
+"""Ends the parking of tables: an event on the control topic, and the ledger's answer (I5)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def resume_tables(
 ) -> tuple[str, ...]:
     """Ask the running sink to fill these parked tables again; without names, all of them.
 
-    One that is gone is made anew where it is named, and the sink can (N5). Returns their names.
-    Raises ``TableStillParked`` where something is still wrong, ``ConfigurationError`` for a table
-    that is not parked, and as ``pause``.
+    A table that is gone is created again if it is named and the sink can create it (N5). Returns
+    their names. Raises ``TableStillParked`` if something is still wrong, ``ConfigurationError`` for
+    a table that is not parked, and as ``pause``.
     """
     parked, gone = _parked(settings)
     strangers = sorted(set(names) - parked.keys())
@@ -70,8 +70,8 @@ def resume_and_open(
 ) -> tuple[str, ...]:
     """Resume those of the tables that are parked, and wait until they take rows.
 
-    Returns the names of those that were parked. Raises as ``resume_tables``, and ``RetryLater``
-    where one does not open within ``patience_s``.
+    Returns the names of those that were parked. Raises as ``resume_tables``, and ``RetryLater`` if
+    one does not open within ``patience_s``.
     """
     parked, _ = _parked(settings)
     wanted = tuple(sorted(parked.keys() & set(names) if names else parked))
@@ -96,7 +96,7 @@ def _wait_until_open(
 
 
 def _makes(settings: SinkSettings, table: str) -> bool:
-    """Whether the sink can make the table anew (N5)."""
+    """Return whether the sink can create the table again (N5)."""
     wanted = settings.tables.create.schema
     each = section_of(settings.tables, table)
     declared = wanted is not CreateFrom.OFF and bool(each and each.columns)
@@ -104,7 +104,7 @@ def _makes(settings: SinkSettings, table: str) -> bool:
 
 
 def _parked(settings: SinkSettings) -> tuple[dict[str, Parked], set[str]]:
-    """By name what is parked; and the names of those that are gone."""
+    """Return what is parked, by name, and the names of those that are gone."""
     refuse_one_table(settings)
     with opened_reader(settings) as ledger:
         record = ledger.history().record

@@ -1,4 +1,4 @@
-"""Tells which rights each role needs on Kafka and on the catalog, as commands to paste. Pure."""
+"""Lists the rights that each role needs on Kafka and on the catalog, as commands to paste. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from headgate.sink.catalog_settings import CatalogSettings
 from headgate.sink.settings import SinkSettings
 
 
 class Role(StrEnum):
-    """Who uses a sink file: a participant, who steers the sink, or who looks at it."""
+    """Who uses a sink file: a participant, an operator, or a viewer."""
 
     SINK = "sink"
     OPERATOR = "operator"
@@ -20,7 +21,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Kafka's operations, in the brokers' lower-case words. ``commits``: the table."""
+    """Kafka's operations, in the brokers' lower-case words. ``commits``: to the table."""
 
     source: tuple[str, ...]
     control: tuple[str, ...]
@@ -60,7 +61,7 @@ def commands(settings: SinkSettings, role: Role, principal: str) -> str:
         lines.append(_acl(principal, letters, "topic", settings.quarantine.dead_letter_topic))
         group = f"{settings.source.group_id}-dead-letters"
         lines.append(_acl(principal, ("read", "describe"), "group", group))
-    return "\n".join([*lines, "", *_catalog(settings, role, principal), ""])
+    return "\n".join([*lines, "", *_catalogs(settings, role, principal), ""])
 
 
 def _acl(principal: str, operations: tuple[str, ...], kind: str, name: str) -> str:
@@ -74,28 +75,40 @@ def _acl(principal: str, operations: tuple[str, ...], kind: str, name: str) -> s
 
 
 def _spelt(operation: str) -> str:
-    """``describe_configs`` as kafka-acls spells it."""
+    """Spell ``describe_configs`` as kafka-acls does."""
     return "".join(part.capitalize() for part in operation.split("_"))
 
 
-def _catalog(settings: SinkSettings, role: Role, principal: str) -> list[str]:
-    tables = [settings.table.identifier]
-    if settings.quarantine.keeps:
-        tables.append(settings.quarantine.table)
+def _catalogs(settings: SinkSettings, role: Role, principal: str) -> list[str]:
+    table, aside = settings.table.identifier, settings.quarantine.table
+    creates = role is Role.SINK and settings.table.create
+    if settings.apart:
+        its_own = settings.quarantine.catalog
+        return [
+            *_catalog(settings.catalog, [table], role, principal, creates=creates),
+            "",
+            *_catalog(its_own, [aside], role, principal, creates=role is Role.SINK),
+        ]
+    tables = [table, aside] if settings.quarantine.keeps else [table]
+    return _catalog(settings.catalog, tables, role, principal, creates=creates)
+
+
+def _catalog(
+    catalog: CatalogSettings, tables: list[str], role: Role, principal: str, *, creates: bool
+) -> list[str]:
     named = " and ".join(tables)
-    uri = settings.catalog.properties.get("uri", "")
-    if settings.catalog.properties.get("type") == "sql" and uri.startswith("postgresql"):
+    uri = catalog.properties.get("uri", "")
+    if catalog.properties.get("type") == "sql" and uri.startswith("postgresql"):
         user = '"' + principal.replace('"', '""') + '"'
         may = "SELECT, UPDATE" if RIGHTS[role].commits else "SELECT"
-        if role is Role.SINK and settings.table.create:
+        if creates:
             may += ", INSERT"
         lines = [f"-- catalog, in PostgreSQL: for {named}, and every table of this catalog"]
         lines.append(f"GRANT {may} ON iceberg_tables TO {user};")
-        creates = role is Role.SINK and settings.table.create
         properties = "SELECT, INSERT" if creates else "SELECT"
         return [*lines, f"GRANT {properties} ON iceberg_namespace_properties TO {user};"]
     may = "load and commit" if RIGHTS[role].commits else "load"
-    if role is Role.SINK and settings.table.create:
+    if creates:
         may += ", and create,"
     storage = {
         Role.SINK: "read, write and delete files below the table's location",

@@ -1,9 +1,10 @@
-"""Takes table and offsets back together: a claim whose coordinator is a person (rule C2).
+"""Rolls back table and offsets together: a claim whose coordinator is a person (rule C2).
 
-One catalog call adds an empty snapshot that continues the one gone back to, with its offsets under
-a new epoch, and moves branch and tag there; the head until then stays under a tag of its own, to
-which the way back is the same move. The sink's tag never points to an old snapshot again: an old
-coordinator's requirement would fit it. A ledger goes back with all that it has filled (D10).
+One catalog call adds an empty snapshot that continues the target snapshot, with its offsets under a
+new epoch, and moves branch and tag there. The former head stays under a tag of its own, and the
+same command goes back to it. The sink's tag never points to an old snapshot again: an old
+coordinator's requirement would match it. A ledger goes back together with everything it has filled
+(D10).
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ KEPT_MS = 7 * 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
-    """What a rollback would do, on the table as it was read; nothing is changed by making one.
+    """What a rollback would do to the table as it was read; a plan changes nothing.
 
-    ``dropped``: transactions of the sink whose rows would leave the branch, ``foreign`` snapshots
+    ``dropped``: transactions of the sink whose rows would leave the branch; ``foreign``: snapshots
     of others that would. ``rows`` are those of ``dropped``, ``kept_as`` is the way back. ``tables``
     are those that a ledger has filled.
     """
@@ -71,7 +72,7 @@ class RollbackPlan:
 
 
 def kept_tag(sink: str, epoch: int) -> str:
-    """The tag that keeps what a rollback left; no sink's own tag begins so."""
+    """Return the tag that keeps what a rollback left; no sink's own tag begins like this."""
     return f"headgate.{sink}.before-{epoch}"
 
 
@@ -80,11 +81,11 @@ def plan_rollback(
 ) -> RollbackPlan:
     """Plan the way to a transaction (``4.17``) or to the tag that a rollback kept.
 
-    To ``look_only`` at it (``show_on_branch``) nobody needs to stop.
+    Nobody needs to stop to ``look_only`` (``show_on_branch``).
 
-    Raises ``ConfigurationError`` for what cannot be meant, while participants are alive, for
-    snapshots of others in between, and for records that the source does not hold any more;
-    ``RetryLater`` and ``StopSink`` as ``offsets set`` does.
+    Raises ``ConfigurationError`` for an invalid target, while participants are alive, for snapshots
+    of others in between, and for records that the source no longer holds; ``RetryLater`` and
+    ``StopSink`` as ``offsets set`` does.
     """
     refuse_other_kind(settings)
     if not look_only:
@@ -132,9 +133,9 @@ def plan_rollback(
 
 
 def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
-    """One commit, on the table as it was when the plan was made; of many tables one for each.
+    """Commit once, on the table as it was when the plan was made; with many tables, once for each.
 
-    Raises ``RetryLater`` when it was refused, or when nobody knows whether it landed.
+    Raises ``RetryLater`` if it was refused, or if it is unknown whether it landed.
     """
     failed = RetryLater(
         f"sink {settings.name} was not rolled back", "look with headgate status, and try again"
@@ -153,6 +154,7 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
         offsets=plan.record.offsets,
         topic_ids=plan.record.topic_ids,
         valid_through_ms=plan.record.valid_through_ms,
+        generations=plan.record.generations,
         **changes,
     )
     back = GoingBack(plan.target, plan.kept_as, KEPT_MS)
@@ -160,7 +162,7 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
 
 
 def _fenced(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> TableView:
-    """D10: the claim that tables are going back is under the ledger's tag, from now or before."""
+    """D10: put the claim that tables are going back under the ledger's tag, unless it is there."""
     going = plan.going
     if going.before.going_back is not None:
         return plan.view
@@ -174,7 +176,7 @@ def _fenced(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> T
 
 
 def _owed(settings: SinkSettings, going: Destination) -> Mapping[str, Any]:
-    """What the ledger owes there: the quarantine what it is owed now (O4), the tables nothing."""
+    """Return what the ledger owes there: the quarantine as it is owed now (O4), tables nothing."""
     aside, before = settings.quarantine.table, going.before
     lapsed = (d for d in before.lapsed if d.table == aside or going.reaches(d.transaction))
     return {
@@ -184,7 +186,7 @@ def _owed(settings: SinkSettings, going: Destination) -> Mapping[str, Any]:
 
 
 def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> None:
-    """O5: what the table would be, on a branch of its own, for seven days; nothing else changes.
+    """O5: show the resulting table on a branch for seven days; nothing else changes.
 
     Raises as ``make_branch``.
     """
@@ -197,7 +199,7 @@ def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> N
 
 
 def refuse_lost(record: CommitRecord, topics: Mapping[str, TopicState]) -> None:
-    """Raise ``ConfigurationError`` where the source has lost what would be read again."""
+    """Raise ``ConfigurationError`` if the source has lost what would be read again."""
     for at, offset in sorted(record.offsets.items()):
         topic = topics.get(at.topic)
         log = topic.partitions.get(at.partition) if topic else None
@@ -219,7 +221,7 @@ def refuse_lost(record: CommitRecord, topics: Mapping[str, TopicState]) -> None:
 
 
 def _target(settings: SinkSettings, table: Table, to: str) -> tuple[Snapshot, CommitRecord]:
-    """Return the commit that is meant; of a ledger one on its branch, unless a tag keeps it."""
+    """Return the commit that is meant; a ledger's must be on its branch, unless a tag keeps it."""
     metadata = table.metadata
     ref, head = metadata.refs.get(to), metadata.refs.get(settings.table.branch)
     reached = line(metadata, head.snapshot_id if head else None)

@@ -1,9 +1,9 @@
-"""Takes the tables that a ledger has filled back, each by a call of its own (rule D10).
+"""Rolls back the tables that a ledger has filled, each with a call of its own (rule D10).
 
-No catalog moves several tables in one call. So a claim on the ledger comes first, which says where
-to: it fences who coordinated until now, and whoever would coordinate next stops at it. Then the
-tables go back under that claim's transaction, and the ledger last. The same command finishes what
-was interrupted: a table that has the transaction already is left as it is.
+No catalog moves several tables in one call. So a claim on the ledger comes first, which names the
+target: it fences the current coordinator, and the next coordinator stops at it. Then the tables go
+back under that claim's transaction, and the ledger last. The same command finishes an interrupted
+rollback: a table that already has the transaction is left as it is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from headgate.tables.iceberg.table import IcebergTable
 class Destination:
     """Where a sink's tables go: to the commit ``record`` of the ledger, which ``to`` names.
 
-    ``before`` is the ledger's record now, ``lead`` its UUID, ``looks`` that nothing will be moved.
+    ``before`` is the ledger's record now, ``lead`` its UUID; ``looks``: nothing will be moved.
     """
 
     settings: SinkSettings
@@ -44,7 +44,7 @@ class Destination:
     looks: bool = False
 
     def reaches(self, transaction: TransactionId) -> bool:
-        """Whether the transaction is at or before the commit gone back to."""
+        """Return whether the transaction is at or before the target commit."""
         return transaction <= self.record.transaction
 
 
@@ -52,7 +52,7 @@ class Destination:
 class TableBack:
     """One table's way back, to ``target`` (``None``: to before its first rows).
 
-    ``done``: an earlier try has taken it there.
+    ``done``: an earlier try has moved it there.
     """
 
     table: str
@@ -101,7 +101,7 @@ def _refuse_changed(going: Destination, name: str, table: Table, filled: str | N
 
 
 def _refuse_owed(going: Destination, ledger: Table) -> None:
-    """What is owed would be paid into a table that has gone back, or missing on the way back."""
+    """Refuse while rows are owed: a payment could follow the rollback, or miss on the way back."""
     reader = IcebergReader(ledger, going.settings.name, going.settings.table.branch)
     unpaid = unpaid_debts(going.settings, reader, going.before)
     aside = going.settings.quarantine.table
@@ -123,7 +123,7 @@ def _plan(going: Destination, name: str, table: Table) -> TableBack:
 
 
 def _leaving(going: Destination, name: str, table: Table) -> Leaving | None:
-    """Return what leaves the table's branch; ``None`` where an earlier try has moved it."""
+    """Return what leaves the table's branch; ``None`` if an earlier try has moved it."""
     metadata, sink = table.metadata, going.settings.name
     ref = metadata.refs.get(going.settings.table.branch)
     snapshots = list(line(metadata, ref.snapshot_id if ref else None))
@@ -153,7 +153,7 @@ def _leaving(going: Destination, name: str, table: Table) -> Leaving | None:
 
 
 def _refuse_merged(going: Destination, name: str, table: Table, leaving: Leaving) -> None:
-    """D5: a payment may bring several transactions; there is no snapshot in their middle."""
+    """D5: refuse a target inside a payment of several transactions: it has no snapshot there."""
     newest = _newest(going, table, leaving.target)
     decided = [
         debt
@@ -174,7 +174,7 @@ def _refuse_merged(going: Destination, name: str, table: Table, leaving: Leaving
 
 
 def _newest(going: Destination, table: Table, target: int | None) -> CommitRecord | None:
-    """Return the record that the table has where it goes back to."""
+    """Return the record that the table has at its target."""
     records = (decode(going.settings.name, summary_of(s)) for s in line(table.metadata, target))
     return next(filter(None, records), None)
 
@@ -182,8 +182,8 @@ def _newest(going: Destination, table: Table, target: int | None) -> CommitRecor
 def take_back(going: Destination, tables: tuple[TableBack, ...], kept: tuple[str, int]) -> None:
     """Move every table that is not back yet, under the transaction of the ledger's claim.
 
-    ``kept``: the tag of the way back, and its age. Raises ``RetryLater`` when one was not moved, or
-    when nobody knows: the command is repeated.
+    ``kept``: the tag of the way back, and its age. Raises ``RetryLater`` if one was not moved, or
+    if that is unknown: repeat the command.
     """
     with opened_catalog(going.settings) as catalog:
         for planned in tables:
@@ -207,7 +207,7 @@ def _take_back(going: Destination, catalog: Catalog, planned: TableBack, back: G
 
 
 def _claim(going: Destination) -> CommitRecord:
-    """Return what each table's record says: as a payment's (D5), with the offsets gone back to."""
+    """Return what each table's record says: like a payment's (D5), with the target's offsets."""
     fence, record = going.before, going.record
     return CommitRecord(
         sink=fence.sink,
@@ -220,6 +220,7 @@ def _claim(going: Destination) -> CommitRecord:
         command=fence.command,
         actor=fence.actor,
         lead=going.lead,
+        generations=record.generations,
     )
 
 

@@ -1,4 +1,4 @@
-"""The tables that a sink's routes have filled: found by their names, and by the sink's tag."""
+"""Finds the tables that a sink's routes have filled, by their names and by the sink's tag."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ def filled_tables(
     record: CommitRecord | None,
     remembered: Collection[str] = (),
 ) -> dict[str, Table]:
-    """By name, the tables that have this sink's tag, and those that are owed something.
+    """Return, by name, the tables that have this sink's tag, and those that are owed something.
 
-    ``remembered``: others of the ledger, whatever their tags; routes of today may not name them.
+    ``remembered``: other tables of the ledger, whatever their tags; today's routes may not name
+    them.
     """
     tag = tag_name(settings.name, settings.table.branch)
     sure = {*remembered, *((debt.table for debt in record.debts) if record else ())}
-    found = loaded_tables(catalog, {*_named(settings, catalog), *sure} - _own(settings))
+    found = loaded_tables(catalog, {*named_tables(settings, catalog), *sure} - own_tables(settings))
     return {n: table for n, table in found.items() if n in sure or tag in table.metadata.refs}
 
 
@@ -50,9 +51,10 @@ def filled_tables(
 def every_table(
     settings: SinkSettings, ledger: TableReader, history: History
 ) -> Iterator[dict[str, FollowerReader]]:
-    """By name, the sink's tables that are there, of former routes too, which the ledger remembers.
+    """Yield, by name, the sink's existing tables, and those of former routes in the ledger.
 
-    What has only the name of one, and neither its UUID nor the sink's tag, is somebody else's.
+    A table that shares only the name, and neither UUID nor the sink's tag, belongs to somebody
+    else.
     """
     with ExitStack() as opening:
         if settings.table.type == ICEBERG:
@@ -73,9 +75,9 @@ def every_table(
 def each_table(
     settings: SinkSettings, ledger: TableReader, history: History, named: Collection[str]
 ) -> Iterator[tuple[str, FollowerReader]]:
-    """Yield those of ``every_table``, and of ``named`` ones, with their names.
+    """Yield the tables of ``every_table`` that are ``named``, with their names.
 
-    Each is closed before the next is opened, for a reader may hold a connection.
+    Each is closed before the next is opened, since a reader may hold a connection.
     """
     if settings.table.type == ICEBERG:
         with every_table(settings, ledger, history) as found:
@@ -90,9 +92,9 @@ def each_table(
 
 
 def _remembered(settings: SinkSettings, history: History) -> set[str]:
-    """The tables that the ledger has decided for, and those that it owes something."""
+    """Return the tables that the ledger has decided for, and those that it owes something."""
     owed = (debt.table for debt in _debts(history))
-    return {*history.filled, *decided_tables(settings, history), *owed} - _own(settings)
+    return {*history.filled, *decided_tables(settings, history), *owed} - own_tables(settings)
 
 
 def _is_ours(settings: SinkSettings, name: str, table: Table, history: History) -> bool:
@@ -109,11 +111,11 @@ def _opened(
         if rights_taken(error):
             return None
         raise
-    except HeadgateError:  # dropped, or damaged: such tables are parked, which is told
+    except HeadgateError:  # dropped, or damaged: such tables are parked, which is reported
         return None
 
 
-def _own(settings: SinkSettings) -> set[str]:
+def own_tables(settings: SinkSettings) -> set[str]:
     return {settings.table.identifier, settings.quarantine.table}
 
 
@@ -122,7 +124,7 @@ def _debts(history: History) -> tuple[Debt, ...]:
 
 
 def told_of_routed(settings: SinkSettings, ledger: TableReader, history: History) -> list[str]:
-    """What a person should know of the tables: who is parked, and who is gone (I1, N5)."""
+    """Return what a person should know about the tables: which are parked or gone (I1, N5)."""
     if not settings.tables:
         return []
     parked = history.record.parked if history.record else ()
@@ -134,7 +136,7 @@ def told_of_routed(settings: SinkSettings, ledger: TableReader, history: History
 
 
 def routed(settings: SinkSettings) -> str:
-    """Say that the tables which the ledger remembers are there, and take rows (I1, N5).
+    """Say that the tables which the ledger remembers exist and take rows (I1, N5).
 
     Raises ``TableMissing``, and what opening the ledger raises.
     """
@@ -150,7 +152,7 @@ def routed(settings: SinkSettings) -> str:
 
 
 def missing_tables(settings: SinkSettings, ledger: TableReader, names: Iterable[str]) -> list[str]:
-    """Those that are neither listed nor there."""
+    """Return the names that are neither listed nor exist."""
     wanted = set(names)
     if not wanted:
         return []
@@ -169,9 +171,9 @@ def shelf_of(settings: SinkSettings, ledger: TableReader) -> Shelf:
 
 
 def decided_tables(settings: SinkSettings, history: History) -> dict[str, int]:
-    """By name, how many rows the ledger's retained records decided for a routed table.
+    """Return, by name, how many rows the ledger's retained records decided for a routed table.
 
-    Each debt counts once; commits that name the same one carry it on.
+    Each debt counts once; commits that name it again only carry it on.
     """
     debts = {debt for commit in history.commits for debt in commit.record.debts if debt.manifest}
     rows: dict[str, int] = {}
@@ -182,12 +184,12 @@ def decided_tables(settings: SinkSettings, history: History) -> dict[str, int]:
 
 
 def loaded_tables(catalog: Catalog, names: Iterable[str]) -> dict[str, Table]:
-    """By name, those of the tables that are there and may be read."""
+    """Return, by name, the tables that exist and may be read."""
     return {name: table for name in sorted(names) if (table := _loaded(catalog, name))}
 
 
-def _named(settings: SinkSettings, catalog: Catalog) -> Iterator[str]:
-    """What there is under names that a route can make."""
+def named_tables(settings: SinkSettings, catalog: Catalog) -> Iterator[str]:
+    """Yield existing tables whose names a route can produce."""
     patterns = [pattern_of(route.to) for route in settings.tables.route]
     for namespace in _namespaces(settings, catalog):
         try:

@@ -1,4 +1,4 @@
-"""Being a participant of one sink, or of several, until told to stop."""
+"""Runs a participant of one sink, or of several, until told to stop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headgate.sink.terminal import show_log
 
 
 def run(settings: SinkSettings, *, verbose: bool = False, sink_file: Path | None = None) -> None:
-    """Block until SIGINT or SIGTERM. Raises ``HeadgateError`` when the sink stops by itself.
+    """Block until SIGINT or SIGTERM. Raises ``HeadgateError`` if the sink stops by itself.
 
     A ``sink_file`` that changes is read again.
     """

@@ -25,6 +25,7 @@ from headgate.operations.claim import claiming_followers, land, operators_claim
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.status import status
 from headgate.operations.table_access import opened_lead
+from headgate.sink.keyed_tables import added_to_keyed
 from headgate.sink.settings import SinkSettings, timestamp_ms
 
 _WORDS = ("earliest", "latest")
@@ -36,7 +37,7 @@ _FORM = (
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
-    """One partition's next offset, from what the table says now to what is wanted."""
+    """One partition's next offset, from the table's value to the wanted one."""
 
     partition: TopicPartition
     begin: int
@@ -54,7 +55,7 @@ class OffsetMove:
 
 @dataclass(frozen=True, slots=True)
 class OffsetPlan:
-    """What is to be done, on the table as it was read; nothing is changed by making one."""
+    """What to do to the table as it was read; a plan changes nothing."""
 
     view: TableView
     record: CommitRecord
@@ -62,12 +63,12 @@ class OffsetPlan:
 
 
 def plan_moves(settings: SinkSettings, wanted: Iterable[str]) -> OffsetPlan:
-    """What the assignments would do: ``topic/0=17``, ``topic/0=earliest``, ``topic=TIME``.
+    """Plan the assignments: ``topic/0=17``, ``topic/0=earliest``, ``topic=TIME``.
 
-    By a time it goes on from the first record with that timestamp or a later one.
+    By a time, it continues from the first record with that timestamp or a later one.
 
-    Raises ``ConfigurationError`` for what cannot be meant, and while participants are alive;
-    ``RetryLater`` when table or source do not answer; ``StopSink`` when the table is not in order.
+    Raises ``ConfigurationError`` for an invalid request, and while participants are alive;
+    ``RetryLater`` if table or source do not answer; ``StopSink`` if the table is not in order.
     """
     parsed = [_parsed(text) for text in wanted]
     if not parsed:
@@ -79,6 +80,7 @@ def plan_moves(settings: SinkSettings, wanted: Iterable[str]) -> OffsetPlan:
     with source_topics(settings) as topics:
         described = topics.describe()
         asked = _expanded(parsed, described, topics.offsets_at)
+    _refuse_added(settings, record, asked)
     moves = [
         OffsetMove(at, record.offsets.get(at, 0), _resolved(at, text, described, record))
         for at, text in sorted(asked.items())
@@ -86,10 +88,23 @@ def plan_moves(settings: SinkSettings, wanted: Iterable[str]) -> OffsetPlan:
     return OffsetPlan(view, record, tuple(move for move in moves if move.begin != move.end))
 
 
-def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
-    """One commit, on the table as it was when the plan was made.
+def _refuse_added(
+    settings: SinkSettings, record: CommitRecord, asked: Iterable[TopicPartition]
+) -> None:
+    """U8: only a coordinator can tell when no older record comes any more."""
+    if added := added_to_keyed(settings, record.offsets, asked):
+        raise ConfigurationError(
+            f"{', '.join(map(str, added))}: added to a topic of a keyed table, and keys may have "
+            "moved there",
+            'name the other partitions; with changes.on_partitions_added = "wait" the sink reads '
+            "these when it can tell which records are newer",
+        )
 
-    Raises ``RetryLater`` when it was refused, or when nobody knows whether it landed.
+
+def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
+    """Commit once, on the table as it was when the plan was made.
+
+    Raises ``RetryLater`` if it was refused, or if it is unknown whether it landed.
     """
     moved = {move.partition: move.end for move in plan.moves}
     offsets = Offsets({**plan.record.offsets, **moved})
@@ -108,7 +123,7 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """``partition``: ``None`` for all of the topic. ``place``: a number, a word or a time."""
+    """``partition``: ``None`` for the whole topic. ``place``: a number, a word or a time."""
 
     topic: str
     partition: int | None
@@ -129,7 +144,7 @@ def _parsed(text: str) -> _Wanted:
 
 
 def _time_ms(place: str) -> int | None:
-    """A time with a zone, in epoch milliseconds."""
+    """Return a time with a zone as epoch milliseconds."""
     try:
         return None if place.isdecimal() else timestamp_ms(place)
     except ConfigurationError:
@@ -141,7 +156,7 @@ def _expanded(
     described: Mapping[str, TopicState],
     offsets_at: Callable[[int], Offsets],
 ) -> Mapping[TopicPartition, str]:
-    """Every partition that is meant, with a number or a word. What is named later counts."""
+    """Return every partition that is meant, with a number or a word. The last one named counts."""
     found: dict[TopicPartition, str] = {}
     for each in wanted:
         topic = described.get(each.topic)
@@ -171,8 +186,10 @@ def require_stopped(settings: SinkSettings) -> None:
 
 
 def stored(settings: SinkSettings, view: TableView) -> CommitRecord:
-    """Return the record that a person's claim may follow. Raises as ``intact``, and where a
-    rollback of many tables has not ended (D10)."""
+    """Return the record that a person's claim may follow.
+
+    Raises as ``intact``, and if a rollback of many tables has not ended (D10).
+    """
     record = intact(settings, view)
     refuse_unfinished(record, settings.name)
     return record

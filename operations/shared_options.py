@@ -1,4 +1,4 @@
-"""What commands share: the sink file that they take, and where a sink has come to."""
+"""Defines what commands share: the sink file that they take, and how to show a sink's progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ as_json_option = click.option(
 
 
 def loaded(ctx: click.Context, sink: Path) -> SinkSettings:
-    """The settings, kept for the error handler so that it can mask their secrets."""
+    """Load the settings, and keep them so that the error handler can mask their secrets."""
     from headgate.sink.load import load
 
     ctx.find_root().obj = load(sink)
@@ -40,7 +40,7 @@ def loaded_all(ctx: click.Context, sinks: Sequence[Path]) -> Mapping[Path, SinkS
 
 
 def worst(codes: Iterable[int]) -> int:
-    """Return the exit code of the one that needs a person most: 1, else the largest."""
+    """Return the most urgent exit code: 1, else the largest."""
     found = set(codes)
     return 1 if 1 in found else max(found, default=0)
 

@@ -1,10 +1,10 @@
-"""Where a sink stands: its epoch and offsets, its last transactions, who works on it now."""
+"""Reports where a sink stands: epoch and offsets, last transactions, who is working on it."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,6 +49,7 @@ from headgate.sink.condition import (
     heard,
     open_transaction,
 )
+from headgate.sink.keyed_tables import added_to_keyed
 from headgate.sink.kinds import weaker
 from headgate.sink.settings import SinkSettings
 
@@ -74,9 +75,10 @@ INTERVALS_MISSED = 3
 def status(
     settings: SinkSettings, transactions: int = TRANSACTIONS_SHOWN, *, with_age: bool = False
 ) -> StatusReport:
-    """Raises what opening the table raises; without the brokers it tells what the table says.
+    """Look at the sink; without the brokers, report only what the table says.
 
-    ``with_age``: also how old the first record is that is not in the table, by topic.
+    ``with_age``: also the age of the first record that is not in the table, by topic. Raises what
+    opening the table raises.
     """
     notes = _Notes(settings)
     now_ms = time.time_ns() // 1_000_000
@@ -87,7 +89,7 @@ def status(
     record = history.record
     logs = _logs(settings, notes, unread_since_ms=since_ms)
     partitions = tuple(_partitions(history, logs, notes))
-    # Brokers that did not answer once are not waited for a second time.
+    # Brokers that did not answer once are not waited for again.
     envelopes = _heard(settings, notes) if notes.reachable else []
     said = heard(envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms)
     if not (wrong or record) and notes.reachable:
@@ -158,13 +160,13 @@ def _lag_ages(
 
 
 def overdue_ms(settings: SinkSettings) -> int:
-    """Records that waited for so long should be in the table, whoever died meanwhile."""
+    """Return the wait after which records should be in the table, whoever died meanwhile."""
     times = settings.coordinator
     return INTERVALS_MISSED * (times.commit_interval_ms + times.commit_timeout_ms)
 
 
 def offsets(settings: SinkSettings) -> OffsetsReport:
-    """The stored next offsets beside the source's logs. Raises as ``status``."""
+    """Return the stored next offsets next to the source's logs. Raises as ``status``."""
     notes = _Notes(settings)
     with opened_reader(settings) as reader:
         history = reader.history()
@@ -177,8 +179,7 @@ def offsets(settings: SinkSettings) -> OffsetsReport:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What the table says, what is wrong with it (a coordinator would stop there), what it owes,
-    and the last of the records that are in its quarantine."""
+    """What the table says, what would stop a coordinator there, what it owes, and bad records."""
 
     history: History
     wrong: LastError | None = None
@@ -208,7 +209,7 @@ def _bad_records(
 ) -> tuple[BadRecord, ...]:
     if not any(commit.record.quarantined for commit in history.commits):
         return ()
-    from headgate.operations.bad_records import last_bad_records  # not for every look
+    from headgate.operations.bad_records import last_bad_records  # only if there are some
 
     try:
         return last_bad_records(settings, reader)
@@ -218,14 +219,14 @@ def _bad_records(
 
 
 def _refused_start(settings: SinkSettings) -> LastError | None:
-    from headgate.operations.refused_start import refused_start  # brings pandas: not for every look
+    from headgate.operations.refused_start import refused_start  # imports pandas
 
     error = refused_start(settings)
     return LastError.of(error, settings.redacted) if error else None
 
 
 class _Notes:
-    """What could not be asked (``exit_code`` is not 0 then), and what an answer showed as wrong."""
+    """What could not be asked (``exit_code`` is then not 0), and what an answer showed as wrong."""
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
@@ -236,6 +237,23 @@ class _Notes:
     @property
     def reachable(self) -> bool:
         return self.exit_code == 0
+
+    def not_read(self, stored: Collection[TopicPartition], unread: list[TopicPartition]) -> None:
+        """Of partitions that the table's record does not name; what was added may be held (U8)."""
+        added = added_to_keyed(self._settings, stored, unread)
+        if others := [str(at) for at in unread if at not in added]:
+            self.texts.append(f"not read yet: {', '.join(others)}")
+        if not added:
+            return
+        held_ms = self._settings.changes.held_ms
+        why = (
+            "the sink stops when there are records in them (HG-242)"
+            if held_ms is None
+            else f"held for {held_ms / 1000:g} s since the coordinator first saw them, and until "
+            "what the older ones held then is in the table; its log says since when"
+        )
+        names = ", ".join(map(str, added))
+        self.texts.append(f"{names}: added to a topic of a keyed table, and not read yet: {why}")
 
     def failed(self, what: str, error: HeadgateError) -> None:
         if isinstance(error, RetryLater | MissingRights):
@@ -268,7 +286,7 @@ def _partitions(
             lag=log.end - offset if log is not None and offset <= log.end else None,
         )
     if unread := sorted(logs.keys() - stored.keys()):
-        notes.texts.append(f"not read yet: {', '.join(str(at) for at in unread)}")
+        notes.not_read(stored, unread)
 
 
 def _logs(
@@ -291,7 +309,7 @@ def _logs(
 def _stalled(
     history: History, logs: Mapping[TopicPartition, _Log], since_ms: int
 ) -> tuple[TopicPartition, ...]:
-    """Partitions that have not moved since then, though there were records to read then."""
+    """Return partitions that have not moved since then, though there were records to read."""
     record = history.record
     earlier = [commit.record for commit in history.commits if commit.committed_ms <= since_ms]
     if record is None or not earlier:
@@ -336,7 +354,7 @@ def _heard(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
 def _alive(said: Heard, now_ms: int) -> Iterable[ParticipantStatus]:
     for sender, envelope in sorted(said.alive.items()):
         presence = envelope.event
-        assert isinstance(presence, Presence)  # that is how somebody is alive
+        assert isinstance(presence, Presence)  # how participants are known to be alive
         yield ParticipantStatus(
             member=sender.member,
             incarnation=sender.incarnation,

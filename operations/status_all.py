@@ -1,4 +1,4 @@
-"""One line for each sink of a folder of sink files."""
+"""Shows one line for each sink of a folder of sink files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is known of the sink of one file: its report, or why there is none."""
+    """What is known about one file's sink: its report, or why there is none."""
 
     file: str
     report: StatusReport | None
@@ -31,7 +31,7 @@ class Told:
 
 
 def show(console: Console, folder: Path, *, as_json: bool) -> int:
-    """Show all, and return the exit code of the one that needs a person most."""
+    """Show all, and return the most urgent exit code."""
     found = statuses(folder)
     if as_json:
         print_json(
@@ -48,7 +48,7 @@ def show(console: Console, folder: Path, *, as_json: bool) -> int:
 
 
 def statuses(folder: Path) -> Sequence[Told]:
-    """Ask several at once; a file that cannot be loaded is told as well."""
+    """Ask several at once; a file that cannot be loaded is reported as well."""
     files = sorted(folder.glob("*.toml"))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         return list(threads.map(_asked, files))

@@ -1,4 +1,4 @@
-"""``headgate status``: one sink, once or again and again, or all of a folder."""
+"""Implements ``headgate status``: one sink, once or repeatedly, or all of a folder."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def status(
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """One look keeps what it makes: looking for garbage in that, at the end too, takes a tenth."""
+    """Pause garbage collection, which takes a tenth of a look and finds little."""
     gc.disable()
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a look at a sink found, as values: the same for the screen, the page and scripts."""
+"""Holds what a look at a sink found, as values: the same for the screen, the page and scripts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MEND_TABLES = "mend or restore them, then headgate tables SINK resume (docs/tabl
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """``next_offset`` by the table; ``log`` and ``lag`` (in offsets) when the source answers.
+    """``next_offset`` by the table; ``log`` and ``lag`` (in offsets) if the source answers.
 
-    No lag where the log ends before that offset: it is another one, or was cut off.
+    There is no lag if the log ends before that offset: it is another log, or was truncated.
     """
 
     topic: str
@@ -30,7 +30,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class TransactionStatus:
-    """One commit of the table, newest first."""
+    """One commit of the table; commits are listed newest first."""
 
     transaction: str
     snapshot_id: int
@@ -45,7 +45,7 @@ class TransactionStatus:
 
 @dataclass(frozen=True, slots=True)
 class ParticipantStatus:
-    """A participant by its last sign of life, ``seen_ms_ago`` by the clocks of two machines."""
+    """A participant by its last sign of life; ``seen_ms_ago`` compares two machines' clocks."""
 
     member: str
     incarnation: str
@@ -111,7 +111,7 @@ class StatusReport:
 
     @property
     def last_rows_ms(self) -> int | None:
-        """When a commit last brought rows, among those that are shown; claims bring none."""
+        """When a commit last added rows, among those that are shown; claims add none."""
         return next((each.committed_ms for each in self.transactions if each.records), None)
 
     def as_json(self) -> Mapping[str, Any]:
@@ -119,7 +119,7 @@ class StatusReport:
 
 
 def lag_of(partitions: Iterable[PartitionStatus]) -> int | None:
-    """Return the lag of all, where that of each is known."""
+    """Return the total lag if each one is known."""
     lags = [partition.lag for partition in partitions]
     known = [lag for lag in lags if lag is not None]
     return sum(known) if lags and len(known) == len(lags) else None

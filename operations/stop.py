@@ -1,7 +1,7 @@
-"""Stopping a sink for as long as a person wants, and starting it again: a claim that says so (C2).
+"""Stops a sink until it is started again, and starts it: a claim that says so (C2).
 
-Nobody needs to run for either. Processes that run leave the group in order and wait; those that
-are started meanwhile wait as well.
+No process needs to be running for either. Running processes leave the group in order and wait;
+those that are started meanwhile wait as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """``record`` is what the table says; ``participants`` had not left when patience ended."""
+    """``record`` is what the table says; ``participants`` had not left when patience ran out."""
 
     record: CommitRecord
     participants: tuple[str, ...]
@@ -38,9 +38,9 @@ class Stopping:
 def stop(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> Stopping:
     """Stop the sink, and wait until its participants have left.
 
-    What is written is committed before, where the sink works. Raises ``ConfigurationError`` for a
-    sink without a record, ``StopSink`` for a table that is not in order, ``RetryLater`` when the
-    wish was not stored.
+    If the sink is working, it commits what is written first. Raises ``ConfigurationError`` for a
+    sink without a record, ``StopSink`` for a table that is not in order, ``RetryLater`` if the
+    request was not stored.
     """
     before = standing(settings)
     if not before.stopped:
@@ -52,7 +52,7 @@ def stop(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> Stopping:
 
 
 def start(settings: SinkSettings) -> CommitRecord:
-    """End what ``stop`` began; processes that wait go on within seconds. Raises as ``stop``."""
+    """End a stop; waiting processes continue within seconds. Raises as ``stop``."""
     before = standing(settings)
     return _wish(settings, "start", stopped=False) if before.stopped else before
 
@@ -73,7 +73,7 @@ def standing(settings: SinkSettings) -> CommitRecord:
 
 
 def _wish(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
-    """Store it, on the table as it is; a sink at work commits between a look and the claim."""
+    """Store the request on the table as it is; a working sink commits in between."""
     failed = RetryLater(f"sink {settings.name}: {command} was not stored", "try again")
     for tries_left in reversed(range(_TRIES)):
         with opened_lead(settings) as table:
@@ -90,7 +90,7 @@ def _wish(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
 
 
 def _leaving(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:
-    """Who is there still. They are told again: one word may not have been confirmed."""
+    """Return who is still there, and tell them again: one notice may not have been confirmed."""
     until_s = time.monotonic() + patience_s
     again_s = time.monotonic() + _SAID_AGAIN_S
     while alive := tuple(each.member for each in status(settings).participants):

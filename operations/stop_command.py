@@ -1,4 +1,4 @@
-"""The commands that stop a sink for as long as a person wants, and start it again."""
+"""Defines the commands that stop a sink, start it again, and restart it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Opens the sink's table to look at it; nothing is created, not even a catalog's own tables.
+"""Opens the sink's table for reading; creates nothing, not even a catalog's own tables.
 
-``opened_reader`` and ``opened_tables`` open one of any kind, the others an Iceberg table.
+``opened_reader`` and ``opened_tables`` open a table of any kind, the others only Iceberg.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from headgate.control_protocol.kind_errors import KindLacks
 from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.table_history import TableReader
 from headgate.coordinator.recovery import recorded
+from headgate.sink.aside import IcebergAside
 from headgate.sink.catalog_place import refuse_catalog, sqlite_file
+from headgate.sink.catalog_settings import CatalogSettings
 from headgate.sink.catalogs import open_catalog
 from headgate.sink.gone import refuse_gone
 from headgate.sink.kind_lead import kind_followers, kind_lead
@@ -44,17 +46,34 @@ ANSWER_S_MAX = 5.0
 
 @contextmanager
 def opened_catalog(settings: SinkSettings) -> Iterator[Catalog]:
-    """The catalog, as it is. Raises what ``load_catalog`` raises, ``TableMissing`` for no file, and
-    ``KindLacks`` for a table of another kind."""
+    """Yield the catalog, as it is.
+
+    Raises what ``load_catalog`` raises, ``TableMissing`` if its file does not exist, and
+    ``KindLacks`` for a table of another kind.
+    """
     refuse_other_kind(settings)
-    refuse_catalog(settings.catalog)
-    database = sqlite_file(settings.catalog)
+    with _looked_at(settings, settings.catalog) as catalog:
+        yield catalog
+
+
+@contextmanager
+def opened_aside(settings: SinkSettings) -> Iterator[Catalog]:
+    """The catalog of a quarantine that is of another kind than the table. Raises as
+    ``opened_catalog``."""
+    with _looked_at(settings, settings.quarantine.catalog) as catalog:
+        yield catalog
+
+
+@contextmanager
+def _looked_at(settings: SinkSettings, wanted: CatalogSettings) -> Iterator[Catalog]:
+    refuse_catalog(wanted)
+    database = sqlite_file(wanted)
     if database and not database.exists():  # connecting to SQLite would create it
         raise TableMissing(
-            f"catalog {settings.catalog.name!r}: the database {database} does not exist yet",
+            f"catalog {wanted.name!r}: the database {database} does not exist yet",
             "the first start makes it, or correct catalog.properties.uri",
         )
-    catalog = open_catalog(settings, ANSWER_S_MAX, looking=True)
+    catalog = open_catalog(settings, ANSWER_S_MAX, of=wanted, looking=True)
     try:
         yield catalog
     finally:
@@ -63,7 +82,7 @@ def opened_catalog(settings: SinkSettings) -> Iterator[Catalog]:
 
 @contextmanager
 def opened_table(settings: SinkSettings) -> Iterator[Table]:
-    """The sink's table as it is now. Raises as ``opened_catalog``; ``TableMissing`` without one."""
+    """Yield the sink's table. Raises as ``opened_catalog``; ``TableMissing`` without one."""
     with opened_catalog(settings) as catalog:
         try:
             table = catalog.load_table(settings.table.identifier)
@@ -73,7 +92,7 @@ def opened_table(settings: SinkSettings) -> Iterator[Table]:
 
 
 def refuse_other_kind(settings: SinkSettings) -> None:
-    """Raise ``KindLacks`` where something is done to Iceberg tables only."""
+    """Raise ``KindLacks`` for commands that only work on Iceberg tables."""
     if settings.table.type != ICEBERG:
         raise KindLacks(
             f"this is done to Iceberg tables only, and {settings.table.identifier} is a table of "
@@ -84,7 +103,7 @@ def refuse_other_kind(settings: SinkSettings) -> None:
 
 @contextmanager
 def opened_reader(settings: SinkSettings) -> Iterator[TableReader]:
-    """The sink's table as it is now, of whatever kind. Raises as ``opened_table``."""
+    """Yield the sink's table as it is now, of any kind. Raises as ``opened_table``."""
     if kind := other_kind(settings):
         with closing(kind.reader(wanted_table(settings), settings.name)) as reader:
             yield reader
@@ -95,8 +114,11 @@ def opened_reader(settings: SinkSettings) -> Iterator[TableReader]:
 
 @contextmanager
 def opened_evidence(settings: SinkSettings, *, asks_group: bool) -> Iterator[TableReader]:
-    """The sink's table, to be examined. Raises as ``opened_reader``, and where the sink has filled
-    a table that is gone what a start would stop with: the notes beside the group's offsets know."""
+    """Yield the sink's table for an examination.
+
+    Raises as ``opened_reader``. If the sink has filled a table that is gone, as the notes next to
+    the group's offsets show, raises what a start would stop with.
+    """
     with ExitStack() as opening:
         try:
             reader = opening.enter_context(opened_reader(settings))
@@ -106,22 +128,28 @@ def opened_evidence(settings: SinkSettings, *, asks_group: bool) -> Iterator[Tab
 
 
 def iceberg_of(reader: TableReader) -> IcebergReader:
-    """Return the reader where only Iceberg can be meant."""
+    """Return the reader as Iceberg's, which it must be."""
     assert isinstance(reader, IcebergReader)
     return reader
 
 
 @contextmanager
 def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers | None]]:
-    """The sink's table and its followers, for a person's claim. Raises as ``opened_table``."""
+    """Yield the sink's table and its followers, for a person's claim.
+
+    Raises as ``opened_table``.
+    """
     if kind := other_kind(settings):
-        with closing(kind_lead(settings, kind)) as lead:
-            followers = kind_followers(settings, kind)
-            try:
-                yield lead, followers
-            finally:
-                if followers is not None:
-                    followers.close()
+        with ExitStack() as opening:
+            lead = opening.enter_context(closing(kind_lead(settings, kind)))
+            aside = None
+            if settings.apart:
+                catalog = opening.enter_context(opened_aside(settings))
+                aside = IcebergAside(settings, catalog).follower
+            followers = kind_followers(settings, kind, aside=aside)
+            if followers is not None:
+                opening.callback(followers.close)
+            yield lead, followers
         return
     with ExitStack() as opening:
         catalog = opening.enter_context(opened_catalog(settings))
@@ -137,7 +165,11 @@ def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers | No
 
 @contextmanager
 def opened_lead(settings: SinkSettings) -> Iterator[Lead]:
-    """The sink's table alone."""
+    """Yield the sink's table alone."""
+    if kind := other_kind(settings):
+        with closing(kind_lead(settings, kind)) as table:
+            yield table
+        return
     with opened_tables(settings) as (lead, _):
         yield lead
 
@@ -152,9 +184,9 @@ def refusal(settings: SinkSettings, reader: TableReader) -> StopSink | None:
 
 
 def vanished(settings: SinkSettings) -> StopSink | None:
-    """Return the error with which a start would stop where there is no table, if it would.
+    """Return the error with which a start would stop if there is no table, if it would.
 
-    ``None`` too where Kafka does not answer, or lacks something: that is told by itself.
+    ``None`` too if Kafka does not answer or lacks something: that is reported by itself.
     """
     try:
         refuse_gone(settings)
@@ -169,7 +201,7 @@ def _failure(error: Exception, identifier: str) -> HeadgateError:
     what = f"table {identifier} cannot be read"
     if isinstance(error, PermissionError) and refused_operation(error) == "access":
         return MissingRights(f"{what}: {error}", "grant read access to its metadata")
-    # A SQL catalog that nobody has written to yet has no tables of its own either.
+    # A SQL catalog that was never written to does not have its own tables yet.
     if type(error).__name__ in ("OperationalError", "ProgrammingError") and (
         "no such table: iceberg_tables" in str(error) or "UndefinedTable" in str(error)
     ):

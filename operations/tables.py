@@ -1,7 +1,7 @@
-"""The tables that a sink's routes fill: what each has received and is owed; and example topics.
+"""Lists the tables that a sink's routes fill, what each has received and is owed, and topics.
 
-Listed are those that have the sink's tag, that the ledger remembers (filled, owed now or before,
-parked), and that its topics name.
+The list has the tables that carry the sink's tag, that the ledger remembers (filled, owed now or
+before, parked), and that its topics name.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class FilledTable:
     """One table. ``state``: ``open``, ``parked``, ``resuming`` or ``missing``; ``reason`` says why.
 
     ``transaction``: the last one that it was paid for; ``keys``: what that commit's records did to
-    a table with a key. ``valid_through_ms`` is the ledger's where
-    it is owed nothing (V1), else as of that payment.
+    a table with a key. ``valid_through_ms`` is the ledger's if nothing is owed (V1), else as of
+    that payment.
     """
 
     table: str
@@ -45,7 +45,7 @@ class FilledTable:
 
 @dataclass(frozen=True, slots=True)
 class TablesReport:
-    """All tables, by name, and the newest transaction that the ledger decided."""
+    """All tables by name, and the newest transaction that the ledger decided."""
 
     ledger: str
     transaction: str | None
@@ -89,7 +89,7 @@ def tables(settings: SinkSettings) -> TablesReport:
 
 
 def _named_by_topics(settings: SinkSettings, record: CommitRecord | None) -> set[str]:
-    """Tables of the topics that the ledger knows, where the topic alone decides."""
+    """Return tables of the topics that the ledger knows, if the topic alone decides."""
     topics = sorted(record.topic_ids) if record else []
     return {target.table for target in settings.tables.routing.tables_of(topics).values()}
 
@@ -126,7 +126,10 @@ def _filled(name: str, table: FollowerReader, owed: int) -> FilledTable:
 
 
 def routes(settings: SinkSettings) -> str:
-    """Each route with topics that it takes, and names that collide. Raises as ``source_topics``."""
+    """Return each route with topics that it takes, and colliding names.
+
+    Raises as ``source_topics``.
+    """
     with source_topics(settings) as topics:
         known = sorted(topics.describe())
     return "; ".join([*_taken(settings, known), *_collisions(settings, known)])

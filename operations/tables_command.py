@@ -1,4 +1,4 @@
-"""``headgate tables``: lists the tables of the routes, or resumes parked ones."""
+"""Implements ``headgate tables``: lists the tables of the routes, or resumes parked ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def show(
     replay: bool | None,
     as_json: bool,
 ) -> None:
-    """``names`` and ``replay`` are for ``resume`` alone."""
+    """Show or resume tables. ``names`` and ``replay`` are for ``resume`` alone."""
     if names or replay is not None:
         raise click.UsageError("only headgate tables SINK resume takes tables and how")
     report = tables(settings)
@@ -33,7 +33,10 @@ def show(
 
 
 def resume(settings: SinkSettings, names: Sequence[str], *, replay: bool | None) -> None:
-    """``replay``: also put again what the quarantine took in; ``False``: also what lapsed."""
+    """Resume tables.
+
+    ``replay``: also replay what the quarantine took in; ``False``: also what lapsed.
+    """
     if replay is None:
         _tell_resumed(resume_tables(settings, names))
     elif replay:

@@ -1,4 +1,4 @@
-"""Writes what commands answer: for people as wide as it is, for scripts as JSON."""
+"""Writes what commands answer: unfolded for people, as JSON for scripts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 
 
 def console() -> Console:
-    """Wide where nobody looks: what is written to a file or a pipe must not be folded."""
+    """Return a console that is wide when nobody looks: a file or a pipe must not be folded."""
     made = Console()
     return made if made.is_terminal else Console(width=200)
 

@@ -1,4 +1,4 @@
-"""Shows a sink's status again and again, on one screen."""
+"""Shows a sink's status repeatedly, on one screen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.sink.settings import SinkSettings
 
 
 def watch(console: Console, settings: SinkSettings, every_s: float) -> None:
-    """Block until Ctrl-C. What does not answer is said, and asked again."""
+    """Block until Ctrl-C. What does not answer is reported, and asked again."""
     try:
         if not console.is_terminal:
             for picture in pictures(console, settings, every_s):
@@ -33,7 +33,7 @@ def watch(console: Console, settings: SinkSettings, every_s: float) -> None:
 def pictures(
     console: Console, settings: SinkSettings, every_s: float, number: int | None = None
 ) -> Iterator[RenderableType]:
-    """One picture per look, ``number`` of them or without end."""
+    """Yield one picture per look, ``number`` of them or without end."""
     for look in count(1):
         yield _picture(console, settings)
         if look == number:

@@ -1,9 +1,10 @@
-"""The parts of a sink file that must be equal for all participants of the sink (rule P11).
+"""Selects the parts of a sink file that all participants of the sink must share (rule P11).
 
-They decide which records become which rows, and where those go. Everything else may differ between
-machines or while settings are changed one participant after the other: addresses, credentials,
-intervals, sizes, limits, the writer. Control topic, table and consumer group are compared by other
-means: nothing is heard on another control topic, START names the table, the record the group.
+These parts decide which records become which rows, and where the rows go. Everything else may
+differ between machines, or while settings are rolled out one participant at a time: addresses,
+credentials, intervals, sizes, limits, the writer. Control topic, table and consumer group are
+compared elsewhere: nothing is heard on another control topic, START names the table, and the commit
+record names the group.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from headgate.sink.table_settings import ICEBERG, SchemaSettings
 _DIGEST_CHARS = 16
 _PLAIN_CHARS_MAX = 200
 _ADDRESSES = "registry."
-"""Options that say where a schema registry is, and how to log in to it."""
+"""Options that locate a schema registry or authenticate to it."""
 
 
 def agreed(settings: SinkSettings) -> Mapping[str, str]:
-    """What START says of this file: texts where they are short, digests where they are not."""
+    """Return what START carries about this file: short values as text, long ones as digests."""
     quarantine, transform, form = settings.quarantine, settings.transform, settings.format
     rules = rules_of(settings)
     return {
@@ -44,13 +45,14 @@ def agreed(settings: SinkSettings) -> Mapping[str, str]:
         "quarantine.policy": quarantine.policy.value,
         "quarantine.tombstones": quarantine.tombstones.value,
         "quarantine.table": _text(quarantine.table if quarantine.keeps else ""),
+        **({"quarantine.type": quarantine.type} if settings.apart else {}),
         "transform": _digest(asdict(transform)) if transform else "",
         **_routed(settings),
     }
 
 
 def _keyed(settings: SinkSettings) -> Mapping[str, str]:
-    """What decides which row a record changes; nothing in a file without a key."""
+    """Return the settings that decide which row a record changes; empty without a key."""
     changes, key = settings.changes, settings.table.key
     if not settings.keyed:
         return {}
@@ -60,7 +62,7 @@ def _keyed(settings: SinkSettings) -> Mapping[str, str]:
 
 
 def _routed(settings: SinkSettings) -> Mapping[str, str]:
-    """What decides which table takes a record; nothing in a file of one table."""
+    """Return the settings that decide which table takes a record; empty for a single table."""
     tables = settings.tables
     if not tables:
         return {}
@@ -91,7 +93,7 @@ def _schema(schema: SchemaSettings) -> str:
 
 
 def _said(options: Properties) -> Mapping[str, str]:
-    """Without addresses and secrets; a schema that was read from a file is no secret."""
+    """Drop addresses and secrets; a schema read from a file is not a secret."""
     return {
         name: options[name] if name in ("schema", "descriptor") else shown
         for name, shown in options.shown().items()
@@ -104,7 +106,7 @@ def _text(text: str) -> str:
 
 
 def fingerprint(value: object) -> str:
-    """Return a short text that is another one for another value."""
+    """Return a short text that differs whenever the value differs."""
     text = json.dumps(value, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARS]
 

@@ -1,4 +1,4 @@
-"""Builds a running sink from its settings: the one place that knows both roles and all adapters."""
+"""Builds a running sink from its settings: only this module knows both roles and all adapters."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ from headgate.sink.telemetry.meters import SinkMeters
 _log = redacted_logger("headgate.sink")
 
 BUFFER_BYTES_MAX = 64 * 1024 * 1024
-"""The limit of records put and not yet written; above it the task pauses the loop's consumer."""
+"""Limit of records put but not yet written; above it the task pauses the loop's consumer."""
 
 
 MISSING_TOPIC_MAX_S = 60.0
-"""A topic that the brokers do not know for so long does not exist; metadata lags for less."""
+"""A topic that brokers still do not know after this time does not exist; metadata lags for less."""
 
 _SPARK = threading.Lock()
-"""Held by the one sink of this process that writes with Spark."""
+"""Held by the one sink in this process that writes with Spark."""
 
 _AWAKE_OR_ASLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -79,7 +79,7 @@ class SystemClock:
     """Implements ``ports.Clock`` on this machine."""
 
     def monotonic_ms(self) -> int:
-        """Return a time that counts on while the machine sleeps, if it can: files age too (P9)."""
+        """Return a time that includes the machine's sleep, if possible: files age then too (P9)."""
         return time.clock_gettime_ns(_AWAKE_OR_ASLEEP) // 1_000_000
 
     def wall_ms(self) -> int:
@@ -88,19 +88,19 @@ class SystemClock:
 
 @contextmanager
 def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
-    """Open a participant inside the caller's own consumer loop; closed in every exit path.
+    """Open a participant inside the caller's own consumer loop; every exit path closes it.
 
-    ``steering`` is how the task seeks and pauses the caller's consumer. It writes in this process.
+    The task seeks and pauses the caller's consumer through ``steering``. It writes in this process.
     """
     if settings.transform:
         raise ConfigurationError(
             "a transform needs Spark, and an embedded task writes inside this process",
-            "remove [transform], or run the sink by headgate run",
+            "remove [transform], or run the sink with headgate run",
         )
     if settings.catalog.backend is Backend.JAVA:
         raise JvmMissing(
             "catalog.backend is java, and an embedded task has no JVM",
-            "remove catalog.backend, or run the sink by headgate run",
+            "remove catalog.backend, or run the sink with headgate run",
         )
     with ExitStack() as stack:
         sender = new_sender()
@@ -148,7 +148,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
 def opened(
     settings: SinkSettings, sender: Sender | None = None, meters: SinkMeters | None = None
 ) -> Iterator[OpenSink]:
-    """Open everything in order, and close it in reverse whatever happens."""
+    """Open everything in order, and close it in reverse order whatever happens."""
     sender = sender or new_sender()
     with ExitStack() as stack:
         stack.enter_context(_discreet(settings))
@@ -199,7 +199,7 @@ def _initial(settings: SinkSettings, sender: Sender) -> State:
 
 @contextmanager
 def _discreet(settings: SinkSettings) -> Iterator[None]:
-    """Keep the sink's secrets out of what is logged or raised meanwhile."""
+    """Keep the sink's secrets out of everything logged or raised in the body."""
     with redacting(settings.redaction):
         try:
             yield
@@ -214,20 +214,20 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> OpenedTables:
     if kind is None:
         refuse_catalog(settings.catalog)
     require_sources(settings)
-    tables = ready_kind(settings, kind) if kind else ready_iceberg(settings, stack)
+    tables = ready_kind(settings, kind, stack) if kind else ready_iceberg(settings, stack)
     ensure_control_topic(settings.kafka, settings.control.topic)
     return tables
 
 
 def new_sender() -> Sender:
-    """Identify this process as a participant: a readable name, and an incarnation of its own."""
+    """Identify this process as a participant: a readable name and a new incarnation."""
     return Sender(f"{socket.gethostname()}-{os.getpid()}", uuid.uuid4().hex[:12])
 
 
 def _coordinator(
     settings: SinkSettings, tables: OpenedTables, sender: Sender, meters: SinkMeters | None = None
 ) -> tuple[coordinator.CoordinatorDriver, Callable[[], None]]:
-    """Build one coordinator's life. It has an incarnation of its own, which marks its commits."""
+    """Build one coordinator life. Its own incarnation marks its commits."""
     life = replace(sender, incarnation=uuid.uuid4().hex[:12])
     with ExitStack() as opening:
         log = control_log(settings)
@@ -269,7 +269,7 @@ def _coordinator(
 
 
 def identity(settings: SinkSettings, life: Sender) -> Identity:
-    """Return what the machine knows of its sink."""
+    """Return what the state machine knows about its sink."""
     evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
     return Identity(
         settings.name,
@@ -288,12 +288,13 @@ def identity(settings: SinkSettings, life: Sender) -> Identity:
         refresh_ms=settings.tables.valid_through_refresh_ms,
         keyed=bool(settings.table.key),
         routed_keys=KeysByRoute(settings.tables.routing),
+        growth_ms=settings.changes.held_ms,
     )
 
 
 @contextmanager
 def batch_writer(settings: SinkSettings, planning: Planning) -> Iterator[BatchWriter]:
-    """Return what turns source ranges into files of the planned tables; closed at the end."""
+    """Yield the writer that turns source ranges into files of the planned tables."""
     if settings.spark.writer is WriterKind.IN_PROCESS:
         writer: BatchWriter = InProcessWriter(
             lambda batch, abandoned: planning.written(
@@ -310,7 +311,7 @@ def batch_writer(settings: SinkSettings, planning: Planning) -> Iterator[BatchWr
     from headgate.data.spark.transform import transformation
 
     if transform := planning.plans.shaping.transform:
-        transformation(transform)  # an unusable transform is found before Spark starts
+        transformation(transform)  # finds an unusable transform before Spark starts
     with _sparks_only_sink(settings):
         session = open_session(spark_options(settings))
         try:
@@ -324,7 +325,7 @@ def batch_writer(settings: SinkSettings, planning: Planning) -> Iterator[BatchWr
 
 
 def second_with_spark(settings: SinkSettings) -> SinksClash:
-    """Return the error of a second sink of a process that writes with Spark."""
+    """Build the error for a second sink that writes with Spark in one process."""
     return SinksClash(
         f"sink {settings.name} writes with Spark, and so does another sink of this process",
         'give it a process of its own, or set spark.writer = "in-process"',
@@ -333,7 +334,7 @@ def second_with_spark(settings: SinkSettings) -> SinksClash:
 
 @contextmanager
 def _sparks_only_sink(settings: SinkSettings) -> Iterator[None]:
-    """Hold the process's one Spark session: closing it would close it for other sinks too."""
+    """Hold the process's only Spark session: closing it would close it for other sinks too."""
     if not _SPARK.acquire(blocking=False):
         raise second_with_spark(settings)
     try:

@@ -1,4 +1,4 @@
-"""Refuses a catalog before anything connects to it: by its kind, and by the folder of its file."""
+"""Refuses a catalog before anything connects to it, by its kind and by the folder of its file."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from headgate.tables.iceberg.catalog_kinds import refuse_java_kind, refuse_kind
 
 
 def refuse_catalog(settings: CatalogSettings) -> None:
-    """Raises ``CatalogRefused`` where the catalog cannot be the sink's lock, and
-    ``ConfigurationError`` for a folder that is missing."""
+    """Refuse a catalog that cannot serve as the sink's lock, or whose folder is missing.
+
+    Raises ``CatalogRefused`` or ``ConfigurationError``.
+    """
     if settings.backend is Backend.JAVA:
         refuse_java_kind(settings.name, settings.properties)
         return
@@ -25,7 +27,7 @@ def refuse_catalog(settings: CatalogSettings) -> None:
 
 
 def sqlite_file(settings: CatalogSettings) -> Path | None:
-    """The file of a SQLite catalog."""
+    """Return the file of a SQLite catalog."""
     scheme, _, path = settings.properties.get("uri", "").partition(":///")
     if scheme.partition("+")[0] != "sqlite" or not path or path.startswith(":memory:"):
         return None

@@ -1,4 +1,4 @@
-"""The catalog of a sink's tables, and who speaks to it."""
+"""Settings for the catalog of a sink's tables, and for the client that talks to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.sink.table_settings import about
 
 
 class Backend(StrEnum):
-    """Whose client speaks to the catalog: pyiceberg's, or Java's in Spark's JVM."""
+    """Whose client talks to the catalog: pyiceberg's, or Java's in Spark's JVM."""
 
     PYICEBERG = "pyiceberg"
     JAVA = "java"
@@ -27,15 +27,15 @@ class CatalogSettings:
     backend: Backend = field(
         default=Backend.PYICEBERG,
         metadata=about(
-            "Who speaks to the catalog: pyiceberg, or java, which is Iceberg's Java library in "
+            "Client for the catalog: pyiceberg; or java, which is Iceberg's Java library in "
             "Spark's JVM on this machine, for Hive metastores (docs/catalogs.md)."
         ),
     )
     properties: Properties = field(
         default_factory=Properties,
         metadata=about(
-            "Catalog properties, such as type, uri and warehouse: pyiceberg's, or with backend "
-            "java those of Iceberg's Java library, and pyiceberg's of file stores beside them. "
-            "A table of a kind without a catalog takes those of its store."
+            "Catalog properties, such as type, uri and warehouse: pyiceberg's; with backend java "
+            "those of Iceberg's Java library, plus pyiceberg's for file stores. A kind of table "
+            "without a catalog takes the properties of its store."
         ),
     )

@@ -1,4 +1,4 @@
-"""Opens the catalog of a sink, by whichever library the sink file names."""
+"""Opens a sink's catalog with the library that the sink file names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
-from headgate.sink.catalog_settings import Backend
+from headgate.sink.catalog_settings import Backend, CatalogSettings
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
 
@@ -15,14 +15,18 @@ if TYPE_CHECKING:
 
 
 def open_catalog(
-    settings: SinkSettings, timeout_s: float = TIMEOUT_S, *, looking: bool = False
+    settings: SinkSettings,
+    timeout_s: float = TIMEOUT_S,
+    *,
+    of: CatalogSettings | None = None,
+    looking: bool = False,
 ) -> Catalog:
-    """Return the catalog, for its opener to close; for ``looking`` a database stays as it is.
+    """Return the catalog, which the caller closes; with ``looking``, a database is left unchanged.
 
-    Raises what ``load_catalog`` raises, and ``ConfigurationError`` where Spark's JVM is needed and
-    does not start.
+    ``of``: another catalog than that of the sink's table. Raises what ``load_catalog`` raises, and
+    ``ConfigurationError`` if Spark's JVM is needed and does not start.
     """
-    catalog = settings.catalog
+    catalog = of or settings.catalog
     if catalog.backend is Backend.PYICEBERG:
         return load_catalog(catalog.name, catalog.properties, timeout_s, looking=looking)
     from headgate.data.spark.jvm import open_jvm
@@ -32,7 +36,7 @@ def open_catalog(
 
 
 def spark_options(settings: SinkSettings) -> SparkOptions:
-    """How the sink file wants Spark."""
+    """Return the Spark options of the sink file."""
     from headgate.data.spark.session import SparkOptions
 
     spark = settings.spark

@@ -1,8 +1,9 @@
-"""What a sink file says of records that change rows: ``[changes]``, beside ``table.key``."""
+"""Settings for records that change rows: ``[changes]``, next to ``table.key``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from headgate.data.envelopes.changes import (
     Changes,
@@ -14,6 +15,13 @@ from headgate.data.envelopes.changes import (
 from headgate.sink.table_settings import about
 
 
+class OnPartitionsAdded(StrEnum):
+    """What becomes of new partitions, to which keys may have moved (rule U8)."""
+
+    FAIL = "fail"
+    WAIT = "wait"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesSettings:
     """How records replace and delete the rows of a keyed table."""
@@ -21,48 +29,71 @@ class ChangesSettings:
     envelope: Envelope = field(
         default=Envelope.PLAIN,
         metadata=about(
-            "How a record says what it changes: plain (the value is the row; no value deletes it), "
-            "debezium (before, after and op), flattened (the row, with __deleted or __op) or dms "
-            "(data and metadata of AWS DMS, or a row with Op)."
+            "How a record expresses its change: plain (the value is the row; no value deletes "
+            "it), debezium (before, after and op), flattened (the row, with __deleted or __op) "
+            "or dms (data and metadata of AWS DMS, or a row with Op)."
         ),
     )
     tombstones: Tombstones = field(
         default=Tombstones.DELETE,
         metadata=about(
-            "What a record without a value does: delete removes the row of its message's key, skip "
-            "passes it over, fail stops the sink. It takes the place of quarantine.tombstones."
+            "What a record without a value does: delete removes the row of its message's key, "
+            "skip ignores it, fail stops the sink. It replaces quarantine.tombstones."
         ),
     )
     on_truncate: OnTruncate = field(
         default=OnTruncate.FAIL,
         metadata=about(
-            "What becomes of a record that says that the source's table was emptied: fail stops "
-            "the sink before it, skip passes it over."
+            "What happens to a record that reports that the source table was truncated: fail "
+            "stops the sink before it, skip ignores it."
         ),
     )
     unavailable_value: UnavailableValue = field(
         default=UnavailableValue.FAIL,
         metadata=about(
-            "What becomes of a row with a value that Debezium does not know: fail makes the record "
-            "a bad one, null leaves the column null."
+            "What happens to a row with a value that Debezium does not know: fail makes it a bad "
+            "record, null leaves the column null."
+        ),
+    )
+    on_partitions_added: OnPartitionsAdded = field(
+        default=OnPartitionsAdded.FAIL,
+        metadata=about(
+            "What happens to partitions added to a topic whose records have keys: fail stops the "
+            "sink once they hold records; wait reads them only after growth_ms, and after all that "
+            "the older partitions hold by then is in the table. From then on their records are the "
+            "newer ones of a key."
+        ),
+    )
+    growth_ms: int = field(
+        default=10 * 60_000,
+        metadata=about(
+            "Time after which no producer still sends a key to its partition from before the "
+            "growth: at least the sum of metadata.max.age.ms (5 minutes), delivery.timeout.ms (2) "
+            "and transaction.timeout.ms (1) of the slowest producer.",
+            "ms",
         ),
     )
     index_memory_bytes: int = field(
         default=4 * 1024**3,
         metadata=about(
-            "Memory that the coordinator may use to find rows by their keys, 28 bytes for each "
-            "row, over all keyed tables; the sink stops where it needs more, or parks the table.",
+            "Memory that the coordinator may use to find rows by key, 28 bytes per row, for all "
+            "keyed tables together; if it needs more, the sink stops, or parks the table.",
             "bytes",
         ),
     )
 
     @property
     def skips(self) -> bool:
-        """As ``Changes.skips``, whatever the key is."""
+        """Return ``Changes.skips``, which does not depend on the key."""
         return Changes((), self.envelope, self.tombstones).skips
 
+    @property
+    def held_ms(self) -> int | None:
+        """Return how long added partitions are held at least; ``None``: they stop the sink."""
+        return self.growth_ms if self.on_partitions_added is OnPartitionsAdded.WAIT else None
+
     def of(self, key: tuple[str, ...]) -> Changes | None:
-        """What records do to the rows of a table with this key; ``None`` without one."""
+        """Return how records change the rows of a table with this key; ``None`` without a key."""
         if not key:
             return None
         return Changes(

@@ -1,4 +1,4 @@
-"""What a sink file says of single columns, as the writers take it, and whether it can be."""
+"""Turns a sink file's column settings into rules for the writers, and checks them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _NO_RULE = ColumnRule()
 
 
 def rules_of(settings: SinkSettings) -> dict[str, ColumnRule]:
-    """By column, of the columns that records are decoded into. Raises ``ColumnRuleUnfit``."""
+    """Return the rules by column, for columns that records are decoded into.
+
+    Raises ``ColumnRuleUnfit``.
+    """
     declared = settings.transform.columns
     section = "transform.columns" if declared else "table.columns"
     found = {
@@ -40,7 +43,7 @@ def rules_of(settings: SinkSettings) -> dict[str, ColumnRule]:
 
 
 def rules_of_columns(section: str, columns: Sequence[ColumnSettings]) -> dict[str, ColumnRule]:
-    """By column, of those that have a rule. Raises ``ColumnRuleUnfit``."""
+    """Return the rules by column, for columns that have one. Raises ``ColumnRuleUnfit``."""
     found = {column.name: _rule(section, column) for column in columns}
     return {name: rule for name, rule in found.items() if rule != _NO_RULE}
 
@@ -73,8 +76,8 @@ def check_rules(settings: SinkSettings) -> None:
     filled = {column.name for column in columns if not column.from_record}
     if all(name in rules and rules[name].value is not None for name in filled):
         raise ColumnRuleUnfit(
-            f"{section}: every column has a constant value, so nothing of a record is read",
-            "declare a column that takes something of the records",
+            f"{section}: every column has a constant value, so nothing is read from records",
+            "declare a column that is filled from records",
         )
 
 
@@ -84,13 +87,19 @@ def _check(section: str, column: ColumnSettings, rule: ColumnRule) -> None:
         raise _unfit(section, column, "is from_record and has a rule", "keep one of them")
     if rule.value is not None and rule.asks():
         raise _unfit(
-            section, column, "has a constant value and another rule", "keep value, or the others"
+            section,
+            column,
+            "has a constant value and another rule",
+            "keep either value or the other rules",
         )
     if rule.unit and rule.unit not in DIGITS:
         raise _unfit(section, column, f"unit cannot be {rule.unit!r}", "use s, ms, us or ns")
     if rule.unit and not is_moment(kind.type):
         raise _unfit(
-            section, column, f"has a unit, but is {column.type}", "units are of times, timestamps"
+            section,
+            column,
+            f"has a unit, but is {column.type}",
+            "only times and timestamps have units",
         )
     if rule.as_text and not is_text(kind.type):
         raise _unfit(section, column, f"is as_text, but is {column.type}", "make it a string")

@@ -1,4 +1,4 @@
-"""In which condition a sink is, from what its table, its control topic and its brokers say. Pure.
+"""Derives a sink's condition from its table, its control topic and its brokers. Pure.
 
 docs/status.md lists the conditions with their exit codes.
 """
@@ -28,7 +28,7 @@ _OF_A_PROCESS = (NoticeKind.STARTED, NoticeKind.STOPPED)
 
 
 class Condition(StrEnum):
-    """What a person wants to know first."""
+    """What an operator wants to know first."""
 
     NEVER_STARTED = "never started"
     STARTING = "starting"
@@ -62,10 +62,10 @@ EXIT_CODES: Mapping[Condition, int] = {
 
 @dataclass(frozen=True, slots=True)
 class LastError:
-    """The newest error that the sink told of, or that its table or source shows.
+    """The newest error that the sink reported, or that its table or source shows.
 
-    ``past``: the sink committed without complaint since, so it is history. ``next_try_ms``: when it
-    is tried again, as far as somebody said so (epoch milliseconds).
+    ``past``: the sink has committed without errors since, so it is history. ``next_try_ms``: when
+    it will be retried, if a participant announced that (epoch milliseconds).
     """
 
     code: str
@@ -77,17 +77,17 @@ class LastError:
 
     @classmethod
     def of(cls, error: HeadgateError, redacted: Callable[[str], str]) -> LastError:
-        """Return the error as people are told of it."""
+        """Return the error as it is shown to people."""
         text = f"{error.message} ({error.hint})" if error.hint else error.message
         return cls(error.code, redacted(text))
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What the end of the control topic says. ``alive``: participants by their last sign of life.
+    """What the end of the control topic shows. ``alive``: participants by their last sign of life.
 
-    ``since_ms``: since when somebody alive has been there. ``ended``: everybody who spoke lately
-    said that it ends; ``None`` when nobody spoke at all.
+    ``since_ms``: since when some participant has been alive. ``ended``: whether all that spoke
+    lately announced their end; ``None`` if none spoke at all.
     """
 
     alive: Mapping[Sender, Envelope]
@@ -99,7 +99,7 @@ class Heard:
 def heard(envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int) -> Heard:
     """Read the envelopes of one sink, oldest first.
 
-    Who has been silent for longer than ``silence_ms_max`` does not live any more.
+    A participant that has been silent for longer than ``silence_ms_max`` counts as dead.
     """
     last: dict[Sender, Envelope] = {}
     signs: dict[Sender, Envelope] = {}
@@ -136,12 +136,12 @@ def _lives(newest: Envelope, sign: Envelope, now_ms: int, silence_ms_max: int) -
     if _ends(newest.event) or now_ms - newest.time_ms > silence_ms_max:
         return False
     presence = sign.event
-    assert isinstance(presence, Presence)  # kept as such
+    assert isinstance(presence, Presence)  # only a Presence is kept
     return presence.kind is not PresenceKind.LOST or bool(presence.owned)
 
 
 def _ended(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
-    """Whether the last to be heard said goodbye; one that was killed long before does not count."""
+    """Return whether the last participants heard said goodbye, ignoring any killed long before."""
     newest = sorted(last, key=lambda envelope: envelope.time_ms)
     if not newest:
         return None
@@ -150,7 +150,7 @@ def _ended(last: Iterable[Envelope], silence_ms_max: int) -> bool | None:
 
 
 def failed_batch(failure: str, said: LastError) -> LastError:
-    """What a participant says of a batch; what others than storage failed bears its own code."""
+    """Return a participant's report of a failed batch, with its own code unless storage failed."""
     code, _, text = failure.partition(" ")
     if not CODE.fullmatch(code):
         code, text = WriteFailed.code, failure
@@ -158,16 +158,16 @@ def failed_batch(failure: str, said: LastError) -> LastError:
 
 
 def without_code(code: str, text: str) -> str:
-    """Return what is told beside the code, which begins what coordinators say."""
+    """Return the text without the code that coordinators put in front."""
     return text.removeprefix(f"{code} ")
 
 
 def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> LastError | None:
-    """The newest one that counts; else the newest of all, which is past.
+    """Return the newest error that counts; if none does, the newest of all, as past.
 
-    An error that ended a process counts until a transaction settled without complaint; one of a
-    batch until its participant wrote again, or left its work to others; what a coordinator tried in
-    vain until a coordinator opened or settled a transaction.
+    An error that ended a process counts until a transaction settles without errors. A batch's error
+    counts until its participant writes again or leaves its work to others. A coordinator's failed
+    attempt counts until a coordinator opens or settles a transaction.
     """
     ends: list[LastError] = []
     troubles: list[LastError] = []
@@ -202,11 +202,11 @@ def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> Last
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a condition is made of. ``reachable``: the brokers answered.
+    """The facts that determine a condition. ``reachable``: the brokers answered.
 
     ``stalled``: partitions whose records have waited for longer than a commit can take;
-    ``draining``: this process was asked to end, and finishes what it has begun; ``stopped``: a
-    person wants nobody to work.
+    ``draining``: this process was asked to end and is finishing its work; ``stopped``: an operator
+    stopped the sink.
     """
 
     reachable: bool
@@ -223,9 +223,9 @@ class Facts:
 
 
 def condition_of(facts: Facts) -> Condition:
-    """What is wrong comes before what is well; what cannot be asked before what is absent.
+    """Return the condition: problems before health, and what cannot be asked before what is absent.
 
-    Before both comes what a person wants, once nobody works any more.
+    An operator's stop comes before both, once nobody is working any more.
     """
     if facts.stopped and facts.reachable and not facts.alive:
         return Condition.STOPPED
@@ -255,7 +255,7 @@ def _at_work(facts: Facts) -> Condition:
 
 
 def open_transaction(envelopes: Sequence[Envelope]) -> str | None:
-    """The newest transaction that a coordinator opened and did not end yet."""
+    """Return the newest transaction that a coordinator opened and has not ended."""
     for envelope in reversed(envelopes):
         match envelope.event:
             case StartCommit():

@@ -1,4 +1,4 @@
-"""The table that a sink file declares, as the table adapter wants to hear it."""
+"""Translates the table that a sink file declares into the table adapter's terms."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ _QUARANTINE_COLUMNS = {
     "transaction": "long",
 }
 _QUARANTINE_COMMENTS = {
-    "topic_id": "Kafka's own topic identity: a topic that is created anew has another",
+    "topic_id": "Kafka's own topic identity: a topic that is re-created gets another one",
     "timestamp": "the record's Kafka timestamp",
     "value": "as it is in the topic",
     "error_class": "what was wrong: value, key or headers, tombstone",
-    "table_name": "of error_class table: which one could not take the record",
-    "transaction": "of the epoch, in which the sink committed this",
+    "table_name": "for error_class table: the table that could not take the record",
+    "transaction": "of the epoch in which the sink committed this",
 }
 
 
 def declaration(table: TableSettings) -> TableDeclaration | None:
-    """What to create when the table is missing; ``None`` when the sink may not create it.
+    """Return what to create if the table is missing; ``None`` if the sink may not create it.
 
     Columns for a record's origin come last unless the file declares them itself.
     """
@@ -69,7 +69,7 @@ def declaration(table: TableSettings) -> TableDeclaration | None:
 
 
 def declared(table: TableSettings) -> TableDeclaration:
-    """The columns as declared, whether or not the sink may create the table of them."""
+    """Return the declared columns, whether or not the sink may create the table."""
     columns = {
         column.name: f"{column.type} not null" if column.required else column.type
         for column in table.columns
@@ -88,7 +88,10 @@ def declared(table: TableSettings) -> TableDeclaration:
 
 
 def quarantine_declaration(location: str = "") -> TableDeclaration:
-    """What to create when the quarantine is missing. Its files' writer fills columns by name."""
+    """Return what to create if the quarantine is missing.
+
+    Its files' writer fills columns by name.
+    """
     return TableDeclaration(
         columns=_QUARANTINE_COLUMNS, comments=_QUARANTINE_COMMENTS, location=location or None
     )
@@ -97,9 +100,10 @@ def quarantine_declaration(location: str = "") -> TableDeclaration:
 def transform_plan(
     transform: TransformSettings, parts: Mapping[str, str] | None = None
 ) -> TransformPlan | None:
-    """``None`` without a transform. Raises ``ConfigurationError`` for types that cannot be read.
+    """Return the transform's plan, or ``None`` without one.
 
-    ``parts``: of the record, and the columns that take them, for a sink of many tables.
+    ``parts`` maps parts of the record to the columns that take them, for a sink of many tables.
+    Raises ``ConfigurationError`` for types that cannot be read.
     """
     if not transform:
         return None
@@ -117,17 +121,17 @@ def transform_plan(
 
 
 def column_type(name: str, kind: str) -> Any:
-    """The Arrow field of an optional column, as records are decoded into it.
+    """Return the Arrow field of an optional column, as records are decoded into it.
 
     Raises ``ConfigurationError`` for a type that cannot be read.
     """
-    from pyiceberg.io.pyarrow import schema_to_pyarrow  # brings pandas: not for every command
+    from pyiceberg.io.pyarrow import schema_to_pyarrow  # imports pandas: not for every command
 
     return schema_to_pyarrow(Schema(*parse_columns({name: kind}))).field(0)
 
 
 def check_declaration(table: TableSettings) -> None:
-    """Raises ``ConfigurationError`` when types or partitioning cannot be read."""
+    """Raises ``ConfigurationError`` if types or partitioning cannot be read."""
     wanted = declared(table)
     try:
         schema = Schema(*parse_columns(wanted.columns))

@@ -1,7 +1,7 @@
-"""Says on the control topic that a participant's process starts, how it ended, and what a
-coordinator tries in vain, so that ``status`` can tell.
+"""Announces on the control topic that a process starts, how it ended, and what keeps failing.
 
-It is for people only, and best effort: a process that ends without a word is missed by its silence.
+``status`` shows these notices. They are for people only and best effort: a process that dies
+without a word is recognized by its silence.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _TROUBLE_EVERY_S = 5.0
 
 
 def control_log(settings: SinkSettings, times: KafkaLogTimes | None = None) -> KafkaLog:
-    """Open the sink's control topic. The sink's own group is the only one that it needs."""
+    """Open the sink's control topic. It needs no group other than the sink's own."""
     config = {**settings.kafka, "group.id": settings.source.group_id}
     return KafkaLog(config, settings.control.topic, times, settings.wire)
 
 
 @contextmanager
 def departing(settings: SinkSettings, sender: Sender) -> Iterator[None]:
-    """Tell how the body ended; an error is raised on."""
+    """Announce how the body ended, and raise its error again."""
     try:
         yield
     except Unreachable:
-        raise  # the brokers or the catalog are away, and ``status`` finds that out by itself
+        raise  # brokers or catalog are away; ``status`` finds that out by itself
     except SinkStopped:
-        say(settings, sender, _stopped())  # in order: a person wants it
+        say(settings, sender, _stopped())  # in order: an operator asked for it
         raise
     except HeadgateError as error:
         text = f"{error.message} ({error.hint})" if error.hint else error.message
@@ -63,14 +63,14 @@ def departing(settings: SinkSettings, sender: Sender) -> Iterator[None]:
 
 
 def say_started(settings: SinkSettings, sender: Sender, log: ControlLog) -> None:
-    """Tell that a process takes part from here on, by the log that it has open."""
+    """Announce that a process takes part from now on, through the log that it already has open."""
     digest = fingerprint(dict(agreed(settings)))
     page = settings.http.listen
     started = Notice(NoticeKind.STARTED, configuration=digest, page=page)
     try:
         log.append([_envelope(settings, sender, started)])
     except HeadgateError as error:
-        _log.debug("that it started was not said: %s", error)
+        _log.debug("the start could not be announced: %s", error)
 
 
 def _stopped(code: str = "", text: str = "") -> Notice:
@@ -78,7 +78,7 @@ def _stopped(code: str = "", text: str = "") -> Notice:
 
 
 def say(settings: SinkSettings, sender: Sender, event: Notice, answer_ms: int = _ANSWER_MS) -> None:
-    """Append it where there is a control topic; to ask for a missing one might create it."""
+    """Append the event if the control topic exists; asking for a missing topic might create it."""
     try:
         if not control_topic_exists(settings.kafka, settings.control.topic, answer_ms):
             return
@@ -88,13 +88,13 @@ def say(settings: SinkSettings, sender: Sender, event: Notice, answer_ms: int = 
         finally:
             log.close()
     except HeadgateError as error:
-        _log.debug("an event for status was not said: %s", error)
+        _log.debug("an event for headgate status could not be written: %s", error)
 
 
 def _envelope(settings: SinkSettings, sender: Sender, event: Notice) -> Envelope:
     return Envelope(
         sink=settings.name,
-        epoch=Epoch(0),  # it supersedes nobody
+        epoch=Epoch(0),  # supersedes nobody
         transaction=TransactionNumber(0),
         sender=sender,
         sequence=0,
@@ -104,7 +104,10 @@ def _envelope(settings: SinkSettings, sender: Sender, event: Notice) -> Envelope
 
 
 class Complaints:
-    """Says what a coordinator tries in vain, now and then. It never waits for the brokers."""
+    """Announces now and then what a coordinator keeps failing at.
+
+    It never waits for the brokers.
+    """
 
     def __init__(self, settings: SinkSettings, sender: Sender) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""What a sink file says of those who look at the sink: telemetry, and the HTTP face."""
+"""Settings for observing a sink: telemetry and the HTTP interface."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.sink.table_settings import about
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """Metrics are collected where somebody takes them: over OTLP, or from [http] /metrics."""
+    """Metrics are collected when something takes them: over OTLP, or from [http] /metrics."""
 
     otlp_endpoint: str = field(
         default="",
@@ -25,23 +25,23 @@ class TelemetrySettings:
     )
     interval_ms: int = field(
         default=10_000,
-        metadata=about("How often lag is looked at, and metrics are sent over OTLP.", "ms"),
+        metadata=about("How often lag is measured, and metrics are sent over OTLP.", "ms"),
     )
     per_partition: bool = field(
         default=False,
-        metadata=about("Whether offsets are also told per partition, and not only per topic."),
+        metadata=about("Whether offsets are also reported per partition, not only per topic."),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """The face over HTTP: probes, metrics, page and moves; docs/http.md describes it."""
+    """The HTTP interface: probes, metrics, page and operations; docs/http.md describes it."""
 
     listen: str = field(
         default="",
         metadata=about(
-            "HOST:PORT of the participant's own server; empty: none. Beyond loopback it needs "
-            "certificate, key and viewer_token."
+            "HOST:PORT of the participant's own server; empty: no server. Beyond loopback it "
+            "needs certificate, key and viewer_token."
         ),
     )
     certificate: str = field(
@@ -51,12 +51,12 @@ class HttpSettings:
     viewer_token: Secret = field(
         default_factory=Secret,
         metadata=about(
-            "Secret of those who may look, as ${file:PATH} or ${env:NAME}: at least 16 characters."
+            "Secret for read access, as ${file:PATH} or ${env:NAME}: at least 16 characters."
         ),
     )
     operator_token: Secret = field(
         default_factory=Secret,
-        metadata=about("Secret of those who may also act; without one nobody may."),
+        metadata=about("Secret for access that may also act; without one nobody may act."),
     )
 
 
@@ -77,7 +77,7 @@ def address(listen: str) -> tuple[str, int]:
 
 
 def check_face(telemetry: TelemetrySettings, http: HttpSettings) -> None:
-    """Raise ``ConfigurationError`` for what cannot hold, or would show the sink to strangers."""
+    """Raise ``ConfigurationError`` for settings that contradict or expose the sink to strangers."""
     if telemetry.otlp_endpoint and not telemetry.otlp_endpoint.startswith(("http://", "https://")):
         raise ConfigurationError(
             f"telemetry.otlp_endpoint cannot be {telemetry.otlp_endpoint!r}",
@@ -89,7 +89,9 @@ def check_face(telemetry: TelemetrySettings, http: HttpSettings) -> None:
             f"use {_INTERVAL_MS_MIN} or more: each look asks the brokers",
         )
     if bool(http.certificate) is not bool(http.key):
-        raise ConfigurationError("http.certificate and http.key go together", "set both, or none")
+        raise ConfigurationError(
+            "http.certificate and http.key must be set together", "set both, or none"
+        )
     tokens = {"viewer_token": http.viewer_token, "operator_token": http.operator_token}
     for name, token in tokens.items():
         if token and len(token.text) < _TOKEN_CHARACTERS_MIN:
@@ -111,7 +113,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_listening(listen: str, http: HttpSettings) -> None:
-    """Raise ``ConfigurationError`` where others could reach it, unless by TLS and with a token."""
+    """Require TLS and a token if others could reach the address. Raises ``ConfigurationError``."""
     host, _ = address(listen)
     if is_loopback(host):
         return
@@ -121,7 +123,7 @@ def check_listening(listen: str, http: HttpSettings) -> None:
     missing += [] if http.viewer_token else ["viewer_token"]
     if missing:
         raise ConfigurationError(
-            f"http.listen {listen!r} is reached from other machines, and http."
-            f"{', http.'.join(missing)} is not set",
+            f"http.listen {listen!r} can be reached from other machines, but "
+            f"http.{', http.'.join(missing)} is not set",
             "set them, or listen on 127.0.0.1",
         )

@@ -1,4 +1,4 @@
-"""Opens the sink's tables: the one that leads, and those that follow it."""
+"""Opens the sink's tables: the lead and its followers."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ def iceberg_table(
     memory: IndexMemory | None = None,
     leads: bool = False,
 ) -> IcebergTable:
-    """``gates``: where its commits and what maintains it meet; ``memory``: what the indexes of all
-    keyed tables share; ``leads``: whether its coordinator commits to it."""
+    """Open an Iceberg table of the sink.
+
+    ``gates``: where commits and maintenance of the table meet; ``memory``: the memory that the
+    indexes of all keyed tables share; ``leads``: whether the coordinator commits to it.
+    """
     upkeep = Upkeep(
         catalog,
         gate=(gates or Gates()).of(identifier),
@@ -55,13 +58,13 @@ def iceberg_table(
 
 
 def _keyed(settings: SinkSettings, identifier: str, memory: IndexMemory | None) -> KeyedRows | None:
-    """How records replace rows of this table, if it has a key."""
+    """Return how records replace rows of this table, if it has a key."""
     lead = identifier == settings.table.identifier
     named = settings.table if lead else settings.tables
     key = settings.table.key if lead else settings.tables.routing.key_of(identifier)
     if not key or identifier in follower_names(settings):
         return None
-    from headgate.tables.iceberg.keyed.keyed_rows import (  # reads files: only where it is wanted
+    from headgate.tables.iceberg.keyed.keyed_rows import (  # reads files: only if needed
         KeyedBy,
         KeyedRows,
     )
@@ -79,16 +82,11 @@ def opened_followers(
     *,
     gates: Gates,
 ) -> FollowerTables:
-    """The quarantine, and whatever the lead's record owes something besides."""
-    told: Callable[[], None] = _nobody
-    if settings.quarantine.keeps and settings.quarantine.dead_letter_topic:
-        forwarder = _forwarder(settings, catalog)
-        stack.callback(forwarder.close)
-        told = forwarder.wake
+    """Open the quarantine, and the other tables to which the lead's record owes payments."""
     memory = IndexMemory(settings.changes.index_memory_bytes)
     followers = FollowerTables(
         lambda identifier: iceberg_table(settings, catalog, identifier, gates, memory=memory),
-        told,
+        told_of_payments(settings, catalog, stack),
         required=follower_names(settings) if settings.tables else None,
         make=maker.wanted if maker else None,
         listed=maker.listed if maker else tuple,
@@ -98,12 +96,19 @@ def opened_followers(
     return followers
 
 
-def _nobody() -> None:
-    """Nobody is told of payments."""
+def told_of_payments(
+    settings: SinkSettings, catalog: Catalog, stack: ExitStack
+) -> Callable[[], None]:
+    """Return what is called after payments: the sender of dead letters, if there is one."""
+    if not (settings.quarantine.keeps and settings.quarantine.dead_letter_topic):
+        return lambda: None
+    forwarder = _forwarder(settings, catalog)
+    stack.callback(forwarder.close)
+    return forwarder.wake
 
 
 def _forwarder(settings: SinkSettings, catalog: Catalog) -> Forwarder:
-    """Sends dead letters as long as the coordinator lives that it belongs to."""
+    """Return what sends dead letters for as long as its coordinator lives."""
     aside = settings.quarantine
     rows = UnsentRows(catalog, aside.table, settings.name, settings.table.branch)
     group_id = f"{settings.source.group_id}-dead-letters"

@@ -1,7 +1,7 @@
-"""Sends what came into the quarantine to the dead-letter topic, in a thread beside the coordinator.
+"""Sends new quarantine rows to the dead-letter topic, in a thread beside the coordinator.
 
-It reads what is committed, and never takes part in a commit: whatever fails here is a warning, and
-tried again. At least once: progress is stored after every delivery was confirmed.
+It reads what is committed and never takes part in a commit: any failure here is a warning, and is
+retried. Delivery is at least once: progress is stored after every delivery was confirmed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ _JOIN_S = 2.0
 
 
 class Forwarder:
-    """Its thread begins with it; ``close`` ends it. ``wake`` says that a commit has landed.
+    """Starts its thread when it is created;
 
-    ``open_topic`` is called in the thread, and is given what asks whether it shall end.
+    ``close`` ends it. ``wake`` reports that a commit landed.
+
+    ``open_topic`` is called in the thread, with a function that tells whether to end.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class Forwarder:
         self._woken.set()
 
     def close(self) -> None:
-        """What was not sent yet is sent by the next coordinator."""
+        """End the thread. The next coordinator sends what is not sent yet."""
         self._ending.set()
         self._woken.set()
         self._thread.join(_JOIN_S)
@@ -62,7 +64,7 @@ class Forwarder:
                 self._woken.set()
 
     def _forward(self) -> bool:
-        """Whether everything was sent."""
+        """Forward new rows, and return whether everything was sent."""
         try:
             topic = self._open_topic(self._ending.is_set)
             try:
@@ -71,16 +73,16 @@ class Forwarder:
                 topic.close()
         except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
             if not self._ending.is_set():
-                _log.warning("dead letters wait, and are tried again: %s", error)
+                _log.warning("dead letters wait and will be retried: %s", error)
             return False
         return True
 
 
 def forward(rows: UnsentRows, topic: DeadLetterTopic) -> None:
-    """Send what the quarantine has and the topic has not, commit by commit."""
+    """Send what the quarantine has and the topic does not, commit by commit."""
     progress = topic.progress()
     if progress:
-        topic.store(progress)  # brokers forget a group that is silent, and then all is sent again
+        topic.store(progress)  # brokers forget a silent group, and then everything is sent again
     for portion in rows.since(progress):
         count = topic.send(map(letter_of, portion.rows))
         topic.store(portion.upto)

@@ -1,4 +1,4 @@
-"""Tables that are gone, though the notes beside the group's offsets know them (rule P11)."""
+"""Recognizes tables that are gone though the notes next to the group's offsets know them (P11)."""
 
 from __future__ import annotations
 
@@ -39,22 +39,23 @@ def patiently(call: Callable[[], _Answer], patience_s: float) -> _Answer:
 
 
 def refuse_gone(settings: SinkSettings, patience_s: float = 0.0) -> None:
-    """Raises ``TableRecreated`` where a table would be made that this sink has filled once.
+    """Refuse to create a table that this sink has filled before.
 
-    The notes beside the group's offsets know, and a new one would have none of its rows. Raises
-    ``RetryLater`` where they cannot be read.
+    The notes next to the group's offsets remember it, and a new table would have none of its rows.
+    Raises ``TableRecreated``, or ``RetryLater`` if the notes cannot be read.
     """
     restart = settings.coordinator.on_table_recreated is TableRecreatedPolicy.RESTART
     if restart or not settings.table.create:
         return
-    with opened_topics(settings) as topics:  # who keeps a group's offsets may just be elected
+    with opened_topics(settings) as topics:  # the group's coordinator may just be being elected
         note = patiently(topics.committed_note, patience_s)
     known = noted_table(note)
     if known is None or noted_sink(note) not in (None, settings.name):
         return
     identifier = settings.table.identifier
     anew = (
-        "if the ledger is gone for good, fill other tables by a sink of another name and group"
+        "if the ledger is gone for good, fill other tables with a sink that has another name "
+        "and group"
         if settings.tables
         else 'coordinator.on_table_recreated = "restart", set for one start, makes a new one and '
         "fills it from source.start_at"

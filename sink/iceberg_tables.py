@@ -1,4 +1,4 @@
-"""Iceberg's side of ``OpenedTables``: a catalog, with followers, makers and maintenance."""
+"""Implements ``OpenedTables`` for Iceberg: a catalog, with followers, makers and maintenance."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from headgate.tables.iceberg.gate import Gates
 
 
 def ready_iceberg(settings: SinkSettings, stack: ExitStack) -> IcebergTables:
-    """Open the catalog, and make the tables that may be made; ``stack`` closes it.
+    """Open the catalog and create the tables that may be created; ``stack`` closes it.
 
     What ``headgate check`` would refuse is refused before anything is created.
     """
     if (database := sqlite_file(settings.catalog)) and not database.exists():
-        refuse_gone(settings, PATIENCE_S)  # opening the catalog makes the file
+        refuse_gone(settings, PATIENCE_S)  # opening the catalog creates the file
     catalog = open_catalog(settings)
     stack.callback(catalog.close)
     refuse_start(catalog, settings)
@@ -41,7 +41,7 @@ def ready_iceberg(settings: SinkSettings, stack: ExitStack) -> IcebergTables:
 
 
 class IcebergTables:
-    """``OpenedTables`` of one catalog."""
+    """Implements ``OpenedTables`` for one catalog."""
 
     def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
         self._settings = settings
@@ -70,7 +70,7 @@ class IcebergTables:
         )
         followers = opened_followers(settings, catalog, opening, maker, gates=gates)
         if settings.maintenance:
-            from headgate.sink.maintenance.beside import Maintenance  # only where it is wanted
+            from headgate.sink.maintenance.beside import Maintenance  # only if needed
 
             told = (maintained,) if maintained else ()
             opening.callback(Maintenance(settings, catalog, gates, *told).close)
@@ -78,7 +78,7 @@ class IcebergTables:
 
 
 def looked_at_iceberg(settings: SinkSettings, opening: ExitStack) -> Lead | None:
-    """Open the table to look at it; ``None`` where there is no database of the catalog yet."""
+    """Open the table for reading only; ``None`` if the catalog has no database yet."""
     refuse_catalog(settings.catalog)
     database = sqlite_file(settings.catalog)
     if database and not database.exists():

@@ -1,18 +1,22 @@
-"""What a sink file says of a keyed table: whether it can be (rules U1, U12)."""
+"""Checks a sink file's settings for keyed tables (rules U1, U12)."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import KeyUnfit
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.data.envelopes.changes import Envelope, Tombstones
 from headgate.data.envelopes.opening import ROW_PLACES
-from headgate.data.formats.column_rules import FROM
+from headgate.data.envelopes.routing import instead_of
+from headgate.data.formats.column_rules import FROM, path_of
 from headgate.data.formats.registry import ValueOptions, record_format
-from headgate.data.writers.routes import Routing
+from headgate.data.writers.keyed_routes import before_keys, may_key
+from headgate.data.writers.routes import Route, Routing
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields
 from headgate.sink.declaration import declared
 from headgate.sink.routed_tables import policy_of
@@ -24,14 +28,16 @@ if TYPE_CHECKING:
     from headgate.sink.settings import SinkSettings
 
 _ENCLOSED = frozenset({"connect-json", "avro-registry", "protobuf-registry"})
-"""Formats that write a schema, or its number, beside each key: its bytes are not the key's text."""
+"""Formats that put a schema, or its id, next to each key: the bytes are not the key's text."""
 
 
 def check_keyed(settings: SinkSettings) -> None:
-    """Raises ``KeyUnfit`` for what does not go together with a key of a table."""
+    """Raises ``KeyUnfit`` for settings that do not go together with a table's key."""
     changes = settings.changes
     if changes.index_memory_bytes < 1:
         raise KeyUnfit("changes.index_memory_bytes is below 1", "leave it out for 4 GiB")
+    if changes.growth_ms < 1:
+        raise KeyUnfit("changes.growth_ms is below 1", "leave it out for 10 minutes")
     if not settings.keyed:
         _refuse_changes(changes)
     elif settings.tables:
@@ -40,21 +46,17 @@ def check_keyed(settings: SinkSettings) -> None:
         _check_table(settings, settings.table)
         if settings.quarantine.tombstones is not Disposal.FAIL:
             raise KeyUnfit(
-                "quarantine.tombstones is set beside table.key",
+                "quarantine.tombstones is set together with table.key",
                 "changes.tombstones says what a record without a value does",
             )
 
 
 def _check_routed(settings: SinkSettings) -> None:
-    """Routes to keyed tables look at topics alone: a record that deletes may have nothing else."""
     tables = settings.tables
-    for number, route in enumerate(tables.routing.routes, start=1):
-        if not route.by_topic:
-            raise KeyUnfit(
-                f"route {number} looks at more than the topic, and some of tables.table have a key",
-                "a record without a value deletes by its key, and has no field to go by: let all "
-                "routes look at topics alone, or give the other tables a sink of their own",
-            )
+    routing = tables.routing
+    for number, route in enumerate(routing.routes):
+        if route.by_value and before_keys(routing, number):
+            _check_route(settings, route, number + 1)
     for each in tables.table:
         if not each.key:
             continue
@@ -77,6 +79,23 @@ def _check_routed(settings: SinkSettings) -> None:
             raise KeyUnfit(f"{where}: {error.message}", error.hint) from None
 
 
+def _check_route(settings: SinkSettings, route: Route, number: int) -> None:
+    """All records of a key have to go to one table, those that delete it too."""
+    changes = settings.changes
+    where = f"route {number} looks at the value of records that may be of a table with a key"
+    if changes.tombstones is Tombstones.DELETE:
+        raise KeyUnfit(
+            f"{where}, and records without a value delete rows there: nothing says of which table",
+            'set changes.tombstones = "skip" where another record says each delete, as Debezium\'s '
+            "do; or let the route look at a header; or give each table a topic of its own",
+        )
+    if instead := route.field and instead_of(changes.envelope, path_of(route.field)):
+        raise KeyUnfit(
+            f"{where}: not every event has {route.field}, or has the same there",
+            f"look at {instead}, or at a header; or give each table a topic of its own",
+        )
+
+
 def _check_table(settings: SinkSettings, table: TableSettings) -> None:
     if table.columns:
         key_ids(declared(table).schema(), table.key)
@@ -88,7 +107,7 @@ def _check_table(settings: SinkSettings, table: TableSettings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KeysByRoute:
-    """``RoutedKeys`` of a sink's routes: they look at topics alone where a table has a key."""
+    """Implements ``RoutedKeys`` for a sink's routes."""
 
     routing: Routing
 
@@ -96,12 +115,25 @@ class KeysByRoute:
         return bool(self.routing.key_of(table))
 
     def of_topic(self, topic: str) -> bool:
-        target = self.routing.named_by(topic) if self.routing.keys else None
-        return target is not None and self.of_table(target.table)
+        return may_key(self.routing, topic)
+
+
+def added_to_keyed(
+    settings: SinkSettings, stored: Collection[TopicPartition], asked: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    """Return those that are not ``stored``, of topics that are and whose records have keys (U8)."""
+    known, routed = {at.topic for at in stored}, KeysByRoute(settings.tables.routing)
+    return [
+        at
+        for at in asked
+        if at not in stored
+        and at.topic in known
+        and (settings.table.key or routed.of_topic(at.topic))
+    ]
 
 
 def _refuse_changes(changes: ChangesSettings) -> None:
-    """What says how records change rows says nothing without a key."""
+    """Refuse settings of row changes without a key, because they would have no effect."""
     for each in fields(changes):
         if getattr(changes, each.name) != each.default:
             raise KeyUnfit(
@@ -111,7 +143,7 @@ def _refuse_changes(changes: ChangesSettings) -> None:
 
 
 def _check_envelope(settings: SinkSettings, table: TableSettings) -> None:
-    """The row is found inside of the record, and the key of the row before beside it."""
+    """Check that the row can be found inside the record, and its former key next to it."""
     envelope, wanted = settings.changes.envelope, settings.format
     made = record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
     if envelope is not Envelope.PLAIN and FROM not in getattr(made, "rules", ()):
@@ -124,7 +156,7 @@ def _check_envelope(settings: SinkSettings, table: TableSettings) -> None:
         if column.name in table.key and column.default is not None:
             raise KeyUnfit(
                 f"the column {column.name!r} of the key has a default",
-                "a record that lacks its key names no row; leave the default out",
+                "a record that lacks its key identifies no row; leave the default out",
             )
 
 
@@ -133,7 +165,7 @@ def _check_coordinates(settings: SinkSettings, table: TableSettings) -> None:
     section = "tables" if settings.tables else "table"
     if not (places.partition and places.offset):
         raise KeyUnfit(
-            "table.key is set, but no column says which record a row is of",
+            "table.key is set, but no column says which record a row comes from",
             f"set {section}.record_columns.partition and .offset",
         )
     several = bool(settings.tables) or len(topics) > 1 or any(t.startswith("^") for t in topics)
@@ -147,21 +179,21 @@ def _check_coordinates(settings: SinkSettings, table: TableSettings) -> None:
         if column.name and wanted.get(column.name, column.type) != column.type:
             raise KeyUnfit(
                 f"table.key is set, and the column {column.name!r} is of type {column.type}",
-                f"a keyed table has {wanted[column.name]} there",
+                f"a keyed table needs {wanted[column.name]} there",
             )
 
 
 def _check_policies(settings: SinkSettings, table: TableSettings) -> None:
-    """Name each setting that keyed tables do not have."""
+    """Name each setting that keyed tables do not support."""
     schema = table.schema
     if settings.transform:
         raise KeyUnfit(
-            "table.key is set beside a transform",
+            "table.key is set together with a transform",
             "a keyed table takes records as they are; remove [transform], or the key",
         )
     if table.shared_with:
         raise KeyUnfit(
-            "table.key is set beside table.shared_with",
+            "table.key is set together with table.shared_with",
             "a keyed table is filled by one sink; give each sink a table of its own",
         )
     watched = schema.unknown_fields is not UnknownFields.IGNORE
@@ -189,7 +221,7 @@ def _check_policies(settings: SinkSettings, table: TableSettings) -> None:
 
 
 def _check_message_keys(settings: SinkSettings, table: TableSettings) -> None:
-    """A tombstone is known by its message's key, of which something has to say how it is read."""
+    """Require a key format: a tombstone is recognized by its message's key."""
     changes = settings.changes.of(table.key)
     if changes is None or changes.tombstones is not Tombstones.DELETE:
         return
@@ -198,12 +230,12 @@ def _check_message_keys(settings: SinkSettings, table: TableSettings) -> None:
         return
     if len(table.key) > 1:
         raise KeyUnfit(
-            "table.key has several columns, and nothing says how keys of messages are read",
+            "table.key has several columns, and nothing says how message keys are read",
             'set format.key_type, for example "json"; or changes.tombstones = "fail"',
         )
     if values.type in _ENCLOSED and own not in table.key:
         raise KeyUnfit(
-            f"nothing says whether the keys of {values.type} records are written as their values",
+            f"nothing says whether the keys of {values.type} records are encoded like their values",
             f'set format.key_type: "{values.type}" with its key_options; or "string" where a key '
             "is nothing but its text",
         )

@@ -1,7 +1,8 @@
-"""Opens the tables of a sink of any kind but Iceberg, for the coordinator or to be looked at."""
+"""Opens the tables of any sink that is not Iceberg, for the coordinator or for reading only."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from headgate.control_protocol.column_growth import Refusal
@@ -23,23 +24,38 @@ from headgate.tables.drafts import Drafts
 from headgate.tables.follower import KindFollower
 from headgate.tables.followers import FollowerTables
 
-if TYPE_CHECKING:  # what only looks makes no tables
+if TYPE_CHECKING:  # a reader creates no tables
     from headgate.sink.made_tables import TableMaker
 
 
 def kind_lead(settings: SinkSettings, kind: TableKind) -> Lead:
-    """Return the table, for its opener to close."""
+    """Return the table, which the caller closes."""
     return as_lead(kind.open(wanted_table(settings), settings.name), kind)
 
 
 def kind_followers(
-    settings: SinkSettings, kind: TableKind, maker: TableMaker | None = None
+    settings: SinkSettings,
+    kind: TableKind,
+    maker: TableMaker | None = None,
+    *,
+    aside: Callable[[], Follower] | None = None,
+    told: Callable[[], None] = lambda: None,
 ) -> FollowerTables | None:
-    """Return what follows the table, for its opener to close; ``None`` where nothing does."""
+    """Return the table's followers, which the caller closes; ``None`` if there are none.
+
+    ``aside`` opens a quarantine of another kind; ``told``: as in ``FollowerTables``.
+    """
     if not (settings.quarantine.keeps or settings.tables):
         return None
+
+    def opened(name: str) -> Follower:
+        if aside is not None and name == settings.quarantine.table:
+            return aside()
+        return kind_follower(settings, kind, name)
+
     return FollowerTables(
-        lambda name: kind_follower(settings, kind, name),
+        opened,
+        told,
         required=follower_names(settings) if settings.tables else None,
         make=maker.wanted if maker else None,
         listed=maker.listed if maker else lambda _: (),
@@ -47,27 +63,27 @@ def kind_followers(
 
 
 def kind_follower(settings: SinkSettings, kind: TableKind, name: str) -> Follower:
-    """Return the follower of this name, for its opener to close."""
+    """Return the follower with this name, which the caller closes."""
     wanted = wanted_follower(settings, name)
     table = cast("FollowingTable", kind.open(wanted, settings.name))
     return KindFollower(table, as_lead(table, kind), drafts_of(settings, name))
 
 
 def drafts_of(settings: SinkSettings, name: str) -> Drafts:
-    """Return what the follower of this name is owed."""
+    """Return what the follower with this name is owed."""
     wanted = wanted_follower(settings, name)
     return Drafts(wanted.storage, wanted.location, settings.name)
 
 
 def as_lead(table: SinkTable, kind: TableKind) -> Lead:
-    """Return a table of the kind as one that may be asked for new columns."""
+    """Return a table of the kind as one that can be asked for new columns."""
     if Capability.EVOLUTION in kind.capabilities:
         return cast("Lead", table)
     return FixedColumns(table)
 
 
 class FixedColumns:
-    """``ports.Lead`` over a table whose columns stay as they are."""
+    """Implements ``ports.Lead`` over a table whose columns never change."""
 
     def __init__(self, table: SinkTable) -> None:
         self._table = table

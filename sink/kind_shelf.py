@@ -1,4 +1,4 @@
-"""The tables of a sink of any kind but Iceberg, by their names: which there are, and new ones."""
+"""Lists and creates the tables of any sink that is not Iceberg, by name."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class KindShelf:
-    """``Shelf`` of a kind with ``Capability.MANY_TABLES``."""
+    """Implements ``Shelf`` for a kind with ``Capability.MANY_TABLES``."""
 
     def __init__(self, settings: SinkSettings, kind: TableKind) -> None:
         self._settings = settings
         self._kind = cast("ListingKind", kind)
 
     def has(self, table: str) -> bool:
-        """Whether it is there, fit or not. Raises ``RetryLater``."""
+        """Return whether the table exists, usable or not. Raises ``RetryLater``."""
         try:
             self.layout(table)
         except TableMissing:
@@ -45,11 +45,11 @@ class KindShelf:
         return True
 
     def layout(self, table: str) -> Layout:
-        """How files of it are written now. Raises as ``TableKind.layout``."""
+        """Return how its files are written now. Raises what ``TableKind.layout`` raises."""
         return self._kind.layout(wanted_follower(self._settings, table))
 
     def stock(self) -> KindStock:
-        """Return them as participants take them."""
-        from headgate.data.writers.table_stock import KindStock  # not for who only looks
+        """Return the tables as participants use them."""
+        from headgate.data.writers.table_stock import KindStock  # not for readers
 
         return KindStock(self.names, self.layout)

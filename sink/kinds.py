@@ -1,8 +1,8 @@
-"""Kinds of tables by name: Iceberg, ours beside it, and those that other packages register.
+"""Finds kinds of tables by name: Iceberg, headgate's other kinds, and kinds of other packages.
 
-A package offers a kind by an entry point of the group ``headgate.tables``: its name is what the
-sink file says (``table.type``), its object a callable without arguments that returns a
-``TableKind``.
+A package offers a kind through an entry point in the group ``headgate.tables``. The entry point's
+name is the value of ``table.type`` in the sink file; its object is a callable without arguments
+that returns a ``TableKind``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headgate.control_protocol.table_kinds import (
 from headgate.data.formats.options import nearest
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.participant.settings import UnknownFields
-from headgate.sink.catalog_settings import Backend
+from headgate.sink.catalog_settings import Backend, CatalogSettings
 from headgate.sink.declaration import declared, quarantine_declaration
 from headgate.sink.routed_tables import one_table, section_of
 from headgate.sink.table_settings import ICEBERG, RecordColumns, TableSettings
@@ -45,25 +45,30 @@ _OURS = {
     "delta": ("headgate.tables.delta.kind", "DeltaKind"),
     "hudi": ("headgate.tables.hudi.kind", "HudiKind"),
 }
-"""Module and class: each kind is imported when a sink names it, and not by every command."""
+"""Module and class: a kind is imported when a sink names it, not by every command."""
 
 _ICEBERG = Traits(Guarantee.EXACTLY_ONCE, frozenset(Capability))
 
 
 def other_kind(settings: SinkSettings) -> TableKind | None:
-    """Return the kind of the sink's table, unless it is Iceberg. Raises ``KindUnknown``."""
-    name = settings.table.type
-    return None if name == ICEBERG else _kind(name)
+    """Return the kind of the sink's own table, unless it is Iceberg. Raises ``KindUnknown``."""
+    return kind_of(settings, settings.table.identifier)
+
+
+def kind_of(settings: SinkSettings, table: str) -> TableKind | None:
+    """Return the kind of a table of the sink, unless it is Iceberg. Raises ``KindUnknown``."""
+    name = settings.type_of(table)
+    return None if name == ICEBERG else _kind(name, "table.type")
 
 
 def traits_of(settings: SinkSettings) -> Traits:
-    """Return what tables of the sink's kind promise and can do. Raises ``KindUnknown``."""
+    """Return what tables of the sink's kind guarantee and support. Raises ``KindUnknown``."""
     kind = other_kind(settings)
     return _ICEBERG if kind is None else Traits(kind.guarantee, kind.capabilities)
 
 
 def weaker(settings: SinkSettings) -> str | None:
-    """Say what tables of the sink's kind promise where that is less than exactly once."""
+    """Describe the guarantee of the sink's kind if it is less than exactly once."""
     guarantee = traits_of(settings).guarantee
     if guarantee is Guarantee.EXACTLY_ONCE:
         return None
@@ -71,18 +76,18 @@ def weaker(settings: SinkSettings) -> str | None:
 
 
 def kind_names() -> list[str]:
-    """Return all names that ``table.type`` can have, sorted."""
+    """Return all values that ``table.type`` accepts, sorted."""
     registered = (point.name for point in entry_points(group=ENTRY_POINT_GROUP))
     return sorted({ICEBERG, *_OURS, *registered})
 
 
-def _kind(name: str) -> TableKind:
+def _kind(name: str, said_by: str) -> TableKind:
     factory = _own(name) or _registered(name)
     if factory is None:
         known = kind_names()
         raise KindUnknown(
-            f"table.type cannot be {name!r}",
-            f"known are: {', '.join(known)}{nearest(name, known)}",
+            f"{said_by} cannot be {name!r}",
+            f"known kinds: {', '.join(known)}{nearest(name, known)}",
         )
     return factory()
 
@@ -101,7 +106,7 @@ def _registered(name: str) -> KindFactory | None:
 
 
 def wanted_table(settings: SinkSettings) -> WantedTable:
-    """Return what the sink file says of its table. Raises ``ConfigurationError``."""
+    """Return what the sink file declares about its table. Raises ``ConfigurationError``."""
     try:
         wanted = _declared(settings, settings.table)
     except ConfigurationError as error:
@@ -112,11 +117,11 @@ def wanted_table(settings: SinkSettings) -> WantedTable:
 
 
 def wanted_follower(settings: SinkSettings, name: str) -> WantedTable:
-    """Return what the quarantine is, or a table that routes name, which is not to be made."""
+    """Return the quarantine's declaration, or that of a routed table that must not be created."""
     if name == settings.quarantine.table:
         return wanted_quarantine(settings)
     tables = settings.tables
-    assert tables, "a sink of one table has no other follower"
+    assert tables, "a sink with one table has no other follower"
     section = section_of(tables, name)
     return replace(
         _wanted(settings, name, tables.location_of(name)),
@@ -130,9 +135,9 @@ def wanted_follower(settings: SinkSettings, name: str) -> WantedTable:
 def wanted_made(
     settings: SinkSettings, table: TableSettings, raw: str, inferred: Struct
 ) -> WantedTable:
-    """Return a routed table as it is to be made: records have shown the ``inferred`` columns.
+    """Return a routed table to create; ``inferred`` are the columns that records have shown.
 
-    ``raw`` is the name that a route made its name of. Raises ``ConfigurationError``.
+    ``raw`` is the name before the route turned it into a table name. Raises ``ConfigurationError``.
     """
     wanted = _declared(settings, table)
     taken = {column.name.lower() for column in wanted.columns.fields}
@@ -148,7 +153,7 @@ def wanted_made(
 
 
 def wanted_quarantine(settings: SinkSettings) -> WantedTable:
-    """Return what the quarantine is, of a kind with ``Capability.FOLLOWERS``."""
+    """Return the quarantine's declaration if it is of the table's kind."""
     aside, tables = settings.quarantine, settings.tables
     beside = f"{settings.table.location.rstrip('/')}_quarantine"
     default = tables.location_of(aside.table) if tables else beside
@@ -175,7 +180,7 @@ def _declared(settings: SinkSettings, table: TableSettings) -> WantedTable:
 
 
 def _wanted(settings: SinkSettings, name: str, location: str) -> WantedTable:
-    """What holds for all tables of a sink."""
+    """Return what applies to all tables of a sink."""
     return WantedTable(
         name,
         location,
@@ -186,7 +191,7 @@ def _wanted(settings: SinkSettings, name: str, location: str) -> WantedTable:
 
 
 def _lead_properties(settings: SinkSettings) -> Mapping[str, str]:
-    """What the file says of the table that decides, or of all tables beside it."""
+    """Return the file's properties for the lead, or for all tables next to it."""
     tables = settings.tables
     return tables.create.properties if tables else settings.table.properties
 
@@ -196,17 +201,18 @@ def _row_key(key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
 
 
 def check_kind(settings: SinkSettings) -> None:
-    """Raise for what the kind of table does not do, or promises less than the sink file accepts.
+    """Refuse what the kind does not support, and a guarantee weaker than the sink file accepts.
 
-    The errors are ``KindUnknown``, ``KindLacks``, ``GuaranteeTooWeak``, ``ConfigurationError``.
+    Raises ``KindUnknown``, ``KindLacks``, ``GuaranteeTooWeak`` or ``ConfigurationError``.
     """
+    _check_type_aside(settings)
     kind = other_kind(settings)
     if kind is None:
         return
     for capability, setting in _asked(settings):
         if capability is None or capability not in kind.capabilities:
             raise KindLacks(
-                f"{setting}: tables of kind {settings.table.type} do not have that",
+                f"{setting}: tables of kind {settings.table.type} do not support that",
                 "leave it out, or fill an Iceberg table",
             )
     if (promised := weaker(settings)) and not settings.table.accept_duplicates:
@@ -218,7 +224,9 @@ def check_kind(settings: SinkSettings) -> None:
         _check_places(settings)
     kind.refuse(wanted_table(settings))
     if settings.quarantine.keeps:
-        _check_quarantine(settings, kind)
+        _check_place_aside(settings)
+    if settings.quarantine.keeps and not settings.apart:
+        _refuse_aside(settings, kind)
 
 
 def _any_evolves(tables: TablesSettings) -> bool:
@@ -228,7 +236,7 @@ def _any_evolves(tables: TablesSettings) -> bool:
 
 
 def _check_places(settings: SinkSettings) -> None:
-    """Tables without a catalog are found by what their names become."""
+    """Check that tables without a catalog can be found from their names."""
     location = settings.tables.create.location
     if not location.endswith("/{table}") or location.count("{table}") > 1:
         raise TablesUnfit(
@@ -253,39 +261,74 @@ def _check_places(settings: SinkSettings) -> None:
             kind.refuse(wanted_made(settings, table, "any", Struct()))
 
 
-def _check_quarantine(settings: SinkSettings, kind: TableKind) -> None:
-    aside = wanted_quarantine(settings)
-    if aside.location.rstrip("/") == settings.table.location.rstrip("/"):
+def _check_type_aside(settings: SinkSettings) -> None:
+    """The quarantine is of the table's kind, or an Iceberg table with a catalog of its own."""
+    wanted, catalog = settings.quarantine, settings.quarantine.catalog
+    if wanted.type in ("", settings.table.type):
+        if catalog != CatalogSettings():
+            raise ConfigurationError(
+                f"quarantine.catalog is set, but the quarantine is of kind {settings.table.type} "
+                "like the table, and found as the table is",
+                'remove it, or set quarantine.type = "iceberg" beside a table of another kind',
+            )
+        return
+    if wanted.type != ICEBERG:
+        _kind(wanted.type, "quarantine.type")
+        raise KindLacks(
+            f"quarantine.type: a table of kind {settings.table.type} has no quarantine of kind "
+            f"{wanted.type}",
+            "leave it out: the quarantine is of the table's kind"
+            + ("" if settings.table.type == ICEBERG else '; or set it to "iceberg"'),
+        )
+    if catalog.backend is not Backend.PYICEBERG:
+        raise KindLacks(
+            f"quarantine.catalog.backend: a quarantine beside a table of kind "
+            f"{settings.table.type} has no catalog in Java",
+            "use a catalog that pyiceberg opens",
+        )
+
+
+def _check_place_aside(settings: SinkSettings) -> None:
+    aside = settings.quarantine
+    place = aside.location if settings.apart else wanted_quarantine(settings).location
+    if place.rstrip("/") == settings.table.location.rstrip("/") != "":
         raise ConfigurationError(
             "quarantine.location is table.location", "the quarantine is a table of its own"
         )
+
+
+def _refuse_aside(settings: SinkSettings, kind: TableKind) -> None:
     try:
-        kind.refuse(aside)
+        kind.refuse(wanted_quarantine(settings))
     except ConfigurationError as error:
         raise type(error)(f"the quarantine: {error.message}", error.hint) from None
 
 
 def _asked(settings: SinkSettings) -> list[tuple[Capability | None, str]]:
-    """The settings that ask for more than rows appended to one table, and what each needs.
+    """Return the settings that go beyond appending to one table, each with the capability it needs.
 
-    Without a capability they are Iceberg's own.
+    Without a capability, only Iceberg supports it.
     """
     table, tables, catalog = settings.table, settings.tables, settings.catalog
     evolves = table.schema.unknown_fields is UnknownFields.EVOLVE
     upkeep = settings.maintenance or settings.maintenance.expire_after_ms
+    upkeep = upkeep and not settings.apart
+    aside = settings.quarantine
+    letters = aside.dead_letter_topic and not settings.apart
     asked = {
         "[tables]": (Capability.MANY_TABLES, tables),
         "tables.atomic": (None, tables.atomic),
         "tables.table.key": (Capability.KEYED_TABLES, tables.keyed),
         'tables.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, _any_evolves(tables)),
         "tables.create.sort_by": (None, tables.create.sort_by),
-        "quarantine.dead_letter_topic": (None, settings.quarantine.dead_letter_topic),
-        "a quarantine": (Capability.FOLLOWERS, settings.quarantine.keeps),
+        "quarantine.dead_letter_topic": (None, letters),
+        "a quarantine": (Capability.FOLLOWERS, aside.keeps and not settings.apart),
         "table.branch": (Capability.BRANCHES, table.branch != "main"),
         'table.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, evolves),
         "[maintenance]": (Capability.MAINTENANCE, upkeep),
         "table.sort_by": (None, table.sort_by),
         "table.key": (Capability.KEYS, table.key),
+        'changes.on_partitions_added = "wait"': (None, settings.changes.held_ms is not None),
         "catalog.backend": (None, catalog.backend is not Backend.PYICEBERG),
     }
     return [(capability, setting) for setting, (capability, is_set) in asked.items() if is_set]

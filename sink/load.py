@@ -1,4 +1,4 @@
-"""A sink file (TOML) into ``SinkSettings``. A mistake names the file, the key and the way out."""
+"""Loads a sink file (TOML) into ``SinkSettings``. An error names file, key and remedy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REFERENCE = re.compile(r"\$\{(env|file|base64):([^}]+)\}")
 
 
 def load(path: str | Path) -> SinkSettings:
-    """Read, resolve references and check. Raises ``ConfigurationError``."""
+    """Read the file, resolve references and check it. Raises ``ConfigurationError``."""
     path = Path(path)
     try:
         return parse(path.read_text(encoding="utf-8"))
@@ -42,7 +42,7 @@ def load(path: str | Path) -> SinkSettings:
 
 
 def parse(text: str) -> SinkSettings:
-    """The settings of a sink file's text. Raises ``ConfigurationError``."""
+    """Return the settings in a sink file's text. Raises ``ConfigurationError``."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -68,7 +68,10 @@ def _check_kafka_keys(kafka: Mapping[str, Any]) -> None:
 
 
 def _section(kind: type, table: Any, at: str) -> Any:
-    """A dataclass from a TOML table; ``at`` is the section's dotted name, empty at the top."""
+    """Build a dataclass from a TOML table;
+
+    ``at`` is the section's dotted name, empty at the top.
+    """
     if not isinstance(table, dict):
         raise _wrong_type(at, "a section", table)
     fields = {key_of(field): field for field in dataclasses.fields(kind)}
@@ -92,7 +95,7 @@ def _section(kind: type, table: Any, at: str) -> Any:
 
 @functools.cache
 def _types(kind: type) -> Mapping[str, Any]:
-    """What each of its fields is declared as: a command that waits loads its file often."""
+    """Return the declared type of each field, cached: a waiting command loads its file often."""
     return typing.get_type_hints(kind)
 
 
@@ -102,7 +105,7 @@ def _required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _value(kind: Any, value: Any, at: str) -> Any:
-    """A TOML value as the field's type asks for."""
+    """Convert a TOML value to the field's type."""
     if isinstance(kind, typing.NewType):
         kind = kind.__supertype__
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
@@ -129,7 +132,7 @@ def _value(kind: Any, value: Any, at: str) -> Any:
 
 def _text(value: Any, at: str) -> str:
     if at == "source.start_at":
-        # The one key that TOML can say in three ways: text, a date-time, epoch milliseconds.
+        # The only key that TOML can express in three ways: text, a date-time, epoch milliseconds.
         if isinstance(value, datetime):
             return value.isoformat()
         if isinstance(value, int) and not isinstance(value, bool):
@@ -150,7 +153,7 @@ def _constant(value: Any, at: str) -> Constant:
 
 
 def _secret(value: Any, at: str) -> Secret:
-    """A text that may only stand outside of the sink file; a mistake in it is not repeated."""
+    """Return a text that must come from outside the sink file; an error does not repeat it."""
     if not isinstance(value, str) or not _REFERENCE.fullmatch(value):
         raise ConfigurationError(
             f"{at} must be a reference to a secret", "write ${file:PATH} or ${env:NAME}"
@@ -170,7 +173,7 @@ def _choice(kind: type[StrEnum], value: Any, at: str) -> StrEnum:
 
 
 def _properties(value: Any, at: str) -> Properties:
-    """Names and texts; whole numbers and booleans are written as their text."""
+    """Return names and texts; integers and booleans become their text."""
     if not isinstance(value, dict):
         raise _wrong_type(at, "a section", value)
     values, secret_names = {}, set()
@@ -190,8 +193,10 @@ def _properties(value: Any, at: str) -> Properties:
 
 
 def _resolved(text: str, at: str) -> str:
-    """The text with every reference replaced: ``${env:NAME}``, ``${file:PATH}``, and
-    ``${base64:PATH}`` for a file that is no text."""
+    """Replace every reference in the text.
+
+    References are ``${env:NAME}``, ``${file:PATH}``, and ``${base64:PATH}`` for a binary file.
+    """
 
     def replacement(match: re.Match[str]) -> str:
         kind, name = match[1], match[2]
@@ -226,7 +231,7 @@ def _unknown(at: str, key: str, known: Collection[str]) -> ConfigurationError:
 
 
 def _sections_with(key: str) -> list[str]:
-    """The sections of a sink file that have a key of this name: it may stand in the wrong one."""
+    """Return the sections with a key of this name, in case it stands in the wrong one."""
     sections = _types(SinkSettings).items()
     return [
         name

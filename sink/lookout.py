@@ -1,8 +1,8 @@
-"""Notices that others commit where this participant hears nothing, or in its own group.
+"""Detects commits that others make where this participant hears nothing, or in its own group.
 
-A participant with another control topic, or another sink's name, owns partitions and hears nobody:
-they would stall for ever. The commit record says which control topic its coordinator uses, and the
-notes beside the group's offsets say whose they are.
+A participant with another control topic, or with another sink's name, owns partitions but hears
+nobody: they would stall forever. The commit record tells which control topic its coordinator uses,
+and the notes next to the group's offsets tell whose they are.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from headgate.sink.settings import SinkSettings
 class Sources:
     """What the lookout reads; each call may raise.
 
-    ``record`` is the sink's own, ``sinks`` are those that the group's notes name, and
-    ``control_topic_id`` is the topic in which this participant listens, ``refused`` how many events
-    of the sink it passed over there because of their signatures.
+    ``record`` is the sink's own record and ``sinks`` are the sinks that the group's notes name.
+    ``control_topic_id`` is the topic that this participant listens to, and ``refused`` counts the
+    sink's events that it skipped there because of their signatures.
     """
 
     record: Callable[[], CommitRecord | None]
@@ -35,14 +35,14 @@ class Sources:
 
 
 ASKED_EVERY_MS = 1_000
-"""So often at most is the table looked at because somebody says that a person did something."""
+"""Shortest interval between looks at the table that notices of an operator's action cause."""
 
 
 class Lookout:
     """Looks at table and group while the participant hears no coordinator.
 
-    And at once where a NOTICE tells that a person did something: it may have been to stop the sink.
-    The table decides, so that whoever forges one makes this look, and nothing else.
+    It also looks at once when a NOTICE reports an operator's action, which may have stopped the
+    sink. Only the table decides: a forged notice causes a look, and nothing else.
     """
 
     def __init__(self, settings: SinkSettings, sources: Sources, now_ms: int) -> None:
@@ -61,18 +61,19 @@ class Lookout:
         self._asked_due_ms = now_ms
 
     def heard(self, envelope: Envelope) -> None:
-        """Take an event from the control topic, of whatever sink."""
+        """Take an event from the control topic, of any sink."""
         said = envelope.event
         if isinstance(said, Notice) and said.kind is NoticeKind.ASKED:
             self._asked |= envelope.sink == self._settings.name
 
     def look(self, state: State, now_ms: int, *, leads: bool) -> None:
-        """Raise ``OtherConfiguration`` or ``GroupTaken`` when others commit elsewhere, and
-        ``SinkStopped`` when the table says that a person stopped the sink.
+        """Raise an error if others commit elsewhere, or if an operator stopped the sink.
 
-        Nothing is asked while a coordinator is heard, who says something at least once in an
-        interval; and nothing is believed that does not stand at two looks in a row. A record that
-        does not move says nothing: all participants may have been given another topic since.
+        Raises ``OtherConfiguration``, ``GroupTaken`` or, by the table, ``SinkStopped``.
+
+        Nothing is asked while a coordinator is heard, which speaks at least once per interval. A
+        finding must stand at two looks in a row. A record that does not move proves nothing: all
+        participants may have been given another topic since.
         """
         self._look_at_wish(state, now_ms)
         heard = (state.epoch, state.coordinator, state.settled_to, state.ended, state.following)
@@ -116,7 +117,7 @@ class Lookout:
         said = (
             f"sink {record.sink!r} is coordinated by {record.coordinator.member} on control topic"
         )
-        lost = "what this participant owns would never be committed"
+        lost = "the partitions of this participant would never be committed"
         if record.control_topic not in (None, ours):
             return OtherConfiguration(
                 f"{said} {record.control_topic}, but this sink file names {ours}: {lost}",
@@ -125,17 +126,17 @@ class Lookout:
             )
         if here is not None and record.control_topic_id not in (None, here):
             return OtherConfiguration(
-                f"{said} {ours} of id {record.control_topic_id}, but the {ours} of this "
-                f"participant's cluster has id {here}: {lost}",
-                "compare bootstrap.servers: all participants of a sink belong to one Kafka cluster",
+                f"{said} {ours} with id {record.control_topic_id}, but "
+                f"{ours} in this participant's cluster has id {here}: {lost}",
+                "compare bootstrap.servers: all participants of a sink must use one Kafka cluster",
             )
         return None
 
     def _other_key(self) -> HeadgateError:
         return OtherConfiguration(
-            f"sink {self._settings.name!r} is at work on control topic "
-            f"{self._settings.control.topic}, but its events are signed otherwise than this sink "
-            "file's control.key says: this participant hears nobody",
-            "give all participants of the sink the same control.key; docs/security.md tells how to "
-            "exchange it",
+            f"sink {self._settings.name!r} is running on control topic "
+            f"{self._settings.control.topic}, but its events are not signed with this sink file's "
+            "control.key: this participant hears nobody",
+            "give all participants of the sink the same control.key; docs/security.md explains "
+            "how to rotate it",
         )

@@ -1,7 +1,8 @@
-"""The coordinator makes tables that routes name and that are missing (rules N1, N3, N4, R4).
+"""Creates missing tables that routes name, in the coordinator (rules N1, N3, N4, R4).
 
-Declared ones of topics when it has described the sources, before START names their partitions: a
-participant that reads a topic finds its table there. Others when a participant asks for them.
+Declared tables of topics are created once the sources are described, before START names their
+partitions: a participant that reads a topic finds its table. Others are created when a participant
+asks for them.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from headgate.tables.iceberg.catalog import catalog_failure
 
 COUNTED_S = 60.0
 AGAIN_S = 60.0
-"""A table that could not be made is tried again after that."""
+"""Delay before retrying a table that could not be created."""
 
 _log = redacted_logger(__name__)
 
 
 class TableMaker:
-    """Makes tables. One that cannot be made holds up no other.
+    """Creates tables. One that cannot be created does not block the others.
 
-    ``filled`` asks the ledger which tables it has filled: none of these is made anew (N5). Used by
-    one coordinator; ``wanted`` by several of its threads at once.
+    ``filled`` asks the ledger which tables it has filled: none of these is created again (N5). One
+    coordinator uses it; several of its threads may call ``wanted`` at once.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class TableMaker:
         self._guard = NewTables(settings.tables, shelf.names, monotonic_s)
 
     def make(self, topics: Mapping[str, TopicState]) -> None:
-        """Make what the topics name, and what the sink file declares by its full name."""
+        """Create the tables that the topics name, and those that the sink file names in full."""
         if self._settings.tables.create.schema is CreateFrom.OFF:
             return
         named = self._settings.tables.routing.tables_of(sorted(topics))
@@ -71,14 +72,14 @@ class TableMaker:
                 self._ensure(table, raw)
 
     def wanted(self, want: Want) -> Changed | None:
-        """Make a table that a participant asks for; why not, or nothing where it is there.
+        """Create a table that a participant asks for; return why not, or ``None`` if it exists.
 
-        Raises as ``ensure_table``, and ``ConfigurationError`` where N3 has no column.
+        Raises what ``ensure_table`` raises, and ``ConfigurationError`` if N3 finds no column.
         """
         try:
             return self._wanted(want)
         except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
-            failure = catalog_failure(error, f"table {want.at.table} cannot be made")
+            failure = catalog_failure(error, f"table {want.at.table} cannot be created")
             raise failure from (None if failure is error else error)
 
     def _wanted(self, want: Want) -> Changed | None:
@@ -109,12 +110,12 @@ class TableMaker:
                 self._make(table, raw, each, Struct())
             self._there.add(table)
         except Exception as found:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
-            error = catalog_failure(found, f"table {table} cannot be made")
+            error = catalog_failure(found, f"table {table} cannot be created")
             self._refused[table] = self._now_s() + AGAIN_S
-            _log.warning("table %s cannot be made, its records are unmatched: %s", table, error)
+            _log.warning("table %s cannot be created, its records are unmatched: %s", table, error)
 
     def _dropped(self, table: str) -> bool:
-        """N5: whether rows went to a table that is gone, and nobody asked for a new one."""
+        """N5: return whether rows went to a table that is gone, and nobody asked for a new one."""
         return self._settings.tables.on_missing is OnMissing.PARK and table in self._filled()
 
     def _make(self, table: str, raw: str, each: OneTableSettings, columns: Struct) -> None:
@@ -131,15 +132,15 @@ class TableMaker:
 
 def dropped_words(table: str) -> str:
     return (
-        f"{TableMissing.code} there is no table {table} any more, though rows went to it: it was "
+        f"{TableMissing.code} table {table} no longer exists although rows went to it: it was "
         "dropped or renamed"
     )
 
 
 class NewTables:
-    """R4: how many tables there may be, and how many of them new within a minute.
+    """Limits the number of tables, and how many are new within a minute (R4).
 
-    Only names that the contents of records decide on are slowed down: topics are made by people.
+    Only names taken from the content of records are slowed down: topics are created by people.
     """
 
     def __init__(
@@ -157,24 +158,24 @@ class NewTables:
         self._counted: dict[str, tuple[float, set[str]]] = {}
 
     def refusal(self, table: str, *, by_topic: bool) -> str:
-        """Why there may be no such table now; empty when there may. Counts it as made."""
+        """Return why there may be no such table now; if empty, the table counts as created."""
         with self._lock:
             namespace, _, short = table.rpartition(".")
             if len(self._of(namespace)) >= self._tables.max:
                 return f"there are tables.max = {self._tables.max} tables"
             if not by_topic and self._too_many():
                 most = self._tables.new_per_minute_max
-                return f"tables.new_per_minute_max = {most} tables were made"
+                return f"tables.new_per_minute_max = {most} tables were created"
             self._counted[namespace][1].add(short)
             return ""
 
     def admit(self, table: str) -> None:
-        """Count a table that a topic names. Raises ``TablesUnfit`` where there are too many."""
+        """Count a table that a topic names. Raises ``TablesUnfit`` if there are too many."""
         if why := self.refusal(table, by_topic=True):
             raise TablesUnfit(why, "raise it, or narrow the routes")
 
     def _of(self, namespace: str) -> set[str]:
-        """The tables of the namespace that routes can name, looked up now and then."""
+        """Return the namespace's tables that routes can name, looked up now and then."""
         until_s, known = self._counted.get(namespace, (0.0, set[str]()))
         if self._now_s() >= until_s:
             named = (f"{namespace}.{short}" for short in self._listed(namespace))
@@ -196,7 +197,7 @@ class NewTables:
 
 
 class MakingTopics:
-    """``SourceTopics`` that make the tables of what they describe."""
+    """Implements ``SourceTopics``, and creates the tables of the topics it describes."""
 
     def __init__(self, topics: SourceTopics, maker: TableMaker) -> None:
         self._topics = topics

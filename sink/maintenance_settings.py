@@ -1,4 +1,4 @@
-"""What a sink file says of the upkeep of its tables: docs/maintenance.md."""
+"""Settings for the maintenance of a sink's tables; see docs/maintenance.md."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ _INTERVAL_MS_MIN = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceSettings:
-    """Upkeep of the sink's tables beside its commits; off unless a key says otherwise."""
+    """Maintenance of the sink's tables next to its commits; off unless a key turns it on."""
 
     compact: bool = field(
         default=False,
         metadata=about(
-            "Whether the coordinator's process makes fewer and larger files of the small ones that "
-            "this sink wrote."
+            "Whether the coordinator's process compacts the small files that this sink wrote "
+            "into fewer, larger ones."
         ),
     )
     orphans: bool = field(
         default=False,
         metadata=about(
-            "Whether it deletes files of this sink that nobody refers to, or ever will."
+            "Whether it deletes files of this sink that nothing refers to or ever will."
         ),
     )
     interval_ms: int = field(
-        default=600_000, metadata=about("How often the tables are looked at for that.", "ms")
+        default=600_000, metadata=about("How often it looks at the tables.", "ms")
     )
     files_min: int = field(
         default=20,
-        metadata=about("From so many small files on a partition of a table is compacted.", "files"),
+        metadata=about(
+            "A table partition is compacted once it has this many small files.", "files"
+        ),
     )
     dead_per_thousand: int = field(
         default=200,
         metadata=about(
-            "From so many dead rows in a thousand on a file is written anew without them, whatever "
-            "its size; 1: from the first one on.",
+            "A file is rewritten once this many of a thousand rows are dead, whatever its size; "
+            "1: from the first dead row on.",
             "rows",
         ),
     )
@@ -54,25 +56,27 @@ class MaintenanceSettings:
     expire_after_ms: int = field(
         default=0,
         metadata=about(
-            "Age at which snapshots expire where the table's owner asks for nothing (no "
-            "history.expire.* property, no retention of the branch); 0: they stay.",
+            "Age at which snapshots expire if the table's owner has set no retention (neither a "
+            "history.expire.* property nor one on the branch); 0: never.",
             "ms",
         ),
     )
     orphans_after_ms: int = field(
         default=3 * DAY_MS,
         metadata=about(
-            "Age below which no orphan is deleted; never below coordinator.claim_age_max_ms.", "ms"
+            "Minimum age of an orphan before it is deleted; never below "
+            "coordinator.claim_age_max_ms.",
+            "ms",
         ),
     )
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do in a thread of its own."""
+        """Return whether a maintenance thread has anything to do."""
         return self.compact or self.orphans
 
 
 def check_maintenance(settings: MaintenanceSettings, claim_age_max_ms: int) -> None:
-    """Raise ``MaintenanceUnfit`` for what cannot be done, or would delete what is still wanted."""
+    """Raise ``MaintenanceUnfit`` for what cannot be done, or would delete what is still needed."""
     if settings.interval_ms < _INTERVAL_MS_MIN:
         raise MaintenanceUnfit(
             f"maintenance.interval_ms is {settings.interval_ms}", f"use {_INTERVAL_MS_MIN} or more"

@@ -1,4 +1,4 @@
-"""A participant at work: on real ports, and looking out for others that commit elsewhere."""
+"""Runs a participant on real ports, which also watches for others that commit elsewhere."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from headgate.sink.settings import SinkSettings
 
 @dataclass(slots=True)
 class Current:
-    """The settings by which the next coordinator's life begins."""
+    """The settings with which the next coordinator's life begins."""
 
     settings: SinkSettings
 
 
 class OpenSink(participant.ParticipantDriver):
-    """A participant on real ports. Raises ``OtherConfiguration`` too (rule P11)."""
+    """A participant on real ports. Its turns can also raise ``OtherConfiguration`` (rule P11)."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class OpenSink(participant.ParticipantDriver):
         self._lookout.look(self.state, self._clock.monotonic_ms(), leads=self.leads)
 
     def adopt(self, settings: SinkSettings) -> None:
-        """Go by other intervals and limits: at once here, from the next START on for all."""
+        """Adopt other intervals and limits: at once here, and from the next START for all."""
         self.state = replace(self.state, settings=settings.participant)
         if self._current:
             self._current.settings = settings
@@ -59,7 +59,7 @@ class OpenSink(participant.ParticipantDriver):
 
 
 def lookout(settings: SinkSettings, table: Lead, log: KafkaLog, now_ms: int) -> Lookout:
-    """A lookout on the sink's table, group and control topic."""
+    """Build a lookout over the sink's table, group and control topic."""
 
     def sinks() -> frozenset[str]:
         source = settings.source

@@ -1,6 +1,6 @@
-"""The sink's tables as one process has opened them, of whatever kind (decision 0018).
+"""Defines the port to a sink's tables as one process opens them, of any kind (decision 0018).
 
-``iceberg_tables`` and ``kind_tables`` open them; assembly knows this port alone.
+``iceberg_tables`` and ``kind_tables`` implement it; assembly knows only this port.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
 
 
 Maintained = Callable[["Done", bool], None]
-"""Hears of each round of maintenance, and whether a part of it failed."""
+"""Receives each round of maintenance, and whether a part of it failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coordinated:
-    """What a coordinator is given: the table that decides, its followers, if it can have some, and
-    the sources, which may have tables made for their topics when they are described. ``stamp``: of
-    the table, where it stamps its files (P13)."""
+    """A coordinator's ports: the lead table, its followers if the kind has any, and the sources.
+
+    Describing the sources may create tables for their topics. ``stamp``: the table's, if it stamps
+    its files (P13).
+    """
 
     table: Lead
     followers: Followers | None
@@ -36,13 +38,13 @@ class Coordinated:
 
 
 class OpenedTables(Protocol):
-    """Used by the threads of one process; what it returns belongs to who asked."""
+    """Used by the threads of one process; the caller owns what it returns."""
 
     def lead(self) -> Lead:
-        """The sink's table, to be looked at."""
+        """Return the sink's table, for reading only."""
 
     def planning(self) -> Planning:
-        """How batches are written."""
+        """Return how batches are written."""
 
     def coordinated(
         self,
@@ -51,4 +53,7 @@ class OpenedTables(Protocol):
         opening: ExitStack,
         maintained: Maintained | None,
     ) -> Coordinated:
-        """For one life of a coordinator, by what the sink file says now; ``opening`` closes it."""
+        """Open the ports for one coordinator life, by the current settings;
+
+        ``opening`` closes them.
+        """

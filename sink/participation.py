@@ -1,4 +1,4 @@
-"""A participant that its caller turns: several sinks may share a process, or a thread."""
+"""Runs a participant turn by turn for its caller: sinks may share a process, or a thread."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ TURN_MS = 50
 class Sink:
     """One participant of a sink, with the coordinator inside. Use it from one thread.
 
-    A turn takes part for a moment: call ``turn`` again and again, at least once in a few seconds,
-    as ``headgate run`` does. What it does at length it does in threads of its own. Each method
-    raises the ``HeadgateError`` that ends the sink, and a sink that ended takes no other along::
+    A turn takes part for a moment: call ``turn`` again and again, at least once every few seconds,
+    as ``headgate run`` does. Long work happens in its own threads. Each method raises the
+    ``HeadgateError`` that ends the sink. A sink that ends does not end the others::
 
         with headgate.Sink(one) as trips, headgate.Sink(other) as zones:
             while running:
                 trips.turn()
                 zones.turn()
 
-    As a context manager it leaves in order, or tells ``headgate status`` which error ended it.
-    Of the sinks of a process only one writes with Spark, whose session is the process's.
+    As a context manager it leaves in order, or tells ``headgate status`` which error ended it. Only
+    one sink of a process can write with Spark, because the session belongs to the process.
     """
 
     def __init__(self, settings: SinkSettings, measures: SinkMeters | None = None) -> None:
@@ -48,7 +48,7 @@ class Sink:
             self._driver.run_once(timeout_ms)
 
     def adopt(self, settings: SinkSettings) -> None:
-        """Go by other intervals and limits, from the next START on."""
+        """Adopt other intervals and limits, from the next START on."""
         self._driver.adopt(settings)
 
     @property
@@ -57,11 +57,11 @@ class Sink:
 
     @property
     def leads(self) -> bool:
-        """Whether this process coordinates the sink."""
+        """Return whether this process coordinates the sink."""
         return self._driver.leads
 
     def leave(self) -> None:
-        """Finish and announce what is written, and give the partitions up; no turn follows."""
+        """Finish and announce what is written, and give up the partitions; no turn may follow."""
         if not self._left:
             self._left = True
             with working_for(self._name):

@@ -1,4 +1,4 @@
-"""How batches are written: plans for the sink's table, or for those that its routes name."""
+"""Plans how batches are written: to the sink's table, or to the tables that its routes name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Planning:
         return self._routed.written(batch, source, write)
 
     def forget_temporary(self) -> bool:
-        """As ``Plans.forget_temporary``."""
+        """Forward to ``Plans.forget_temporary``."""
         return (self._routed or self.plans).forget_temporary()
 
 
@@ -48,13 +48,13 @@ def iceberg_planning(settings: SinkSettings, catalog: Catalog) -> Planning:
 
 
 def planning_of(settings: SinkSettings, plans: TablePlans, stock: TableStock) -> Planning:
-    """Return the plans for these tables, of which routes may name some."""
+    """Return the plans for these tables, some of which routes may name."""
     routed = RoutedPlans(stock, plans, FileTables(settings)) if settings.tables else None
     return Planning(settings, plans, routed)
 
 
 def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
-    """Where the batch's records come from, and how their values are read."""
+    """Return where the batch's records come from, and how their values are read."""
     tables = settings.tables
     changes = settings.changes.of(settings.table.key)
     return SourcePlan(
@@ -68,10 +68,11 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
         key_format_options=dict(settings.format.key_options),
         handling=Handling(
             policy=settings.quarantine.policy,
-            tombstones=changes.disposal if changes else settings.quarantine.tombstones,
+            tombstones=(changes and changes.tombstones.disposal) or settings.quarantine.tombstones,
             limits=settings.quarantine.limits,
             tag=tag_name(settings.name, settings.table.branch),
             excerpts=settings.quarantine.excerpts,
+            untold_tombstones=settings.changes.tombstones.disposal,
             **({"unmatched": tables.unmatched} if tables else {}),
         ),
         sink=settings.name,
@@ -84,14 +85,16 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
 
 
 def shaping(settings: SinkSettings) -> Shaping:
-    """What becomes of rows between decoding and files."""
+    """Return what happens to rows between decoding and files."""
     parts = record_columns(settings) if settings.tables else {}
     return Shaping(transform_plan(settings.transform, parts), settings.spark.distribution)
 
 
 def record_columns(settings: SinkSettings) -> Mapping[str, str]:
-    """By part of the record, the column that takes it where records are decoded: that is in the
-    tables' own columns, or in those that a transform gets."""
+    """Return, by part of the record, the column that takes it when records are decoded.
+
+    These are the table's own columns, or the columns that a transform receives.
+    """
     if settings.tables and not settings.transform:
         return {}
     named = settings.tables or settings.table

@@ -1,6 +1,6 @@
-"""What ``headgate check`` and every start ask before anything is created; each refusal is named.
+"""Checks what ``headgate check`` and every start require before anything is created.
 
-Nothing here writes. What needs brokers is asked by ``assembly``.
+Each refusal is named. Nothing here writes. ``assembly`` checks what needs brokers.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pyiceberg.table import Table
 from pyiceberg.types import IcebergType
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, TableChanged
+from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.data.writers.encodings import refuse_for_keys
 from headgate.data.writers.partitioning import Partitioner
 from headgate.data.writers.plan import RECORD_PARTS, STRUCT
-from headgate.sink.declaration import declared
+from headgate.sink.declaration import declared, quarantine_declaration
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.creation import key_ids, refuse_retention
 from headgate.tables.iceberg.type_text import parse_columns
@@ -29,6 +30,7 @@ from headgate.tables.stores.object_stores import refuse_signing
 
 _NO_STORAGE = ("/proc", "/sys", "/dev")
 _IN_MEMORY = "/dev/shm"  # noqa: S108 - somebody may really keep files there
+_PLACES = ("topic", "partition", "offset")
 _PARTS = {
     "topic": pa.string(),
     "partition": pa.int32(),
@@ -38,11 +40,11 @@ _PARTS = {
 
 
 def refuse_place(location: str) -> None:
-    """Raises where no file could be written: nobody knows the scheme, or the folder is not one."""
+    """Raises if no file could be written: the scheme is unknown, or the folder is not one."""
     scheme, separator, _ = location.partition("://")  # a REST server's warehouse may be any name
     if separator and scheme not in SCHEMA_TO_FILE_IO:
         raise ConfigurationError(
-            f"nothing can be written to a {scheme} address",
+            f"headgate cannot write to a {scheme} address",
             f"warehouse and table.location may begin with {', '.join(SCHEMA_TO_FILE_IO)}",
         )
     folder = local_path(location)
@@ -59,13 +61,13 @@ def refuse_place(location: str) -> None:
         if not nearest.is_dir() or not writable(nearest):
             raise MissingRights(
                 f"files cannot be written under {place}: {nearest} "
-                f"{'may not be written' if nearest.is_dir() else 'is no folder'}",
+                f"{'may not be written' if nearest.is_dir() else 'is not a folder'}",
                 "grant write access, or choose another location",
             )
 
 
 def refuse_table(table: Table, settings: SinkSettings) -> None:
-    """Raises ``TableChanged`` or ``KeyUnfit`` where records could never become files of it."""
+    """Raises ``TableChanged`` or ``KeyUnfit`` if records could never become files of the table."""
     identifier = settings.table.identifier
     refuse_signing(identifier, table.io.properties)
     refuse_schema(table.schema(), settings)
@@ -77,7 +79,7 @@ def refuse_table(table: Table, settings: SinkSettings) -> None:
 
 
 def refuse_schema(schema: Schema, settings: SinkSettings) -> None:
-    """Raises ``TableChanged`` where the columns cannot take what the sink file says of them."""
+    """Raises ``TableChanged`` if the columns cannot take what the sink file declares for them."""
     identifier = settings.table.identifier
     refuse_columns(schema, settings)
     columns = schema_to_pyarrow(schema)
@@ -99,7 +101,7 @@ def _refuse_struct(identifier: str, column: pa.Field) -> None:
         raise TableChanged(
             f"column {column.name!r} of {identifier} is {column.type}, which cannot hold parts of "
             "the records",
-            f"make it a struct with fields out of {', '.join(RECORD_PARTS)}",
+            f"make it a struct with fields from {', '.join(RECORD_PARTS)}",
         )
     for field in fields:
         inside = field.with_name(f"{column.name}.{field.name}")
@@ -118,7 +120,7 @@ def _refuse_part(identifier: str, part: str, column: pa.Field) -> None:
 
 
 def refuse_columns(schema: Schema, settings: SinkSettings) -> None:
-    """Raises ``TableChanged`` unless every declared column is there with the declared type."""
+    """Raises ``TableChanged`` unless every declared column exists with the declared type."""
     identifier = settings.table.identifier
     there = {field.name: field.field_type for field in schema.fields}
     for field in parse_columns(declared(settings.table).columns):
@@ -135,8 +137,35 @@ def refuse_columns(schema: Schema, settings: SinkSettings) -> None:
             )
 
 
+def refuse_columns_aside(identifier: str, schema: Schema) -> None:
+    """Raises ``TableUnfit`` for a quarantine that cannot say where its records were, or that has
+    columns which its rows do not fit."""
+    wanted = {field.name: field.field_type for field in quarantine_declaration().schema().fields}
+    there = {field.name: field.field_type for field in schema.fields}
+    missing = [name for name in (*_PLACES, "sink") if name not in there]
+    other = [
+        f"{name} is {there[name]}, not {kind}"
+        for name, kind in wanted.items()
+        if name in there and _without_ids(there[name]) not in _takes(kind)
+    ]
+    full = [f.name for f in schema.fields if f.required and f.name not in _PLACES]
+    if missing or other or full:
+        told = [f"no column {name}" for name in missing] + other
+        told += [f"{name} is required" for name in full]
+        raise TableUnfit(
+            f"{identifier} cannot be a quarantine: {', '.join(told)}",
+            "name another one in quarantine.table, and the sink makes it",
+        )
+
+
+def _takes(kind: IcebergType) -> tuple[str, ...]:
+    """The types of columns that hold all values of this one."""
+    text = _without_ids(kind)
+    return (text, "long") if text == "int" else (text,)
+
+
 def _without_ids(kind: IcebergType) -> str:
-    """As text without the ids of nested fields, which only the table knows."""
+    """Return the type as text, without the ids of nested fields, which only the table knows."""
     return re.sub(r"\b\d+: ", "", str(kind))
 
 
@@ -145,12 +174,12 @@ def _within(path: str, *folders: str) -> bool:
 
 
 def future_location(settings: SinkSettings) -> str:
-    """Where a table that is not there yet would be; empty: the catalog chooses."""
+    """Return where a missing table would be created; empty if the catalog chooses."""
     return settings.table.location or settings.catalog.properties.get("warehouse", "")
 
 
 def writable(path: Path) -> bool:
-    """By the effective user: that is who would write."""
+    """Check with the effective user, who is the one that would write."""
     if os.statvfs(path).f_flag & os.ST_RDONLY:
         return False
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)

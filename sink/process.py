@@ -1,4 +1,4 @@
-"""Runs a participant's process: its turns, its signals, its rest while a person wants none."""
+"""Runs a participant's process: its turns, its signals, and its wait while it is stopped."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Measuring = Callable[[SinkSettings], AbstractContextManager[SinkMeters | None]]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a run tells whoever watches it: the participant's state, and whether it leads."""
+    """What a run reports to its observer: the participant's state, and whether it leads."""
 
     participant: State
     leads: bool
@@ -51,12 +51,12 @@ def run(
 ) -> None:
     """Run one participant, with the coordinator inside, until ``stop`` or SIGINT or SIGTERM.
 
-    ``measuring`` decides what measures it. While a person wants the sink stopped, it has left the
-    group and waits. A ``sink_file`` that changes is read again: intervals and limits hold from the
-    next START on, for anything else it leaves in order and opens anew.
+    ``measuring`` decides what measures it. While an operator keeps the sink stopped, it has left
+    the group and waits. A ``sink_file`` that changes is read again: intervals and limits apply from
+    the next START; for any other change it leaves in order and reopens.
 
-    Raises the ``HeadgateError`` that ends the sink. Leaving, it finishes and announces what is
-    written, gives its partitions up, and joins every thread.
+    Raises the ``HeadgateError`` that ends the sink. When leaving, it finishes and announces what is
+    written, gives up its partitions, and joins every thread.
     """
     stop = stop or threading.Event()
     manager = ServiceManager()
@@ -68,7 +68,7 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What a sink has of its process: what ends it, who is told of each turn, and its file."""
+    """What a sink gets from its process: what ends it, who observes its turns, and its file."""
 
     stop: threading.Event
     manager: Manager
@@ -88,7 +88,7 @@ def run_in(process: Process, settings: SinkSettings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """Who is told that a sink's loop has come round, and what ends it."""
+    """Who learns that a sink's loop has made a turn, and what ends it."""
 
     process: Process
     measures: SinkMeters | None
@@ -103,11 +103,11 @@ class _Turn:
         self.process.manager.turned(status)
 
     def reloaded(self, settings: SinkSettings, sender: Sender) -> SinkSettings | None:
-        """Other settings, if the sink file has some; people are told."""
+        """Return the new settings if the sink file has some, and log that."""
         reload = self.process.reload
         found = reload.look(settings) if reload else None
         if isinstance(found, Refused):
-            text = f"the sink file changes nothing: {found.error.message}"
+            text = f"the changed sink file was not adopted: {found.error.message}"
             say(settings, sender, Notice(NoticeKind.RELOADED, found.error.code, text))
             return None
         if found:
@@ -117,14 +117,14 @@ class _Turn:
 
 
 def _work(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
-    """Take part, or wait for a start. Returns the settings by which to begin anew, if it shall."""
+    """Take part, or wait for a start. Return the settings to start over with, if it should."""
     while not turn.stop.is_set():
         if may_work(settings):
             with suppress(SinkStopped):
                 return _take_part(settings, turn)
         if turn.stop.is_set():
             break
-        told = f"sink {settings.name}: stopped by a person; waits for headgate start"
+        told = f"sink {settings.name}: stopped by a person; waiting for headgate start"
         _log.info("%s", told, extra=about(LogEvent.SINK_RESTS))
         if turn.measures:
             turn.measures.rest()
@@ -135,9 +135,9 @@ def _work(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
 
 
 def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
-    """Be a participant until asked to end, or until the sink file says something else.
+    """Take part until asked to end, or until the sink file changes.
 
-    Raises ``SinkStopped`` after having left in order.
+    Raises ``SinkStopped`` after leaving in order.
     """
     with Sink(settings, turn.measures) as sink:
         wish: SinkStopped | None = None
@@ -175,13 +175,13 @@ def _turning(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | 
 @contextmanager
 def logged(settings: SinkSettings) -> Iterator[None]:
     """Log that a participant starts, and how it ends."""
-    _say(LogEvent.SINK_STARTED, f"sink {settings.name}: a participant starts")
+    _say(LogEvent.SINK_STARTED, f"sink {settings.name}: participant starting")
     try:
         yield
     except HeadgateError as error:
         _say(LogEvent.SINK_FAILED, f"sink {settings.name}: {error}", logging.ERROR)
         raise
-    _say(LogEvent.SINK_STOPPED, f"sink {settings.name}: this participant has left in order")
+    _say(LogEvent.SINK_STOPPED, f"sink {settings.name}: participant left in order")
 
 
 def _say(event: LogEvent, text: str, level: int = logging.INFO) -> None:
@@ -190,9 +190,9 @@ def _say(event: LogEvent, text: str, level: int = logging.INFO) -> None:
 
 @contextmanager
 def asked_by_signals(stop: threading.Event, reloads: Sequence[Reload]) -> Iterator[None]:
-    """Listen: SIGINT and SIGTERM ask for an orderly end, a second one means what it always does.
+    """Handle signals: SIGINT and SIGTERM ask for an orderly end; a second one has its usual effect.
 
-    SIGHUP asks for the sink files, where there are some. Only the main thread may listen to them.
+    SIGHUP rereads the sink files, if there are any. Only the main thread may handle signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""Pass-through properties, and how a secret among them stays unseen."""
+"""Holds pass-through properties, and hides the secrets among them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NEVER_SECRET = frozenset({"bootstrap.servers"})
 
 
 class Secret:
-    """A text that no ``repr`` shows."""
+    """A text that ``repr`` never shows."""
 
     __slots__ = ("text",)
 
@@ -69,7 +69,7 @@ class Properties(Mapping[str, str]):
         return f"Properties({self.shown()})"
 
     def shown(self) -> dict[str, str]:
-        """As a person may see them."""
+        """Return the properties with secrets masked."""
         return {
             name: MASK if name in self._secret_names else without_url_password(value)
             for name, value in self._values.items()
@@ -77,5 +77,5 @@ class Properties(Mapping[str, str]):
 
     @property
     def secrets(self) -> frozenset[str]:
-        """The values that nobody may see."""
+        """Return the values that must never be shown."""
         return frozenset(self._values[name] for name in self._secret_names & self._values.keys())

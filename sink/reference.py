@@ -1,4 +1,4 @@
-"""The reference of the sink file, made from the settings: ``python -m headgate.sink.reference``."""
+"""Generates the sink file's reference from the settings: ``python -m headgate.sink.reference``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Not allowed, and why:
 
 
 def render() -> str:
-    """The whole page, in Markdown."""
+    """Return the whole page, in Markdown."""
     lines = [_HEAD, "## Top of the file", ""]
     lines += _table(SinkSettings)
     for name, kind, sentence in _sections(SinkSettings, ""):
@@ -51,7 +51,7 @@ def render() -> str:
 
 
 def _sections(kind: type, at: str) -> Iterator[tuple[str, type, str]]:
-    """Every section below a dataclass: heading, its dataclass, a sentence."""
+    """Yield every section below a dataclass: heading, its dataclass, a sentence."""
     for field, hint in _fields(kind):
         name = f"{at}.{field.name}" if at else field.name
         section = Properties if name == "kafka" else _section_type(hint)
@@ -69,7 +69,7 @@ def _fields(kind: type) -> list[tuple[dataclasses.Field[Any], Any]]:
 
 
 def _section_type(hint: Any) -> type | None:
-    """The dataclass (or the Kafka keys) that a field's value is written as a section of."""
+    """Return the dataclass (or the Kafka keys) that a field's section is made of."""
     if typing.get_origin(hint) is tuple:
         hint = typing.get_args(hint)[0]
     return hint if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None

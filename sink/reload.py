@@ -1,4 +1,4 @@
-"""Reads a sink file again: when it changed, or when SIGHUP asks."""
+"""Rereads a sink file when it changed, or on SIGHUP."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBERED = ("coordinator", "participant")
 
 
 def applies_live(before: SinkSettings, now: SinkSettings) -> bool:
-    """Return whether only intervals and limits differ, which nobody has to agree on."""
+    """Return whether only intervals and limits differ, which participants need not agree on."""
     for section in fields(SinkSettings):
         was, will = getattr(before, section.name), getattr(now, section.name)
         if was == will:
@@ -43,20 +43,20 @@ def _numbers_only(was: object, will: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A file that changes nothing, and why."""
+    """A file that was refused, and why; the settings stay."""
 
     error: HeadgateError
 
 
 def when_it_holds(before: SinkSettings, now: SinkSettings) -> str:
-    """Return when a participant goes by the other settings, for people."""
+    """Describe, for people, when a participant adopts the other settings."""
     return "at the next START" if applies_live(before, now) else "after leaving in order"
 
 
 class Reload:
-    """One sink file, and what it was when it was read last. ``ask`` may be called by a signal.
+    """One sink file, and its content when it was last read. A signal handler may call ``ask``.
 
-    ``holds`` says when other settings hold, and raises a ``HeadgateError`` for those that cannot.
+    ``holds`` tells when new settings apply, and raises a ``HeadgateError`` for invalid ones.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class Reload:
         self._asked = threading.Event()
 
     def ask(self) -> None:
-        """Read it again, changed or not: a secret that it refers to may be another one."""
+        """Read it again even if it is unchanged: a secret that it refers to may have changed."""
         self._asked.set()
 
     def look(self, settings: SinkSettings) -> SinkSettings | Refused | None:
-        """Return other settings than these, or why there are none; ``None``: nothing is new."""
+        """Return new settings, or why they were refused; ``None`` if nothing changed."""
         if not self.touched():
             return None
         try:
@@ -82,25 +82,28 @@ class Reload:
                 return None
             how = self._holds(settings, read)
         except HeadgateError as error:
-            text = f"{self._path.name} changes nothing: {error}"
+            text = f"{self._path.name} was not adopted: {error}"
             _log.error("sink %s: %s", settings.name, text, extra=about(LogEvent.SINK_NOT_RELOADED))
             return Refused(error)
-        text = f"{self._path.name} is another one now: it holds {how}"
+        text = f"{self._path.name} has changed: it applies {how}"
         _log.info("sink %s: %s", settings.name, text, extra=about(LogEvent.SINK_RELOADED))
         return read
 
     def read(self, settings: SinkSettings) -> SinkSettings:
-        """Return what the file says now. Raises ``HeadgateError``, as for another sink's file."""
+        """Return the file's settings now.
+
+        Raises ``HeadgateError``, also if the file is another sink's.
+        """
         read = load(self._path)
         if read.name != settings.name:
             raise ConfigurationError(
                 f"it names sink {read.name}, and this process runs sink {settings.name}",
-                "start another process for another sink",
+                "start a separate process for another sink",
             )
         return read
 
     def touched(self) -> bool:
-        """Return whether the file was written, or somebody asks for it, since the last look."""
+        """Return whether the file was written, or a reread requested, since the last look."""
         if self._asked.is_set():
             self._asked.clear()
             self._seen = self._stamp()
@@ -112,7 +115,7 @@ class Reload:
         return self._seen not in (before, None)
 
     def _stamp(self) -> tuple[int, int, int] | None:
-        """What changes with the file, a link to another one included; ``None``: it is not there."""
+        """Return what changes with the file, even if a link points elsewhere; ``None``: missing."""
         try:
             found = self._path.stat()
         except OSError:

@@ -1,4 +1,4 @@
-"""Names of columns that Iceberg keeps for itself: engines could not read a table that has one."""
+"""Refuses column names that Iceberg reserves: engines could not read a table that has one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_reserved(settings: SinkSettings) -> None:
-    """Raises ``NameReserved`` for a column that a table of the sink would have."""
+    """Raises ``NameReserved`` if a table of the sink would have such a column."""
     table, tables = settings.table, settings.tables
     _refuse("table.columns", _named(table.columns))
     _refuse("table.record_columns", _parts(table.record_columns))
@@ -35,6 +35,6 @@ def _refuse(section: str, names: Iterable[str]) -> None:
     for name in names:
         if name.lower() in RESERVED:
             raise NameReserved(
-                f"{section}: the column {name!r} has a name that Iceberg keeps for itself",
-                f"name it otherwise, for example kafka{name.lower()}",
+                f"{section}: the column name {name!r} is reserved by Iceberg",
+                f"choose another name, for example kafka{name.lower()}",
             )

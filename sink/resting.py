@@ -1,4 +1,4 @@
-"""Waits while a person wants the sink stopped: looks at the table now and then."""
+"""Waits while an operator keeps the sink stopped, and looks at the table now and then."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TURN_S = 0.25
 
 
 def stopped(settings: SinkSettings) -> bool:
-    """Return whether a person wants the sink stopped, as its table says.
+    """Return whether the table says that an operator stopped the sink.
 
     Raises what opening the table raises; a catalog that does not exist yet stops nobody.
     """
@@ -34,7 +34,7 @@ def stopped(settings: SinkSettings) -> bool:
 
 
 def may_work(settings: SinkSettings) -> bool:
-    """Return whether to take part; what cannot be read now shows itself when the sink is opened."""
+    """Return whether to take part; what cannot be read now will fail when the sink opens."""
     try:
         return not stopped(settings)
     except HeadgateError:
@@ -42,9 +42,9 @@ def may_work(settings: SinkSettings) -> bool:
 
 
 def rest(settings: SinkSettings, stop: threading.Event, turned: Callable[[], None]) -> None:
-    """Return when a person has started the sink, or ``stop`` is set.
+    """Return once an operator has started the sink, or ``stop`` is set.
 
-    While the table cannot be reached it stays as it is.
+    While the table is unreachable, the sink stays stopped.
     """
     due_s = time.monotonic() + LOOKED_AT_S
     while not stop.wait(_TURN_S):
@@ -57,5 +57,5 @@ def rest(settings: SinkSettings, stop: threading.Event, turned: Callable[[], Non
         except RetryLater:
             pass
         except HeadgateError:
-            return  # the table is gone, or refused: opening the sink says so
+            return  # the table is gone or refused: opening the sink reports it
         due_s = time.monotonic() + LOOKED_AT_S

@@ -1,4 +1,4 @@
-"""What a sink file says of routed tables: whether it can be, and what holds for one table."""
+"""Checks a sink file's settings for routed tables, and resolves them for one table."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 _PLACEHOLDER = re.compile(r"\{\w+\}")
 ONE_NAME = re.compile(r"[\w.-]+")
-"""A section for one table, rather than a pattern for several."""
+"""A section for one table, as opposed to a pattern for several."""
 _ONE_OF = re.compile(r"[^(),\s|]+(?:\|[^(),\s|]+)+")
 
 
 def check_tables(settings: SinkSettings) -> None:
-    """Raises ``ConfigurationError`` for what does not go together with many tables."""
+    """Raises ``ConfigurationError`` for settings that do not go together with many tables."""
     tables = settings.tables
     if not tables:
         if tables != TablesSettings():
@@ -81,17 +81,17 @@ def _check_inputs(settings: SinkSettings, number: int) -> None:
             raise RouteUnfit(f"route {number}: field = {error}", "write a.b.c") from None
         if len(path) > 1 and FROM not in getattr(made, "rules", frozenset()):
             raise RouteUnfit(
-                f"route {number}: the format {settings.format.type} knows no paths",
+                f"route {number}: the format {settings.format.type} does not support paths",
                 "name a field of the record itself",
             )
 
 
 def _check_behind_transform(route: Route, number: int) -> None:
-    """A transform's rows have no value, header or record name any more."""
+    """Refuse routes by value, header or record name, which a transform's rows no longer have."""
     if route.header or route.record or route.field not in ("", TABLE_COLUMN):
         seen = route.header or route.record or route.field
         raise RouteUnfit(
-            f"route {number} looks at {seen!r}, but behind a transform there are only rows",
+            f"route {number} looks at {seen!r}, but after a transform there are only rows",
             f"give what decides as a column {TABLE_COLUMN} in the transform, and write "
             f'field = "{TABLE_COLUMN}" in the route',
         )
@@ -100,7 +100,8 @@ def _check_behind_transform(route: Route, number: int) -> None:
 def _check_transform(settings: SinkSettings) -> None:
     if not settings.transform.columns:
         raise TablesUnfit(
-            "transform.columns are missing: of many tables none says how values are decoded",
+            "transform.columns are missing: with many tables, nothing else says how values are "
+            "decoded",
             "declare the columns that the transform reads",
         )
     ruled = [each for each in settings.tables.table if rules_of_columns("", each.columns)]
@@ -126,12 +127,15 @@ def _check_others(settings: SinkSettings) -> None:
 
 
 def refuse_going_back(settings: SinkSettings, what: str) -> None:
-    """D9: what a ledger forgets, its tables hold already. Raises ``TablesUnfit``."""
+    """D9: refuse to go back, since the tables hold what a ledger would forget.
+
+    Raises ``TablesUnfit``.
+    """
     if settings.tables:
         raise TablesUnfit(
             f"{what} would let the ledger {settings.tables.ledger} go back, and its tables would "
             "get rows twice",
-            "restore the ledger; headgate rollback takes it back together with its tables",
+            "restore the ledger; headgate rollback rolls it back together with its tables",
         )
 
 
@@ -143,14 +147,14 @@ _FORMATS = {
 
 
 def _check_creation(settings: SinkSettings) -> None:
-    """N1: where columns come from that nobody declares."""
+    """N1: check that undeclared columns have a source."""
     wanted, name = settings.tables.create.schema, settings.format.type
     if not wanted.from_records:
         return
     if settings.transform:
         raise CreationUnfit(
             f'tables.create.schema = "{wanted}" does not go with a transform',
-            "what a transform gives is declared: declare the tables, or make them yourself",
+            "a transform's result must be declared: declare the tables, or create them yourself",
         )
     made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
     if name not in _FORMATS[wanted] or not hasattr(made, "lacking"):
@@ -162,11 +166,11 @@ def _check_creation(settings: SinkSettings) -> None:
 
 
 def _check_places(settings: SinkSettings) -> None:
-    """Two tables in one place take what the other one is owed for their own."""
+    """Refuse two tables in one place: each would take for its own what the other one is owed."""
     tables = settings.tables
     names = [route.to for route in tables.routing.routes]
     if tables.type != ICEBERG:
-        names += [tables.ledger, settings.quarantine.table]
+        names += [tables.ledger, *([] if settings.apart else [settings.quarantine.table])]
     elif tables.create.schema is CreateFrom.OFF:
         return
     places = [("tables.create", tables.create.location)]
@@ -212,7 +216,8 @@ def _check_limits(settings: SinkSettings) -> None:
         tables.create.partition_by or any(each.partition_by for each in tables.table)
     ):
         raise TablesUnfit(
-            "a partitioning is given, but no table is made", 'set tables.create.schema = "declared"'
+            "a partitioning is set, but no table is created",
+            'set tables.create.schema = "declared"',
         )
     if tables.on_missing is OnMissing.CREATE and tables.create.schema is CreateFrom.OFF:
         raise TablesUnfit(
@@ -222,11 +227,11 @@ def _check_limits(settings: SinkSettings) -> None:
 
 
 PACE_PART = 8
-"""Debts gather for an eighth of the age at which they lapse: what cannot be paid then has time."""
+"""Debts gather for at most this fraction of their lapse age: a failed payment then has time."""
 
 
 def _check_atomic(settings: SinkSettings) -> None:
-    """What the catalog's server has is asked where it is opened."""
+    """Check the settings only; the catalog's server is asked when it is opened."""
     if not settings.tables.atomic:
         return
     catalog = settings.catalog
@@ -237,12 +242,12 @@ def _check_atomic(settings: SinkSettings) -> None:
         if each.pay_every_ms:
             raise TablesUnfit(
                 f"tables.table {each.match!r}: pay_every_ms is set, and so is tables.atomic",
-                "what gathers comes later than the rest of its decision: remove one of the two",
+                "gathered rows arrive later than the rest of their decision: remove one of the two",
             )
 
 
 def _check_pace(settings: SinkSettings) -> None:
-    """V4: what gathers for too long would lapse."""
+    """V4: refuse debts that would gather until they lapse."""
     most_ms = settings.coordinator.claim_age_max_ms // PACE_PART
     for each in settings.tables.table:
         if not 0 <= each.pay_every_ms <= most_ms:
@@ -261,7 +266,7 @@ def _check_one(settings: SinkSettings, each: OneTableSettings) -> None:
     try:
         re.compile(each.match)
     except re.error as error:
-        raise TablesUnfit(f"{where}: match is no pattern: {error}", "mend it") from None
+        raise TablesUnfit(f"{where}: match is not a valid pattern: {error}", "mend it") from None
     check_columns(where, each.columns, settings)
     if each.columns:
         try:
@@ -271,21 +276,21 @@ def _check_one(settings: SinkSettings, each: OneTableSettings) -> None:
 
 
 def pattern_of(text: str) -> re.Pattern[str]:
-    """What a route's name, or a place that is made of it, may become."""
+    """Return the pattern of what a route's name, or a location made from it, may become."""
     return re.compile("[a-z0-9_]+".join(map(re.escape, _PLACEHOLDER.split(text))))
 
 
 def section_of(tables: TablesSettings, table: str) -> OneTableSettings | None:
-    """The first section whose pattern matches all of the name."""
+    """Return the first section whose pattern matches the whole name."""
     return next((each for each in tables.table if re.fullmatch(each.match, table)), None)
 
 
 def one_table(
     tables: TablesSettings, table: str, each: OneTableSettings, inferred: Collection[str] = ()
 ) -> TableSettings:
-    """What is declared of one table. Raises ``ConfigurationError`` where N3 has no column.
+    """Return the declaration of one table; ``inferred`` are the columns that records show.
 
-    ``inferred``: the columns that records show.
+    Raises ``ConfigurationError`` if N3 finds no column.
     """
     columns = {column.name for column in each.columns} | set(inferred)
     columns |= set(tables.record_columns.named().values())
@@ -305,7 +310,7 @@ def one_table(
 
 
 def first_that_is(text: str, columns: set[str], what: str = "partition") -> str:
-    """N3: of ``day(a|b)`` the first column that there is. Raises ``ConfigurationError``."""
+    """N3: pick the first existing column of ``day(a|b)``. Raises ``ConfigurationError``."""
     found = _ONE_OF.search(text)
     if found is None:
         return text
@@ -314,13 +319,13 @@ def first_that_is(text: str, columns: set[str], what: str = "partition") -> str:
     if there is None:
         raise ConfigurationError(
             f"{what} {text!r}: there is no column {' or '.join(names)}",
-            "the table is not made without it",
+            "the table cannot be created without it",
         )
     return text.replace(found[0], there)
 
 
 class FileTables:
-    """What the sink file says of each table that its routes name: ``routed_plans.OfTable``."""
+    """What the sink file declares for each routed table: implements ``routed_plans.OfTable``."""
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
@@ -333,12 +338,12 @@ class FileTables:
         return self._settings.tables.on_missing is OnMissing.CREATE
 
     def making(self, source: SourcePlan, table: str) -> Making | None:
-        """N1: of declared columns, else of what records show, if they may."""
+        """N1: use the declared columns, else those that records show, if allowed."""
         wanted = self._settings.tables.create.schema
         each = section_of(self._settings.tables, table)
         declared = bool(each and each.columns)
         if each and each.key and not declared:
-            return None  # nobody knows its key's columns from records
+            return None  # records do not show its key's columns
         makes = wanted is not CreateFrom.OFF and not self._settings.transform
         if not makes or not (declared or wanted.from_records):
             return None
@@ -346,7 +351,7 @@ class FileTables:
 
 
 def source_of(settings: SinkSettings, source: SourcePlan, table: str) -> SourcePlan:
-    """How records are read for one of the tables."""
+    """Return how records are read for one of the tables."""
     each = section_of(settings.tables, table)
     columns: tuple[ColumnSettings, ...] = each.columns if each else ()
     return replace(
@@ -360,7 +365,7 @@ def source_of(settings: SinkSettings, source: SourcePlan, table: str) -> SourceP
 
 
 def policy_of(tables: TablesSettings, each: OneTableSettings | None) -> SchemaPolicy:
-    """What becomes of fields that such a table has no column for."""
+    """Return what happens to fields for which such a table has no column."""
     policy = tables.schema.policy
     if each is not None and each.unknown_fields:
         policy = replace(policy, unknown_fields=UnknownFields(each.unknown_fields))

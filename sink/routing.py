@@ -1,4 +1,4 @@
-"""Which tables follow the sink's own, and the fingerprint of what decides where a record goes."""
+"""Names the tables that follow the lead, and fingerprints what decides where a record goes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from headgate.sink.settings import SinkSettings
 
 
 def follower_names(settings: SinkSettings) -> tuple[str, ...]:
-    """The tables that are paid for what the sink's table decides (rule D1)."""
+    """Return the tables that are paid for what the sink's table decides (rule D1)."""
     return (settings.quarantine.table,) if settings.quarantine.keeps else ()
 
 
 def routing(settings: SinkSettings) -> str:
-    """A fingerprint of what decides where and what a row is: what members agree on (P11, D3)."""
+    """Fingerprint what decides a row and its table; all members must agree on it (P11, D3)."""
     return fingerprint(agreed(settings))

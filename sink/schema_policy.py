@@ -1,4 +1,4 @@
-"""Whether what a sink file asks for fields without a column can be done."""
+"""Checks whether a sink file's policy for fields without a column can be carried out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_schema_policy(settings: SinkSettings) -> None:
     """Raises ``ColumnsCannotEvolve``, ``ConfigurationError``."""
     if settings.tables:
         if settings.table.schema != SchemaSettings():
-            raise TablesUnfit("table.schema is set", "with many tables it is tables.schema")
+            raise TablesUnfit("table.schema is set", "with many tables, use tables.schema")
         _check(settings, "tables.schema", settings.tables.schema)
         for each in settings.tables.table:
             where = f"tables.table {each.match!r}"
@@ -51,7 +51,7 @@ def _check(settings: SinkSettings, section: str, schema: SchemaSettings) -> None
 
 
 def _check_values(settings: SinkSettings, where: str, wanted: Incompatible) -> None:
-    """Column by column a record is read again only by formats that know their fields' names."""
+    """Require a format that knows field names: only it can read a record again column by column."""
     name = settings.format.type
     made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
     if wanted is Incompatible.IGNORE and not hasattr(made, "lacking"):
@@ -76,14 +76,14 @@ def _check_fields(settings: SinkSettings, where: str, wanted: UnknownFields) -> 
     said = f'{where}unknown_fields = "{wanted}"'
     if settings.transform:
         raise ColumnsCannotEvolve(
-            f"{said} and a transform do not go together",
-            "what a transform gives is declared in it: leave the transform out, or ignore",
+            f"{said} and a transform cannot be combined",
+            "a transform declares its own result: leave the transform out, or ignore",
         )
     name = settings.format.type
     made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
     if not hasattr(made, "lacking"):
         raise ColumnsCannotEvolve(
-            f"{said}: the format {name} does not tell of fields that a table lacks",
+            f"{said}: the format {name} does not report fields that a table lacks",
             "use json, connect-json, or a format of Avro or Protobuf; or ignore",
         )
     if wanted is UnknownFields.QUARANTINE and settings.quarantine.policy is Disposal.FAIL:

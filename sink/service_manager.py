@@ -1,4 +1,4 @@
-"""Tells systemd, where it started this process, that it is ready, alive or ending (sd_notify)."""
+"""Reports ready, alive or ending to systemd, if systemd started this process (sd_notify)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _EVERY_S_MAX = 10.0
 
 
 class Manager(Protocol):
-    """Who is told how a sink's loop does."""
+    """Receives the state of a sink's loop."""
 
     def turned(self, status: str) -> None:
-        """Take that the loop has come round."""
+        """Report that the loop has made a turn."""
 
     def stopping(self) -> None:
-        """Take that the process was asked to end."""
+        """Report that the process was asked to end."""
 
 
 class ServiceManager:
-    """Says nothing where ``NOTIFY_SOCKET`` names nobody, and never raises."""
+    """Does nothing unless ``NOTIFY_SOCKET`` is set, and never raises."""
 
     def __init__(self) -> None:
         self._address = os.environ.get("NOTIFY_SOCKET", "")
@@ -35,7 +35,7 @@ class ServiceManager:
         self._ready = False
 
     def turned(self, status: str) -> None:
-        """The loop has come round: ready at the first time, and alive as often as is asked for."""
+        """Report a turn: ready the first time, then alive as often as the manager asks."""
         if not self._address:
             return
         now_s = time.monotonic()
@@ -49,7 +49,7 @@ class ServiceManager:
         self._said_s = now_s
 
     def stopping(self) -> None:
-        """This process was asked to end."""
+        """Report that this process was asked to end."""
         self._say("STOPPING=1\nSTATUS=leaving: announces what is written")
 
     def _say(self, text: str) -> None:
@@ -65,10 +65,10 @@ class ServiceManager:
 
 
 class OfAll:
-    """Tells one manager of several sinks, each in a thread: a turn is one that all have made.
+    """Reports to one manager for several sinks, each in a thread: a turn counts once all made one.
 
-    A sink whose loop hangs is not covered up by the others; one that has ended is waited for no
-    more, until its next turn.
+    A hung sink is thus not hidden by the others. A sink that has ended is not waited for until its
+    next turn.
     """
 
     def __init__(self, manager: Manager, sinks: Collection[str]) -> None:
@@ -78,7 +78,7 @@ class OfAll:
         self._turned: set[str] = set()
 
     def of(self, sink: str) -> Manager:
-        """Return whom that sink's loop tells."""
+        """Return the manager that this sink's loop reports to."""
         return _One(self, sink)
 
     def turned(self, sink: str) -> None:
@@ -88,7 +88,7 @@ class OfAll:
             self._tell()
 
     def ended(self, sink: str) -> None:
-        """Wait no more for a sink that ended by itself."""
+        """Stop waiting for a sink that ended by itself."""
         with self._lock:
             self._at_work.discard(sink)
             self._turned.discard(sink)
@@ -101,7 +101,7 @@ class OfAll:
 
 
 class _One:
-    """Implements ``Manager`` for one of several."""
+    """Implements ``Manager`` for one of several sinks."""
 
     def __init__(self, all_: OfAll, sink: str) -> None:
         self._all = all_
@@ -111,4 +111,4 @@ class _One:
         self._all.turned(self._sink)
 
     def stopping(self) -> None:
-        """Say nothing: who asked the process to end has said so."""
+        """Report nothing: whoever asked the process to end has reported it."""

@@ -1,8 +1,7 @@
-"""Everything a person may tell a sink, as frozen values; the reference page is made from here.
+"""Defines all settings of a sink as frozen values; the reference page is generated from here.
 
-Every key carries its unit and a sentence. Sections of a sink file are the fields of
-``SinkSettings``. Building one checks it whole (``validation.py``): a ``SinkSettings`` that exists
-is coherent.
+Every key carries its unit and a sentence. The sections of a sink file are the fields of
+``SinkSettings``. Building one checks it as a whole (``validation.py``).
 """
 
 from __future__ import annotations
@@ -24,20 +23,21 @@ from headgate.sink.changes_settings import ChangesSettings
 from headgate.sink.face_settings import HttpSettings, TelemetrySettings
 from headgate.sink.maintenance_settings import MaintenanceSettings
 from headgate.sink.properties import Properties, Secret
+from headgate.sink.quarantine_settings import QuarantineSettings, RoutedQuarantine
 from headgate.sink.table_settings import ColumnSettings, TableSettings, about
 from headgate.sink.tables_settings import NO_TABLE, TablesSettings, led
 from headgate.sink.validation import check_sink
 
 
 class GroupProtocol(StrEnum):
-    """How the consumer group hands out partitions."""
+    """How the consumer group assigns partitions."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
 
 
 class WriterKind(StrEnum):
-    """Who turns offset ranges into data files: Spark jobs, or threads of this process."""
+    """What turns offset ranges into data files: Spark jobs, or threads of this process."""
 
     SPARK = "spark"
     IN_PROCESS = "in-process"
@@ -45,12 +45,12 @@ class WriterKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """The topics to read, and the consumer group that shares their partitions out."""
+    """The topics to read, and the consumer group that shares their partitions."""
 
     topics: tuple[str, ...] = field(
         metadata=about(
-            "Source topics; whoever owns partition 0 of the first one runs the coordinator. "
-            "The later ones may be patterns, beginning with ^."
+            "Source topics; the owner of partition 0 of the first one runs the coordinator. The "
+            "others may be patterns that begin with ^."
         )
     )
     group_id: str = field(
@@ -63,19 +63,19 @@ class SourceSettings:
     start_at: str = field(
         default="earliest",
         metadata=about(
-            "Where the very first start begins: earliest, latest, an RFC 3339 time with its zone, "
-            "or epoch milliseconds. Later starts begin where the table says."
+            "Where the very first start begins reading: earliest, latest, an RFC 3339 time with "
+            "its zone, or epoch milliseconds. Later starts continue from the table."
         ),
     )
 
     @property
     def start_at_ms(self) -> int | None:
-        """``start_at`` as epoch milliseconds; ``None`` when it is earliest or latest."""
+        """Return ``start_at`` as epoch milliseconds; ``None`` for earliest or latest."""
         return None if self.start_at in ("earliest", "latest") else timestamp_ms(self.start_at)
 
 
 def timestamp_ms(text: str) -> int:
-    """RFC 3339 with a zone, or epoch milliseconds. Raises ``ConfigurationError``."""
+    """Parse RFC 3339 with a zone, or epoch milliseconds. Raises ``ConfigurationError``."""
     if text.isdecimal():
         return int(text)
     try:
@@ -92,11 +92,11 @@ def timestamp_ms(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlSettings:
-    """The control topic: one partition, and any number of sinks may share it."""
+    """The control topic. It has one partition, and any number of sinks may share it."""
 
     topic: str = field(
         default="headgate-control",
-        metadata=about("Topic on which coordinator and participants talk; made when missing."),
+        metadata=about("Topic of coordinator and participants; created if missing."),
     )
     key: Secret = field(
         default_factory=Secret,
@@ -107,7 +107,7 @@ class ControlSettings:
     )
     accepted_key: Secret = field(
         default_factory=Secret,
-        metadata=about("A second one, accepted while keys are exchanged (docs/security.md)."),
+        metadata=about("A second key, accepted while keys are rotated (docs/security.md)."),
     )
 
     @property
@@ -117,7 +117,7 @@ class ControlSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatSettings:
-    """What the bytes of a record's value and key are; docs/formats.md describes each format."""
+    """How the bytes of values and keys are encoded; docs/formats.md describes each format."""
 
     type: str = field(
         default="json",
@@ -128,103 +128,23 @@ class FormatSettings:
     )
     options: Properties = field(
         default_factory=Properties,
-        metadata=about("Options of the format, and of all: case-insensitive (false or true)."),
+        metadata=about("Options of the format. Every format has case-insensitive (false or true)."),
     )
     key_type: str = field(
         default="",
         metadata=about(
-            "Format of the keys, when table.record_columns.key or table.key is set; empty: string "
-            "for a text column, bytes for any other; of table.key docs/changes.md tells."
+            "Format of the keys, if table.record_columns.key or table.key is set; empty: string "
+            "for a text column, bytes for any other; for table.key see docs/changes.md."
         ),
     )
     key_options: Properties = field(
-        default_factory=Properties, metadata=about("Options of the keys' format.")
+        default_factory=Properties, metadata=about("Options of the key format.")
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineSettings:
-    """Records that become no rows: what is done with them, and how many of them are borne."""
-
-    policy: Disposal = field(
-        default=Disposal.FAIL,
-        metadata=about(
-            "What to do with a record that cannot be converted: stop before it, keep it in the "
-            "quarantine table, or skip it and count it."
-        ),
-    )
-    tombstones: Disposal = field(
-        default=Disposal.FAIL,
-        metadata=about("The same for a record without a value."),
-    )
-    table: str = field(
-        default="",
-        metadata=about(
-            "The quarantine table, made when missing; empty: the table's name with _quarantine."
-        ),
-    )
-    location: str = field(
-        default="",
-        metadata=about(
-            "Location of the quarantine; a table of a kind without a catalog is found by it. "
-            "Empty: the catalog's choice, or table.location with _quarantine."
-        ),
-    )
-    dead_letter_topic: str = field(
-        default="",
-        metadata=about(
-            "Topic to which what came into the quarantine is also sent, at least once, after the "
-            "commit; it must exist. Empty: none."
-        ),
-    )
-    per_thousand_max: int = field(
-        default=100,
-        metadata=about(
-            "The sink stops when more of a thousand records could not be converted.", "records"
-        ),
-    )
-    sample_records_min: int = field(
-        default=1_000,
-        metadata=about("So many records at least are counted for that rate.", "records"),
-    )
-    excerpts: bool = field(
-        default=True,
-        metadata=about(
-            "Whether the errors that name a bad record (HG-207, HG-211) show how its value begins "
-            "and what was wrong in it; false: only where it is, and the column."
-        ),
-    )
-    records_max: int = field(
-        default=0,
-        metadata=about(
-            "The sink stops when more records of one transaction could not be converted; 0: no "
-            "limit on their number.",
-            "records",
-        ),
-    )
-
-    @property
-    def keeps(self) -> bool:
-        """Whether there is a quarantine table."""
-        return Disposal.QUARANTINE in (self.policy, self.tombstones)
-
-    @property
-    def limits(self) -> BadRecordLimits:
-        return BadRecordLimits(self.per_thousand_max, self.records_max, self.sample_records_min)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoutedQuarantine(QuarantineSettings):
-    """Takes unmatched records too, whatever becomes of bad ones."""
-
-    @property
-    def keeps(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformSettings:
-    """What becomes of records between decoding and writing; docs/transforms.md has the rules."""
+    """What happens to records between decoding and writing; docs/transforms.md has the rules."""
 
     sql: str = field(
         default="",
@@ -243,7 +163,7 @@ class TransformSettings:
     columns: tuple[ColumnSettings, ...] = field(
         default=(),
         metadata=about(
-            "Columns into which values are decoded, as table.columns are written; none: the "
+            "Columns into which values are decoded, written like table.columns; none: the "
             "table's own."
         ),
     )
@@ -254,36 +174,36 @@ class TransformSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
-    """Who writes the data files."""
+    """What writes the data files."""
 
     writer: WriterKind = field(
         default=WriterKind.SPARK,
-        metadata=about("Write by Spark jobs, or inside the participant's process without Spark."),
+        metadata=about("Write with Spark jobs, or inside the participant's process without Spark."),
     )
     master: str = field(
         default="",
-        metadata=about("Spark master; empty: what spark-submit says, else local[*]."),
+        metadata=about("Spark master; empty: as given by spark-submit, else local[*]."),
     )
     remote: str = field(
         default="", metadata=about("Spark Connect address (sc://...), instead of a master.")
     )
     app_name: str = field(
-        default="", metadata=about("Name in Spark's pages; empty: headgate-NAME.")
+        default="", metadata=about("Application name in Spark's UI; empty: headgate-NAME.")
     )
     distribution: Distribution = field(
         default=Distribution.TABLE,
         metadata=about(
             "How Spark brings a batch's rows together before they are written: none, hash (all "
-            "rows of a table partition to one task), range (also sorted by the table's order), or "
-            "table: as its property write.distribution-mode says, else none."
+            "rows of a table partition to one task), range (also sorted by the table's order), "
+            "or table: by the table property write.distribution-mode, else none."
         ),
     )
     parallelism: int = field(
         default=0,
-        metadata=about("Tasks of a batch; 0: as many as Spark or this machine has cores.", "tasks"),
+        metadata=about("Tasks per batch; 0: one per core of Spark or of this machine.", "tasks"),
     )
     conf: Properties = field(
-        default_factory=Properties, metadata=about("Further Spark configuration.")
+        default_factory=Properties, metadata=about("More Spark configuration.")
     )
 
     @property
@@ -293,9 +213,9 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """One sink: these topics into this table, or those. ``kafka`` holds librdkafka's own keys.
+    """One sink: its topics, and the table or tables they fill.
 
-    With ``tables`` the ledger is the ``table`` that leads.
+    ``kafka`` holds librdkafka's own keys. With ``tables``, the ledger is the ``table`` that leads.
     """
 
     name: SinkName = field(
@@ -303,7 +223,7 @@ class SinkSettings:
     )
     source: SourceSettings = field(metadata=about("The topics to read."))
     kafka: Properties = field(
-        metadata=about("Client settings in librdkafka's names, by an allow-list.")
+        metadata=about("Client settings in librdkafka's names, limited to an allow-list.")
     )
     control: ControlSettings = field(
         default_factory=ControlSettings, metadata=about("The control topic.")
@@ -312,23 +232,23 @@ class SinkSettings:
         default_factory=CatalogSettings, metadata=about("The Iceberg catalog.")
     )
     table: TableSettings = field(
-        default=NO_TABLE, metadata=about("The table to fill, unless [tables] says of many.")
+        default=NO_TABLE, metadata=about("The table to fill, unless [tables] declares many.")
     )
     tables: TablesSettings = field(
-        default_factory=TablesSettings, metadata=about("Many tables to fill: docs/tables.md.")
+        default_factory=TablesSettings, metadata=about("Many tables to fill; see docs/tables.md.")
     )
     changes: ChangesSettings = field(
-        default_factory=ChangesSettings, metadata=about("What records do to a keyed table's rows.")
+        default_factory=ChangesSettings, metadata=about("How records change a keyed table's rows.")
     )
     format: FormatSettings = field(
         default_factory=FormatSettings, metadata=about("How values and keys are decoded.")
     )
     quarantine: QuarantineSettings = field(
-        default_factory=QuarantineSettings, metadata=about("What becomes of bad records.")
+        default_factory=QuarantineSettings, metadata=about("What happens to bad records.")
     )
     transform: TransformSettings = field(
         default_factory=TransformSettings,
-        metadata=about("What becomes of records before they are written."),
+        metadata=about("What happens to records before they are written."),
     )
     coordinator: CoordinatorSettings = field(
         default_factory=CoordinatorSettings, metadata=about("When and how commits are made.")
@@ -337,11 +257,11 @@ class SinkSettings:
         default_factory=ParticipantSettings, metadata=about("How batches are read and written.")
     )
     spark: SparkSettings = field(
-        default_factory=SparkSettings, metadata=about("Who writes the data files.")
+        default_factory=SparkSettings, metadata=about("What writes the data files.")
     )
     maintenance: MaintenanceSettings = field(
         default_factory=MaintenanceSettings,
-        metadata=about("Upkeep of the tables: docs/maintenance.md."),
+        metadata=about("Maintenance of the tables; see docs/maintenance.md."),
     )
     telemetry: TelemetrySettings = field(
         default_factory=TelemetrySettings, metadata=about("Metrics; docs/metrics.md lists them.")
@@ -365,20 +285,30 @@ class SinkSettings:
 
     @property
     def limits(self) -> BadRecordLimits:
-        """What a coordinator bears: a claim that these settings cannot produce is refused."""
+        """Return what a coordinator tolerates: it refuses a claim beyond these settings."""
         disposals = [self.quarantine.policy, self.quarantine.tombstones]
         disposals += [self.tables.unmatched] if self.tables else []
         passes = bool(self.transform) or (self.keyed and self.changes.skips)
         return replace(self.quarantine.limits, may_skip=passes or Disposal.SKIP in disposals)
 
     @property
+    def apart(self) -> bool:
+        """Whether the quarantine is of another kind than the table."""
+        return self.quarantine.keeps and self.quarantine.type not in ("", self.table.type)
+
+    def type_of(self, table: str) -> str:
+        """The kind of a table of this sink."""
+        aside = self.apart and table == self.quarantine.table
+        return self.quarantine.type if aside else self.table.type
+
+    @property
     def keyed(self) -> bool:
-        """Whether records replace and delete rows of some table."""
+        """Return whether records replace and delete rows of some table."""
         return bool(self.table.key) or self.tables.keyed
 
     @property
     def wire(self) -> Wire:
-        """How this sink's events are written, and which are believed."""
+        """Return how this sink's events are written, and which ones are trusted."""
         return Wire(self.name, self.control.keys)
 
     @property
@@ -387,13 +317,14 @@ class SinkSettings:
         return self.source.topics[0]
 
     def redacted(self, text: str) -> str:
-        """A text from a foreign library, without any secret of this sink."""
+        """Mask this sink's secrets in a text from a foreign library."""
         return self.redaction(text)
 
     @property
     def redaction(self) -> Redaction:
-        """What masks the secrets of this sink."""
-        some = (self.kafka, self.catalog.properties, self.spark.conf, self.telemetry.otlp_headers)
+        """Return the mask for this sink's secrets."""
+        catalogs = (self.catalog.properties, self.quarantine.catalog.properties)
+        some = (self.kafka, *catalogs, self.spark.conf, self.telemetry.otlp_headers)
         formats = (self.format.options, self.format.key_options)
         tokens = (self.http.viewer_token.text, self.http.operator_token.text)
         keys = frozenset((*self.control.keys.texts, *filter(None, tokens)))

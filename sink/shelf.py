@@ -1,4 +1,4 @@
-"""The tables of a sink by their names, for who makes them, and for who looks which are there."""
+"""Defines the port to a sink's tables by name: list them, create them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from headgate.sink.table_settings import TableSettings
 
 
 class Shelf(Protocol):
-    """Where tables are made; several threads ask."""
+    """Creates tables; several threads may ask at once."""
 
     def has(self, table: str) -> bool: ...
 
     def names(self, namespace: str) -> Collection[str]:
-        """The last part of the name of each table there; what is none may be among them."""
+        """Return the last part of each table's name; some may not be tables."""
 
     def make(self, table: TableSettings, raw: str, inferred: Struct) -> bool:
-        """Make it, with columns that records showed before those of the sink file, and keep the
-        name that a route made its name of. Returns whether this call did."""
+        """Create the table, and return whether this call did.
+
+        ``inferred`` columns, which records showed, come before those of the sink file. ``raw`` is
+        kept: the name before the route turned it into a table name.
+        """
 
 
 class IcebergShelf:
-    """``Shelf`` of a catalog."""
+    """Implements ``Shelf`` for a catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -44,7 +47,7 @@ class IcebergShelf:
             return ()
 
     def make(self, table: TableSettings, raw: str, inferred: Struct) -> bool:
-        from headgate.tables.iceberg.creation import ensure_table  # not for who only looks
+        from headgate.tables.iceberg.creation import ensure_table  # not for readers
 
         wanted = declared(table)
         marked = {**wanted.properties, RAW_NAME_PROPERTY: raw}

@@ -1,4 +1,4 @@
-"""Runs several sinks in one process, each in a thread: what befalls one leaves the others alone."""
+"""Runs several sinks in one process, each in a thread: a failing sink leaves the others alone."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ from headgate.sink.telemetry.measuring import measured
 _log = redacted_logger("headgate.sink")
 
 AGAIN_S, AGAIN_S_MAX = 1.0, 60.0
-"""A sink that no person has to look at begins again after so long, twice as long each time, and
-after the first pause again once it has worked for longer than the last."""
+"""First and longest pause before a sink that needs no person restarts; each pause doubles.
+
+The first one applies again once the sink has worked for longer than the last pause.
+"""
 _TURN_S = 0.2
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared, not listened on
 
@@ -40,9 +42,10 @@ def run_side_by_side(
 ) -> Mapping[str, HeadgateError]:
     """Run the sinks of these files until ``stop``, SIGINT or SIGTERM, or until none is left.
 
-    One that ends by an error takes no other along. Where a person must decide (HG-1xx, HG-2xx) it
-    begins again once its file is written, or at SIGHUP; otherwise by itself. Returns the errors of
-    those that did not work at the end. Raises ``SinksClash`` before any has begun.
+    A sink that ends with an error does not end the others. If a person must decide (HG-1xx,
+    HG-2xx), it restarts once its file is written, or on SIGHUP; otherwise by itself. Returns the
+    errors of the sinks that were not working at the end. Raises ``SinksClash`` before any has
+    started.
     """
     refuse_clashes(list(files.values()))
     stop = stop or threading.Event()
@@ -77,13 +80,16 @@ class _Beside:
         self.sinks: list[_OneSink] = []
 
     def refuse(self, settings: SinkSettings) -> None:
-        """Raise ``SinksClash`` where these settings do not go beside the other sinks."""
+        """Raise ``SinksClash`` if these settings conflict with the other sinks."""
         others = [sink.settings for sink in self.sinks if sink.name != settings.name]
         refuse_clashes([*others, settings])
 
 
 class _OneSink:
-    """One sink of the process. ``error``: why it does not work; ``ended``: until it is asked to."""
+    """One sink of the process.
+
+    ``error``: why it is not working; ``ended``: until it is asked to.
+    """
 
     def __init__(self, path: Path, settings: SinkSettings, beside: _Beside) -> None:
         self.name = str(settings.name)
@@ -94,7 +100,7 @@ class _OneSink:
         self._beside = beside
 
     def work(self) -> None:
-        """Be a participant again and again, until the process is asked to end."""
+        """Take part again and again, until the process is asked to end."""
         with working_for(self.name):
             pause_s = AGAIN_S
             while not self._beside.stop.is_set():
@@ -112,7 +118,7 @@ class _OneSink:
         stop, turns = self._beside.stop, self._beside.turns
         process = Process(stop, turns.of(self.name), self._beside.measuring, self.reload)
         try:
-            if self.error:  # whoever begins again begins with what the file says now
+            if self.error:  # a restart takes what the file says now
                 self.settings = self._read()
             self.error, self.ended = None, False
             with logged(self.settings):
@@ -120,14 +126,14 @@ class _OneSink:
         except HeadgateError as error:
             self._failed(error)
         except Exception as error:  # noqa: BLE001 - it ends this sink, and no other
-            _log.exception("sink %s: ends by a failure of headgate itself", self.name)
+            _log.exception("sink %s: ended by a bug in headgate", self.name)
             self._failed(HeadgateError(f"{type(error).__name__}: {error}", "report it"))
 
     def _failed(self, error: HeadgateError) -> None:
         self.error = self.settings.redaction.of_error(error)
 
     def _rest(self, pause_s: float) -> None:
-        again = not isinstance(self.error, ConfigurationError | StopSink)  # a person decides those
+        again = not isinstance(self.error, ConfigurationError | StopSink)  # those need a person
         due_s = time.monotonic() + pause_s
         self.ended = not again
         while not self._beside.stop.wait(_TURN_S):
@@ -152,11 +158,11 @@ def refuse_clashes(sinks: Sequence[SinkSettings]) -> None:
             if settings.name == other.name:
                 raise SinksClash(
                     f"two of the sink files name the sink {settings.name}",
-                    "name each file once; more participants of a sink are more processes",
+                    "name each file once; to run more participants of a sink, start more processes",
                 )
             if _same_address(settings.http, other.http):
                 raise SinksClash(
-                    f"sinks {other.name} and {settings.name} of one process both listen on "
+                    f"sinks {other.name} and {settings.name} in one process both listen on "
                     f"{settings.http.listen}",
                     "give each an http.listen of its own, or only one of them",
                 )

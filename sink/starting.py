@@ -1,4 +1,4 @@
-"""What a start asks before it creates anything: the source topics, and the table as it is."""
+"""Checks before a start creates anything: the source topics, and the table as it is."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _MISSING_MAX_S = 5.0
 
 
 def require_sources(settings: SinkSettings) -> None:
-    """Raises ``ConfigurationError`` for a topic that is missing, and not only new to a broker.
+    """Raises ``ConfigurationError`` for a topic that is missing, and not just new to a broker.
 
-    A leader that is just being elected is waited for; ``Unreachable`` when that took too long.
+    Waits for a leader election under way; raises ``Unreachable`` if that takes too long.
     """
     with opened_topics(settings, _MISSING_MAX_S) as topics:
         patiently(topics.describe, PATIENCE_S)
 
 
 def refuse_apart(catalog: Catalog, settings: SinkSettings) -> None:
-    """Raise ``NotAtomic`` where tables are to be paid together, and the catalog cannot."""
+    """Raise ``NotAtomic`` if tables must be paid together, and the catalog cannot do that."""
     if settings.tables.atomic:
         JointPayments(catalog)
 
 
 def refuse_start(catalog: Catalog, settings: SinkSettings) -> None:
-    """Raises where the table, or the place where it would be made, cannot take the records."""
+    """Raises if the table, or the place where it would be created, cannot take the records."""
     refuse_apart(catalog, settings)
     patience_s = PATIENCE_S if temporary(settings.catalog.properties) else 0.0
     try:
@@ -44,9 +44,9 @@ def refuse_start(catalog: Catalog, settings: SinkSettings) -> None:
 
 
 def refuse_there(catalog: Catalog, settings: SinkSettings) -> None:
-    """Raises where the table cannot take the records, and ``TableMissing`` where there is none.
+    """Raises if the table cannot take the records, and ``TableMissing`` if there is none.
 
-    Keys that were given out for a while may have expired, and be renewed: ``Unreachable``.
+    Temporary credentials may have expired and be renewable: then ``Unreachable``.
     """
     identifier = settings.table.identifier
     try:
@@ -64,6 +64,6 @@ def refuse_there(catalog: Catalog, settings: SinkSettings) -> None:
 
 
 def refuse_new(settings: SinkSettings) -> None:
-    """Raises where no table could be made that takes the records."""
+    """Raises if no table could be created that takes the records."""
     refuse_place(future_location(settings))
     format_of(settings.table.properties)

@@ -1,4 +1,4 @@
-"""What a sink file says of the table that it fills, and of columns wherever they are declared."""
+"""Settings for the table that a sink fills, and for columns wherever they are declared."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFie
 from headgate.sink.properties import Properties
 
 ICEBERG = "iceberg"
-"""The kind of table that needs no other package, and does all there is."""
+"""The default kind of table, which needs no other package and supports every feature."""
 
 
 def about(sentence: str, unit: str = "", *, key: str = "") -> Mapping[str, str]:
-    """A key's metadata for the reference and for error messages.
+    """Return a key's metadata for the reference and for error messages.
 
-    ``key``: what the sink file calls it, where Python cannot.
+    ``key``: its name in the sink file, if Python cannot use that name.
     """
     return {"sentence": sentence, "unit": unit, **({"key": key} if key else {})}
 
 
 def key_of(of: Field[Any]) -> str:
-    """What a sink file calls this setting."""
+    """Return the setting's name in a sink file."""
     return str(of.metadata.get("key", of.name))
 
 
@@ -31,7 +31,7 @@ def key_of(of: Field[Any]) -> str:
 class ColumnSettings:
     """One declared column of the table."""
 
-    name: str = field(metadata=about("Column name, and the key of the record's field."))
+    name: str = field(metadata=about("Column name, and the name of the record's field."))
     type: str = field(
         metadata=about(
             "Iceberg type: boolean, int, long, float, double, decimal(p,s), date, time, timestamp, "
@@ -42,12 +42,13 @@ class ColumnSettings:
     required: bool = field(
         default=False, metadata=about("Whether a record without this field is refused.")
     )
-    doc: str = field(default="", metadata=about("Comment that the table keeps for readers."))
+    doc: str = field(default="", metadata=about("Comment stored in the table for readers."))
     from_record: bool = field(
         default=False,
         metadata=about(
-            "Whether table.record_columns fills this column and no field of the value does; only "
-            "a record column that needs another type, doc or place than its default is declared."
+            "Whether table.record_columns fills this column and no field of the value does; "
+            "declare a record column only if it needs another type, doc or position than its "
+            "default."
         ),
     )
     path: str = field(
@@ -61,15 +62,15 @@ class ColumnSettings:
     unit: str = field(
         default="",
         metadata=about(
-            "What a number counts that becomes a time or timestamp: s, ms, us or ns, of the day or "
-            "since 1970. Empty: ms."
+            "Unit of a number that becomes a time or timestamp: s, ms, us or ns, since midnight "
+            "or since 1970. Empty: ms."
         ),
     )
     as_text: bool = field(
         default=False,
         metadata=about(
-            "Whether numbers and booleans go into a string column too (objects and arrays always "
-            "do), in JSON as they are written."
+            "Whether numbers and booleans also go into a string column, as their JSON text "
+            "(objects and arrays always do)."
         ),
     )
     value: Constant = field(
@@ -78,15 +79,13 @@ class ColumnSettings:
     )
     default: Constant = field(
         default=None,
-        metadata=about(
-            "What a row has when the record has no such field; a field that is null stays null."
-        ),
+        metadata=about("Value for a record without the field; a field that is null stays null."),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordColumns:
-    """Names of columns for what a record has beside its value; an empty one is not written.
+    """Columns for the parts of a record other than its value; an empty name is not written.
 
     With topic, partition and offset the audit can prove each single record.
     """
@@ -115,21 +114,21 @@ class RecordColumns:
     struct: str = field(
         default="",
         metadata=about(
-            "Column for several of them together: a struct whose fields are named topic, "
-            "partition, offset, timestamp, key or headers; unless declared, of the first four."
+            "One column for several of them: a struct whose fields are named topic, partition, "
+            "offset, timestamp, key or headers; unless declared, it has the first four."
         ),
     )
 
     @property
     def coordinates(self) -> tuple[str, str, str] | None:
-        """Topic, partition and offset columns, when all three are written."""
+        """Return the topic, partition and offset columns, if all three are written."""
         named = (self.topic, self.partition, self.offset)
         if all(named) or not self.struct:
             return named if all(named) else None
         return (f"{self.struct}.topic", f"{self.struct}.partition", f"{self.struct}.offset")
 
     def named(self) -> dict[str, str]:
-        """What is written, to which column."""
+        """Return which part is written to which column."""
         everything = {
             "topic": self.topic,
             "partition": self.partition,
@@ -144,12 +143,12 @@ class RecordColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaSettings:
-    """What records may do to the columns; docs/evolution.md has the rules."""
+    """How records may change the columns; docs/evolution.md has the rules."""
 
     unknown_fields: UnknownFields = field(
         default=UnknownFields.IGNORE,
         metadata=about(
-            "What becomes of a record with a field, not null, that the table has no column for: "
+            "What happens to a record with a non-null field for which the table has no column: "
             "ignore leaves the field out, evolve adds the column first (and widens columns whose "
             "values need it), quarantine makes it a bad record, fail stops the sink."
         ),
@@ -157,16 +156,16 @@ class SchemaSettings:
     readd_dropped: bool = field(
         default=False,
         metadata=about(
-            "Whether evolve adds a column again whose name a person has dropped; else its field "
-            "is ignored, and counted."
+            "Whether evolve adds a column again after a person has dropped it; otherwise its "
+            "field is ignored, and counted."
         ),
     )
 
     incompatible: Incompatible = field(
         default=Incompatible.QUARANTINE,
         metadata=about(
-            "What becomes of a record with a value that its column does not take: quarantine makes "
-            "it a bad record, ignore leaves the value out (null, where the column may be null), "
+            "What happens to a record with a value that does not fit its column: quarantine "
+            "makes it a bad record, ignore leaves the value out (null, if the column allows it), "
             "fail stops the sink."
         ),
     )
@@ -190,16 +189,16 @@ class TableSettings:
     identifier: str = field(metadata=about('Table, as "namespace.table".'))
     branch: str = field(default="main", metadata=about("Branch that the commits move."))
     create: bool = field(
-        default=False, metadata=about("Create the table from the columns below when missing.")
+        default=False, metadata=about("Create the table from the columns below if it is missing.")
     )
     columns: tuple[ColumnSettings, ...] = field(
-        default=(), metadata=about("Columns, in order; a missing table is made of them.")
+        default=(), metadata=about("Columns, in order; a missing table is created from them.")
     )
     partition_by: tuple[str, ...] = field(
         default=(),
         metadata=about(
             "Partitioning of a created table: column, year(c), month(c), day(c), hour(c), "
-            "bucket(n, c), truncate(n, c); of a Delta table columns only."
+            "bucket(n, c), truncate(n, c); for a Delta table only columns."
         ),
     )
     properties: Mapping[str, str] = field(
@@ -213,30 +212,30 @@ class TableSettings:
     key: tuple[str, ...] = field(
         default=(),
         metadata=about(
-            "Columns whose values together name a row: a record replaces or deletes the row of its "
-            "key. Required ones, neither float nor nested, beside record columns for partition and "
-            "offset; empty: every record adds a row."
+            "Columns whose values together identify a row: a record replaces or deletes the row "
+            "with its key. They must be required, neither float nor nested, and the table needs "
+            "record columns for partition and offset; empty: every record adds a row."
         ),
     )
     location: str = field(
         default="",
         metadata=about(
-            "Location of a created table; empty: the catalog's choice. A table of a kind without a "
+            "Location of a created table; empty: the catalog's choice. A kind of table without a "
             "catalog is found by it."
         ),
     )
     accept_duplicates: bool = field(
         default=False,
         metadata=about(
-            "Whether the kind of table may promise less than exactly once; iceberg, delta and hudi "
-            "promise it."
+            "Whether to accept a kind of table that guarantees less than exactly once; iceberg, "
+            "delta and hudi guarantee it."
         ),
     )
     shared_with: tuple[str, ...] = field(
         default=(),
         metadata=about(
-            "Names of other sinks that may bring records of the same topics into this table and "
-            "branch; each names the others. Their rows are there once per sink."
+            "Names of other sinks that may write records of the same topics to this table and "
+            "branch; each names the others. Each sink writes its own rows."
         ),
     )
     record_columns: RecordColumns = field(
@@ -244,5 +243,5 @@ class TableSettings:
         metadata=about("Columns for a record's origin, key and headers."),
     )
     schema: SchemaSettings = field(
-        default_factory=SchemaSettings, metadata=about("Fields that the table has no column for.")
+        default_factory=SchemaSettings, metadata=about("Fields for which the table has no column.")
     )

@@ -1,4 +1,4 @@
-"""What a sink file says of many tables: the ledger, the routes, and how tables are made."""
+"""Settings for many tables: the ledger, the routes, and how tables are created."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headgate.sink.table_settings import (
 
 
 class CreateFrom(StrEnum):
-    """Of what a missing table is made."""
+    """The source of a missing table's columns."""
 
     OFF = "off"
     DECLARED = "declared"
@@ -32,12 +32,12 @@ class CreateFrom(StrEnum):
 
     @property
     def from_records(self) -> bool:
-        """Whether records, or what they are written with, say which columns there are."""
+        """Return whether records, or their schema, determine the columns."""
         return self in (CreateFrom.INFER, CreateFrom.REGISTRY, CreateFrom.CONNECT)
 
 
 class OnMissing(StrEnum):
-    """What becomes of a table that has rows of the sink, and is gone (rule N5)."""
+    """What happens to a table that holds rows of the sink and is gone (rule N5)."""
 
     PARK = "park"
     CREATE = "create"
@@ -63,8 +63,8 @@ class RouteSettings:
     value_field: str = field(
         default="",
         metadata=about(
-            "Field of the record's value that decides, as a path; without it, or when it is null, "
-            "the next route is tried.",
+            "Field of the record's value that decides, as a path; if it is missing or null, the "
+            "next route is tried.",
             key="field",
         ),
     )
@@ -78,43 +78,43 @@ class RouteSettings:
     value: str = field(
         default="",
         metadata=about(
-            "Value that the field or header must have, or a pattern that begins with ^; empty: any."
+            "Required value of the field or header, or a pattern that begins with ^; empty: any."
         ),
     )
     merge: bool = field(
         default=False,
         metadata=about(
-            "Whether different names may become one table: otherwise records of the second name "
-            "are unmatched."
+            "Whether different names may become one table: otherwise records with the second "
+            "name are unmatched."
         ),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSettings:
-    """Whether the coordinator makes tables that routes name and that are missing."""
+    """Whether the coordinator creates missing tables that routes name."""
 
     schema: CreateFrom = field(
         default=CreateFrom.OFF,
         metadata=about(
-            "Make no tables; or make them of the columns under [[tables.table]] (declared). Where "
-            "none are declared: of what the first records show (infer, for json), of their schema "
-            "(registry, for formats of Avro and Protobuf), or of the one that they bring (connect, "
-            "for connect-json)."
+            "Whether and how to create tables: never (no), or from the columns under "
+            "[[tables.table]] (declared). If none are declared, from the first records (infer, "
+            "for json), from their schema in the registry (registry, for Avro and Protobuf "
+            "formats), or from the schema they carry (connect, for connect-json)."
         ),
     )
     partition_by: tuple[str, ...] = field(
         default=(),
         metadata=about(
-            "Partitioning of tables that are made, as table.partition_by; day(a|b) takes the first "
-            "column that there is."
+            "Partitioning of created tables, as in table.partition_by; day(a|b) takes the first "
+            "column that exists."
         ),
     )
     properties: Mapping[str, str] = field(
         default_factory=Properties,
         metadata=about(
-            "Iceberg properties of tables that are made, or those of another kind of table; Hudi's "
-            "say how all of them are written, the ledger among them: docs/hudi.md."
+            "Properties of created tables, Iceberg's or those of another kind. Hudi's decide how "
+            "all tables are written, including the ledger: docs/hudi.md."
         ),
     )
     sort_by: tuple[str, ...] = field(
@@ -127,39 +127,39 @@ class CreateSettings:
     location: str = field(
         default="",
         metadata=about(
-            "Location of tables that are made; {namespace} and {table} stand for their names, and "
-            "no two may have one. Empty: the catalog's choice. Tables of a kind without a catalog, "
-            "the ledger among them, are found by it; it ends with /{table} then."
+            "Location of created tables; {namespace} and {table} stand for their names, and no "
+            "two tables may share one. Empty: the catalog's choice. Kinds of tables without a "
+            "catalog are found by it, including the ledger; then it must end with /{table}."
         ),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneTableSettings:
-    """What holds for tables of these names; the first section that matches counts."""
+    """Settings for tables with matching names; the first section that matches counts."""
 
     match: str = field(
-        metadata=about("A table's name, or a pattern for all of it: lake.event_.* is one.")
+        metadata=about("A table's name, or a pattern for the whole name: lake.event_.* is one.")
     )
     columns: tuple[ColumnSettings, ...] = field(
-        default=(), metadata=about("Columns, as table.columns.")
+        default=(), metadata=about("Columns, as in table.columns.")
     )
     partition_by: tuple[str, ...] = field(
         default=(), metadata=about("Partitioning of such a table; empty: tables.create's.")
     )
     location: str = field(
         default="",
-        metadata=about("Location of such a table, as tables.create.location; empty: that one."),
+        metadata=about("Location of such a table, as in tables.create.location; empty: that one."),
     )
     unknown_fields: str = field(
         default="",
-        metadata=about("As tables.schema.unknown_fields, for such tables; empty: that one."),
+        metadata=about("As tables.schema.unknown_fields, for these tables; empty: that value."),
     )
     pay_every_ms: int = field(
         default=0,
         metadata=about(
-            "Rows for such a table gather for so long before one commit brings them all; offsets "
-            "are safe as soon as ever. 0: every transaction's rows come at once.",
+            "How long rows for such a table gather before one commit writes them all; offsets "
+            "are safe as early as without it. 0: every transaction writes its rows at once.",
             "ms",
         ),
     )
@@ -168,24 +168,26 @@ class OneTableSettings:
     )
     incompatible: str = field(
         default="",
-        metadata=about("As tables.schema.incompatible, for such tables; empty: that one."),
+        metadata=about("As tables.schema.incompatible, for these tables; empty: that value."),
     )
     key: tuple[str, ...] = field(
         default=(),
         metadata=about(
-            "Columns of the key of such a table, as table.key: records replace and delete its rows "
-            "as [changes] says. Routes look at topics alone then."
+            "Key columns of such a table, as in table.key: records replace and delete its rows "
+            "according to [changes]."
         ),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesSettings:
-    """Many tables, instead of [table]: docs/tables.md."""
+    """Many tables, instead of [table]; see docs/tables.md."""
 
     type: str = field(
         default=ICEBERG,
-        metadata=about("Kind of the ledger and of all tables, as table.type: docs/kinds.md."),
+        metadata=about(
+            "Kind of the ledger and of all tables, as in table.type; see docs/kinds.md."
+        ),
     )
     ledger: str = field(
         default="",
@@ -197,39 +199,43 @@ class TablesSettings:
     unmatched: Disposal = field(
         default=Disposal.QUARANTINE,
         metadata=about(
-            "What to do with a record that no route sends to a table that there is: keep it in the "
+            "What to do with a record that no route sends to an existing table: keep it in the "
             "quarantine, stop before it, or skip it and count it."
         ),
     )
     on_missing: OnMissing = field(
         default=OnMissing.PARK,
         metadata=about(
-            "What to do where a table that was filled is gone, dropped or renamed: park it, which "
-            "diverts its records to the quarantine until a person decides; or create a new one, "
-            "which begins empty."
+            "What to do if a table with rows of the sink was dropped or renamed: park it, which "
+            "diverts its records to the quarantine until a person decides; or create a new, "
+            "empty one."
         ),
     )
     max: int = field(
         default=1_000,
-        metadata=about("So many tables at most; records of further ones are unmatched.", "tables"),
+        metadata=about(
+            "Maximum number of tables; records for further ones are unmatched.", "tables"
+        ),
     )
     new_per_minute_max: int = field(
         default=20,
-        metadata=about("So many tables at most are made in a minute; others later.", "tables"),
+        metadata=about(
+            "Maximum number of tables created in a minute; others come later.", "tables"
+        ),
     )
     atomic: bool = field(
         default=False,
         metadata=about(
-            "Whether one call of a REST catalog pays the tables of a decision, so that readers see "
-            "all tables of the call or none. It waits for the slowest; a table that cannot be read "
-            "is left out; one that is refused gets a call of its own, as all others do then."
+            "Whether a single call to a REST catalog pays all tables of a decision, so that "
+            "readers see all of them or none. It waits for the slowest table and leaves out one "
+            "that cannot be read; if one is refused, every table gets a call of its own."
         ),
     )
     valid_through_refresh_ms: int = field(
         default=0,
         metadata=about(
-            "A table without new rows gets an empty commit when its valid-through is so far behind "
-            "the ledger's, some tables per transaction. 0: never.",
+            "A table without new rows gets an empty commit once its valid-through is this far "
+            "behind the ledger's, a few tables per transaction. 0: never.",
             "ms",
         ),
     )
@@ -242,13 +248,13 @@ class TablesSettings:
     )
     schema: SchemaSettings = field(
         default_factory=SchemaSettings,
-        metadata=about("Fields that a table has no column for, as table.schema."),
+        metadata=about("Fields for which a table has no column, as in table.schema."),
     )
     create: CreateSettings = field(
-        default_factory=CreateSettings, metadata=about("How missing tables are made.")
+        default_factory=CreateSettings, metadata=about("How missing tables are created.")
     )
     table: tuple[OneTableSettings, ...] = field(
-        default=(), metadata=about("What holds for single tables.")
+        default=(), metadata=about("Settings for single tables.")
     )
     record_columns: RecordColumns = field(
         default_factory=RecordColumns,
@@ -260,7 +266,7 @@ class TablesSettings:
 
     @property
     def routing(self) -> Routing:
-        """The routes, as the writers take them."""
+        """Return the routes, as the writers use them."""
         return Routing(
             tuple(
                 Route(
@@ -280,17 +286,17 @@ class TablesSettings:
 
     @property
     def keyed(self) -> bool:
-        """Whether some tables have a key."""
+        """Return whether some tables have a key."""
         return any(each.key for each in self.table)
 
     @property
     def paces(self) -> tuple[Pace, ...]:
-        """How long debts gather; every section counts, for the first that matches does."""
+        """Return how long debts gather; every section counts, since the first match decides."""
         return tuple(Pace(each.match, each.pay_every_ms) for each in self.table)
 
     @property
     def lead(self) -> TableSettings:
-        """The ledger, as the table that the sink commits to first."""
+        """Return the ledger, as the table that the sink commits to first."""
         note = ColumnSettings(
             name="note", type="string", doc="No rows: the snapshots say what was decided."
         )
@@ -304,18 +310,18 @@ class TablesSettings:
         )
 
     def location_of(self, table: str, template: str = "") -> str:
-        """Where a table of this name is made; without a template as ``create`` says."""
+        """Return where a table of this name is created; without a template, as ``create`` says."""
         namespace, _, short = table.rpartition(".")
         location = template or self.create.location
         return location.replace("{namespace}", namespace).replace("{table}", short)
 
 
 NO_TABLE = TableSettings(identifier="")
-"""Stands where a sink file has no [table]."""
+"""Takes the place of a missing [table]."""
 
 
 def led(table: TableSettings, tables: TablesSettings) -> TableSettings:
-    """The table that leads. Raises ``ConfigurationError`` unless there is just one."""
+    """Return the table that leads. Raises ``ConfigurationError`` unless there is exactly one."""
     if not tables:
         if table == NO_TABLE:
             raise ConfigurationError("table is missing", "The table to fill.")
@@ -323,6 +329,6 @@ def led(table: TableSettings, tables: TablesSettings) -> TableSettings:
     if table not in (NO_TABLE, tables.lead):
         raise TablesUnfit(
             "both table and tables.ledger are set",
-            "a sink fills one table, or those of its routes: keep one of the sections",
+            "a sink fills one table, or those of its routes: keep one of the two sections",
         )
     return tables.lead

@@ -1,8 +1,8 @@
-"""What a process shows of its log, without the secrets of its sinks.
+"""Shows a process's log without the secrets of its sinks.
 
-Lines for people on a terminal, one JSON object per line anywhere else; ``HEADGATE_LOG`` (``text``
-or ``json``) decides otherwise. The standard library's logging does it: what structlog
-would add, bound values, every line has from its caller already (docs/events.md).
+On a terminal it writes lines for people, anywhere else one JSON object per line; ``HEADGATE_LOG``
+(``text`` or ``json``) overrides that. The standard library's logging suffices: the bound values
+that structlog would add are already in every line from its caller (docs/events.md).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FORMS = ("text", "json")
 
 
 class Redacting(logging.Formatter):
-    """Foreign libraries put into their messages what they were configured with."""
+    """Redacts messages, since foreign libraries put their configuration into them."""
 
     def __init__(self, sinks: Sequence[SinkSettings]) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -37,10 +37,13 @@ class Redacting(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One object per line: ``time``, ``level``, ``event``, ``sink``, ``logger``, ``message``.
+    """Writes one object per line:
 
-    ``code`` where the message names an error's, ``trace`` where there is one, and what belongs to
-    the event (docs/events.md). ``sink`` is null where a process has several, and none is concerned.
+    ``time``, ``level``, ``event``, ``sink``, ``logger``, ``message``.
+
+    ``code`` is added if the message names an error code, ``trace`` if there is one, and the event's
+    own fields (docs/events.md). ``sink`` is null if a process has several and the line concerns
+    none.
     """
 
     def __init__(self, sinks: Sequence[SinkSettings]) -> None:
@@ -68,14 +71,14 @@ class JsonLines(logging.Formatter):
 
 
 def redacted(sinks: Iterable[SinkSettings], text: str) -> str:
-    """Return the text without the secrets of any of these."""
+    """Return the text without the secrets of any of these sinks."""
     for settings in sinks:
         text = settings.redacted(text)
     return text
 
 
 def show_log(sinks: Sequence[SinkSettings], *, verbose: bool = False) -> None:
-    """Send everybody's log to standard error, redacted. Raises ``ConfigurationError``."""
+    """Send all logs to standard error, redacted. Raises ``ConfigurationError``."""
     form = os.environ.get("HEADGATE_LOG") or ("text" if sys.stderr.isatty() else "json")
     if form not in _FORMS:
         raise ConfigurationError(f"HEADGATE_LOG cannot be {form!r}", f"use {' or '.join(_FORMS)}")

@@ -1,4 +1,4 @@
-"""The relations between a sink's settings. Each violation names the key and the way out."""
+"""Checks the relations between a sink's settings. Each violation names the key and the remedy."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _MAX_POLL_INTERVAL_MS = 300_000
 _SESSION_TIMEOUT_MS = 45_000
 """Both are librdkafka's defaults."""
 _ROUNDS_MIN = 4
-"""Two and a time-out can pass before a late status is judged; ageing rounds off a quarter."""
+"""Two rounds and a time-out can pass before a late status is judged; ageing rounds by a quarter."""
 
 
 def check_sink(settings: SinkSettings) -> None:
-    """Raises ``ConfigurationError`` for the first thing that cannot hold."""
+    """Raises ``ConfigurationError`` for the first contradiction."""
     _check_names(settings)
     _check_keys(settings)
     _check_kafka(settings)
@@ -71,7 +71,7 @@ def _check_jvm(settings: SinkSettings) -> None:
     if settings.catalog.backend is Backend.JAVA and (spark.writer == "in-process" or spark.remote):
         without = "spark.writer is in-process" if not spark.remote else "spark.remote is set"
         raise JvmMissing(
-            f"catalog.backend is java, and {without}: no JVM is beside this process",
+            f"catalog.backend is java, and {without}: this process has no JVM",
             "use a Spark of this process (spark.master), or remove catalog.backend",
         )
 
@@ -85,7 +85,7 @@ def _check_names(settings: SinkSettings) -> None:
         )
     if not source.topics:
         _wrong("source.topics is empty", "name at least one topic")
-    # The election topic must be one topic, so only the later ones may be patterns.
+    # The election topic must be a single topic, so only the later ones may be patterns.
     for topic in (source.topics[0], settings.control.topic):
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             _wrong(f"{topic!r} cannot be a Kafka topic here", "a pattern may only follow the first")
@@ -100,7 +100,7 @@ def _check_names(settings: SinkSettings) -> None:
             "give the control topic a name of its own",
         )
     if source.start_at not in ("earliest", "latest"):
-        assert source.start_at_ms is not None  # the property raises when it cannot be
+        assert source.start_at_ms is not None  # the property raises for an invalid time
 
 
 def _check_keys(settings: SinkSettings) -> None:
@@ -153,21 +153,21 @@ def _check_table(table: TableSettings) -> None:
 
 
 def _check_case(table: TableSettings) -> None:
-    """Spark and many readers do not tell such columns apart."""
+    """Refuse columns that differ only in case: Spark and many readers cannot tell them apart."""
     first: dict[str, str] = {}
     named = [column.name for column in table.columns]
     for name in (*named, *table.record_columns.named().values()):
         if first.setdefault(name.lower(), name) != name:
             _wrong(
                 f"the columns {first[name.lower()]!r} and {name!r} differ only in case",
-                "rename one: Spark and other readers take them for the same",
+                "rename one: Spark and other readers cannot tell them apart",
             )
 
 
 def _check_record_columns(
     section: str, columns: Sequence[ColumnSettings], table: TableSettings
 ) -> None:
-    """A column is filled from the value or from the rest of the record: both would be one lost."""
+    """Refuse a column filled from the value and from another part: one of the two would be lost."""
     parts = {column: what for what, column in table.record_columns.named().items()}
     for column in columns:
         part = parts.get(column.name)
@@ -175,7 +175,7 @@ def _check_record_columns(
             _wrong(
                 f"table.record_columns.{part} = {column.name!r} would overwrite the data of the "
                 f"column {column.name!r} in {section}",
-                "give it a name of its own; or, if the column is meant for it, leave it out of "
+                "give it a name of its own; or, if the column is meant for it, remove it from "
                 f"{section} or declare it with from_record = true",
             )
         if column.from_record and not part:
@@ -187,7 +187,7 @@ def _check_record_columns(
 
 
 def _check_format(settings: SinkSettings) -> None:
-    """Makes the formats, which asks nothing of anybody, and lets them judge their options."""
+    """Build the formats, which contacts nobody, and let them check their options."""
     wanted = settings.format
     record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
     used = (settings.tables or settings.table).record_columns.key or settings.keyed
@@ -230,7 +230,7 @@ def _check_dead_letters(settings: SinkSettings) -> None:
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         _wrong(f"quarantine.dead_letter_topic cannot be {topic!r}", "name a Kafka topic")
     patterns = [name for name in settings.source.topics if name.startswith("^")]
-    # What the sink reads itself would come back as a bad record for ever.
+    # A sink that read its own dead letters would see them as bad records forever.
     if topic in (*settings.source.topics, settings.control.topic) or any(
         re.search(pattern, topic) for pattern in patterns
     ):
@@ -241,7 +241,7 @@ def _check_dead_letters(settings: SinkSettings) -> None:
 
 
 def _check_transform(settings: SinkSettings) -> None:
-    """What can be said without Spark; the start and ``headgate check`` say the rest."""
+    """Check what needs no Spark; the start and ``headgate check`` do the rest."""
     transform, spark = settings.transform, settings.spark
     if transform.sql and transform.python:
         _wrong("transform.sql and transform.python are both set", "keep one of them")
@@ -256,7 +256,7 @@ def _check_transform(settings: SinkSettings) -> None:
     if spark.distribution in ("hash", "range") and spark.writer == "in-process":
         _wrong(
             f"spark.distribution = {spark.distribution} needs Spark",
-            "leave it out: one writer in this process brings rows together anyway",
+            "leave it out: the single writer in this process brings rows together anyway",
         )
 
 
@@ -272,7 +272,7 @@ def _check_positive(settings: SinkSettings) -> None:
             if type(value) is int and key.endswith("_ms") and value > _DURATION_MS_MAX:
                 _wrong(f"{section}.{key} cannot be {value}", "it must be at most a year")
     if settings.spark.parallelism < 0:
-        _wrong("spark.parallelism is negative", "0 means: as many as there are cores")
+        _wrong("spark.parallelism is negative", "0 means one per core")
 
 
 def _check_times(settings: SinkSettings) -> None:
@@ -282,23 +282,23 @@ def _check_times(settings: SinkSettings) -> None:
             "coordinator.retry_backoff_ms is above coordinator.retry_backoff_max_ms",
             "the first wait cannot be longer than the longest",
         )
-    # Silence shows that a coordinator is gone only when signs of life come more often than that.
+    # Silence proves that a coordinator is gone only if signs of life come more often than that.
     if participant.presence_interval_ms >= coordinator.election_timeout_ms:
         _wrong(
             f"participant.presence_interval_ms ({participant.presence_interval_ms}) is not below "
             f"coordinator.election_timeout_ms ({coordinator.election_timeout_ms})",
-            "signs of life must come more often than the silence that they break",
+            "signs of life must come more often than that silence",
         )
-    # A file is as old as its START; a status that came late is judged one round later (P8, P9).
+    # A file is as old as its START; a late status is judged one round later (P8, P9).
     least_ms = _ROUNDS_MIN * (coordinator.commit_interval_ms + coordinator.commit_timeout_ms)
     if coordinator.claim_age_max_ms < least_ms:
         _wrong(
             f"coordinator.claim_age_max_ms ({coordinator.claim_age_max_ms}) is below {least_ms}, "
             f"{_ROUNDS_MIN} times commit_interval_ms and commit_timeout_ms together",
             "raise it, and the age of every orphan clean-up with it, or commit more often: files "
-            "would be too old before their turn, and be written again for ever",
+            "would be too old before their turn, and be written again forever",
         )
-    # While a partition waits to be released, nobody polls: Kafka would expel the member.
+    # Nobody polls while a partition waits to be released: Kafka would expel the member.
     poll_ms = _kafka_ms(settings, "max.poll.interval.ms", _MAX_POLL_INTERVAL_MS)
     if participant.release_timeout_ms >= poll_ms:
         _wrong(

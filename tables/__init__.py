@@ -1,1 +1,1 @@
-"""The rooms of lake tables: each format of table behind the ports of ``control_protocol``."""
+"""Contains the lake tables: each table format behind the ports of ``control_protocol``."""

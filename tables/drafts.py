@@ -1,8 +1,8 @@
-"""Drafts of what followers are owed, where the kind of table has no manifests (D2): file names.
+"""Stores drafts of what followers are owed, for kinds without manifests (D2): lists of files.
 
-A small file for each transaction and table lies below the table's location until it was paid some
-time ago: a table that lost its newest payments is still owed what they say. The payer gives the
-files to the table like those of any commit.
+For each transaction and table, a small file lies below the table's location until some time after
+its payment: a table that lost its newest payments is still owed them. The payer adds the files to
+the table like those of any commit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A follower of any kind of table but Iceberg: our drafts, and the kind's own commits."""
+"""Implements a follower for all kinds but Iceberg: our drafts, and the kind's own commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls all followers of a sink by threads: one that hangs holds up no other.
+"""Calls all followers of a sink in threads: one that hangs does not block the others.
 
 Payments that are made together (D5) are the exception: they wait for the slowest of their tables.
 """
@@ -33,11 +33,14 @@ _Answer = TypeVar("_Answer")
 
 
 class FollowerTables:
-    """Implements ``ports.Followers``. ``open_table`` opens one by its name. ``told`` is called, and
-    must not wait, when the followers are looked at for the first time and after every payment: new
-    rows may be there. Without ``threads`` the caller makes one call after another. ``required``: an
-    error of any other is an answer (rule I1). ``make`` makes a requested table, or says why it does
-    not. ``listed`` names the tables of a namespace. ``joint`` pays several in one call."""
+    """Implements ``ports.Followers``. ``open_table`` opens one by name.
+
+    ``told`` is called, and must not block, when the followers are looked at for the first time and
+    after every payment: there may be new rows. Without ``threads`` the caller makes one call after
+    another. ``required``: an error of any other follower is an answer (rule I1). ``make`` creates a
+    requested table, or says why it does not. ``listed`` names the tables of a namespace. ``joint``
+    pays several in one call.
+    """
 
     def __init__(
         self,
@@ -125,7 +128,7 @@ class FollowerTables:
                 table.strike_off(struck)
 
     def close(self) -> None:
-        """Start no more calls; those under way end by themselves, for each is bounded."""
+        """Start no more calls; those under way end by themselves, since each is bounded."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         for table in self._opened.values():

@@ -74,12 +74,12 @@ def _type(kind: Type, ids: Iterator[int]) -> IcebergType:
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What is known of a written file without reading it, by the columns' paths.
+    """What is known about a written file without reading it, by the columns' paths.
 
     ``partition`` has every column of ``Layout.partition_by``. The bounds are not tight: a text may
-    be cut off. Values are Python's; dates and times are whole numbers, as Iceberg counts them.
+    be truncated. Values are Python's; dates and times are whole numbers, as Iceberg counts them.
     Columns with NaN have no maximum: some readers take it for the highest value. There are no facts
-    on the contents of lists and maps.
+    about the contents of lists and maps.
     """
 
     partition: Mapping[str, Any]
@@ -113,15 +113,15 @@ def file_facts(file: WrittenFile, columns: Struct, partition_by: tuple[str, ...]
 def with_absent(
     rows: pa.RecordBatch, names: Sequence[str], columns: Struct, values: Mapping[str, Any]
 ) -> pa.RecordBatch:
-    """Return rows of a file with those of the named columns that the file lacks.
+    """Return rows of a file, with those of the named columns that the file lacks.
 
-    They have the value of ``values``, or null: others may have appended before a column was added,
+    They have the value in ``values``, or null: others may have appended before a column was added,
     and may leave partition columns to the log. Readers of files leave such columns out.
     """
     absent = [name for name in names if name not in rows.schema.names]
     if not absent:
         return rows
-    from pyiceberg.io.pyarrow import schema_to_pyarrow  # brings pandas: not for every command
+    from pyiceberg.io.pyarrow import schema_to_pyarrow  # imports pandas: not for every command
 
     types = schema_to_pyarrow(schema_of(columns), include_field_ids=False)
     for name in absent:
@@ -135,7 +135,7 @@ _Leaves = Mapping[int, tuple[Path, PrimitiveType]]
 
 @lru_cache(maxsize=64)
 def _leaves(columns: Struct) -> _Leaves:
-    """Return the columns of which every row has one value at most, by their ids."""
+    """Return the columns with at most one value per row, by their ids."""
 
     def found(struct: StructType, path: Path) -> Iterator[tuple[int, tuple[Path, PrimitiveType]]]:
         for each in struct.fields:

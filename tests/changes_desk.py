@@ -1,4 +1,4 @@
-"""A keyed table, and the writer of an embedded participant: what its records do to the rows.
+"""Provides a keyed table and an embedded writer, to see what records do to its rows.
 
 Everything comes back as plain values: rows and keys as they are in the files, bad records with
 what is said of them in the quarantine.

@@ -1,4 +1,4 @@
-"""What every test may ask for: a real broker, topics and names of its own, a local catalog."""
+"""Provides what every test may ask for: a real broker, topics and names, a local catalog."""
 
 from __future__ import annotations
 

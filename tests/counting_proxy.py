@@ -1,4 +1,4 @@
-"""A proxy that delays every request, and tells which there were, one after the other or at once."""
+"""Provides a proxy that delays and records requests, sequential or concurrent."""
 
 from __future__ import annotations
 
@@ -128,8 +128,3 @@ def sequential(exchanges: Iterable[Exchange]) -> int:
 
 def waits(exchanges: Iterable[Exchange]) -> int:
     return sum(exchange.expected for exchange in exchanges)
-
-
-def new_connections(exchanges: Iterable[Exchange], known: Iterable[Exchange]) -> int:
-    """How many of the connections were not there when ``known`` were exchanged."""
-    return len({e.connection for e in exchanges} - {e.connection for e in known})

@@ -1,4 +1,4 @@
-"""Files of position deletes as other engines write them: what headgate has to leave alone."""
+"""Writes position deletes as other engines do, which headgate has to leave alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kind of table that docs/writing-a-table.md writes, installed as its package would be."""
+"""Installs the kind of table from docs/writing-a-table.md as its package would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hive metastores of several releases, and the JVMs that speak to them."""
+"""Runs Hive metastores of several releases, and the JVMs that talk to them."""
 
 from __future__ import annotations
 

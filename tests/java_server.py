@@ -1,4 +1,4 @@
-"""A server in a JVM of its own, on a port that it is told."""
+"""Runs a server in a separate JVM, on a given port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real table on SQLite that a real sink fills by small files, and what maintains it."""
+"""Provides a real table on SQLite that a real sink fills with small files, and its maintenance."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.embedding import Record
 from headgate.participant.state import State
 from headgate.sink.agreement import agreed
+from headgate.sink.aside import ready_aside
 from headgate.sink.assembly import identity
 from headgate.sink.kind_tables import KindTables
 from headgate.sink.kinds import other_kind, wanted_quarantine
@@ -74,9 +75,10 @@ class SinkInProcess:
         """A new life, whose predecessor may have died in the middle of anything."""
         self.die()
         self.lives += 1
-        tables = KindTables(self.settings, self.kind)
+        aside = ready_aside(self.settings, self._dying)
+        tables = KindTables(self.settings, self.kind, aside)
         self.kind.ensure(tables.wanted)
-        if self.settings.quarantine.keeps:
+        if self.settings.quarantine.keeps and aside is None:
             self.kind.ensure(wanted_quarantine(self.settings))
         topics = FakeTopics(self.source, self.settings.source.topics)
         found = tables.coordinated(self.settings, topics, self._dying, None)

@@ -1,4 +1,4 @@
-"""What simulation and exploration accuse the product of; every accusation is of one kind."""
+"""Defines the accusations that simulation and exploration make; each has one kind."""
 
 from __future__ import annotations
 

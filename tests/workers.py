@@ -1,4 +1,4 @@
-"""Which tests a worker takes together when several run side by side (``make test``).
+"""Groups tests for the workers when several run side by side (``make test``).
 
 Every worker is a process with a broker and servers of its own. What is quick, and what shares
 something dear to start, stays together; all other tests go, one by one, to whoever is free. Long

@@ -1,1 +1,1 @@
-"""headgate and its rivals on the same topic, broker, catalog and machine, in turn."""
+"""Compares headgate and its rivals on the same topic, broker, catalog and machine, in turn."""

@@ -1,4 +1,4 @@
-"""``make bench``: a few minutes by default, ``--full`` for everything. See the README beside."""
+"""Runs ``make bench``: a few minutes by default, ``--full`` for everything. See the README."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ SYSTEMS: dict[str, Callable[[], System]] = {
     "flink": Flink,
 }
 DERIVING = {"spark", "flink"}
-OURS = {"in-process", "spark"}  # the others read JSON only: for Avro they want a registry
+OURS = {"in-process", "spark"}  # the others only read JSON: for Avro they want a registry
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One comparison. ``rate`` 0: all records are there at the start. ``keys``: how many the table
-    has before its rows change.
+    """One comparison. ``rate`` 0: all records are there at the start.
+
+    ``keys``: how many the table has before its rows change.
     """
 
     workload: str

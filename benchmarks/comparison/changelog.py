@@ -1,7 +1,7 @@
-"""Changes of rows as Debezium writes them: a table's keys once each, then updates and deletes.
+"""Generates row changes as Debezium writes them: all keys once, then updates and deletes.
 
-Of 100 changes 80 are updates of any live key, 2 are deletes and 18 new keys. ``before`` holds the
-key alone, as a database logs it by default.
+Of 100 changes, 80 update any live key, 2 delete one, and 18 add a key. ``before`` holds only the
+key, as a database logs it by default.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ UPDATES, DELETES = 0.80, 0.02
 
 
 class Changelog:
-    """Makes keys with their records, in order, and knows what they fold to.
+    """Creates keys with their records, in order, and knows what they fold to.
 
     ``upserts``: how many of the records so far are rows, which is the column ``n`` of the next.
     """
@@ -30,12 +30,12 @@ class Changelog:
         self.upserts = 0
 
     def filled(self, keys: int) -> Iterator[tuple[int, bytes]]:
-        """New keys alone."""
+        """Yield only new keys."""
         for _ in range(keys):
             yield self._insert()
 
     def changed(self, count: int) -> Iterator[tuple[int, bytes]]:
-        """Each partition's last record is a row: who has all rows has read all records."""
+        """Yield changes; each partition's last record is a row: who has all rows has read all."""
         for _ in range(count - self._partitions):
             chance = self._dice.random()
             if chance < UPDATES:
@@ -48,7 +48,7 @@ class Changelog:
 
     @property
     def expected(self) -> tuple[int, int, int]:
-        """Rows, and the sums of their columns ``id`` and ``n``."""
+        """Return rows, and the sums of their columns ``id`` and ``n``."""
         rows = self._live
         return len(rows), sum(rows), sum(self._versions[key] for key in rows)
 

@@ -1,4 +1,4 @@
-"""headgate as the process that it is in production, with a wait between start-up and work."""
+"""Runs headgate as a process like in production, with a wait between start-up and work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TURN_MS = 50
 
 
 class Headgate:
-    """Both roles in one process; written in-process, or by Spark with ``local[cores]``."""
+    """Runs both roles in one process; writes in-process, or by Spark with ``local[cores]``."""
 
     def __init__(self, writer: str) -> None:
         self.name = "headgate" if writer == "in-process" else "headgate, Spark"
@@ -28,7 +28,7 @@ class Headgate:
         sink_file.write_text(self._sink_file(job))
         folders = [path for path in sys.path if path.endswith("benchmarks")]
         environment = {
-            "ARROW_DEFAULT_MEMORY_POOL": "system",  # as the command line does it
+            "ARROW_DEFAULT_MEMORY_POOL": "system",  # like the command line
             **os.environ,
             "PYTHONPATH": os.pathsep.join(folders),
         }
@@ -69,7 +69,7 @@ class Headgate:
 
 
 def main() -> None:
-    """The child: ``python -m comparison.headgate_sink SINK.toml``."""
+    """Run the child: ``python -m comparison.headgate_sink SINK.toml``."""
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     with opened(load(sys.argv[1])) as sink:

@@ -1,4 +1,4 @@
-"""What every system is told to do, and how it is started: first ready, then off."""
+"""Defines what every system is told to do, and how it is started: ready first, then go."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ READY_SECONDS_MAX = 180.0
 class Job:
     """Read the topic into the target's table; commit every ``interval_ms``.
 
-    ``run`` is a name that no other run has: for groups and topics. ``cores``: how many tasks to
-    work with. ``begin``: of each partition, how many records the table has already.
+    ``run``: a name that no other run has, for groups and topics. ``cores``: how many tasks to work
+    with. ``begin``: how many records of each partition the table has already.
     """
 
     run: str
@@ -43,7 +43,7 @@ class Running(Protocol):
         """Begin to read."""
 
     def check(self) -> None:
-        """Raises ``SystemExit`` with the end of the log when it does not run any more."""
+        """Raises ``SystemExit`` with the end of the log if it is not running any more."""
 
     def stop(self) -> None: ...
 
@@ -54,11 +54,11 @@ class System(Protocol):
     name: str
 
     def start(self, job: Job) -> Running:
-        """Returns when it is ready: what comes before is start-up."""
+        """Return when it is ready: what comes before is start-up."""
 
 
 class LoggedProcess:
-    """A process whose end is told of with the last of its log."""
+    """A process whose end is reported with the last lines of its log."""
 
     def __init__(self, command: Sequence[str], log: Path, **popen: Any) -> None:
         self.log = log
@@ -67,7 +67,7 @@ class LoggedProcess:
         self.pid = self.process.pid
 
     def await_ready(self, ready: Callable[[], bool]) -> None:
-        """Ends the process and the benchmark when it is not, in the time that there is."""
+        """End the process and the benchmark if it is not ready in time."""
         deadline = time.monotonic() + READY_SECONDS_MAX
         while not ready():
             self.require_alive()
@@ -93,7 +93,7 @@ class LoggedProcess:
 
 
 class PipedProcess(LoggedProcess):
-    """A process that says READY on its output, and begins when it is given a line."""
+    """A process that prints READY, and starts when it is given a line."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

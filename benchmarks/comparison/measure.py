@@ -1,4 +1,4 @@
-"""One system, one topic: how fast, at what cost, and whether every row is there once."""
+"""Measures one system on one topic: speed, cost, and whether every row is there once."""
 
 from __future__ import annotations
 
@@ -41,9 +41,11 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Times in seconds, memory in bytes. ``steady``: rows per CPU-second between the first commit
-    and the last full one, where there were enough of them. Delays in milliseconds, per row from
-    its producer to its being visible, only where records came at a pace.
+    """Times in seconds, memory in bytes.
+
+    ``steady``: rows per CPU-second between the first commit and the last full one, if there were
+    enough. Delays in milliseconds, per row from its producer to its visibility, only if records
+    came at a pace.
     """
 
     system: str
@@ -92,7 +94,7 @@ def _started(system: System, job: Job) -> Iterator[_Session]:
 
 
 def backlog(system: System, course: Course, topic: str, rows: int) -> Measured:
-    """Everything is there already: how fast it gets into the table."""
+    """Measure how fast a topic that is filled already gets into the table."""
     job = course.job(topic)
     with _started(system, job) as session:
         _await_rows(session, rows, course.timeout_s)
@@ -100,7 +102,7 @@ def backlog(system: System, course: Course, topic: str, rows: int) -> Measured:
 
 
 def filled(system: System, course: Course, job: Job, rows: int) -> None:
-    """What the topic has already gets into the table, unmeasured."""
+    """Bring what the topic has already into the table, unmeasured."""
     with _started(system, job) as session:
         _await_rows(session, rows, course.timeout_s)
         if session.table.rows < rows:
@@ -110,8 +112,9 @@ def filled(system: System, course: Course, job: Job, rows: int) -> None:
 def changed(
     system: System, course: Course, job: Job, records: int, *, added: tuple[int, int]
 ) -> Measured:
-    """As ``backlog``, into a table that has rows; so many had ever been ``added`` to it before,
-    and are in the end. Whether it is right then is not looked at.
+    """Do as ``backlog``, into a table that has rows; its result is not checked.
+
+    ``added``: how many rows had ever been added to it before, and are at the end.
     """
     before, after = added
     with _started(system, job) as session:
@@ -121,8 +124,9 @@ def changed(
 
 
 def live(system: System, course: Course, partitions: int, pace: tuple[int, int]) -> Measured:
-    """``pace``: records per second, and how many. The first interval is for warming up: its rows
-    count for exactness only.
+    """Measure a steady pace: records per second, and how many.
+
+    The first interval is for warming up: its rows only count for exactness.
     """
     rate, rows = pace
     name = f"bench-{uuid.uuid4().hex[:10]}"
@@ -148,7 +152,7 @@ def _await_rows(session: _Session, rows: int, timeout_s: float) -> None:
 
 
 def _whole(run: Measured) -> Measured:
-    """Says whether each row is there once."""
+    """Print whether each row is there once."""
     return replace(run, exact=0 < run.rows == run.found.rows == run.found.distinct)
 
 
@@ -196,7 +200,7 @@ def _delays_ms(
 
 
 def apart_ms(seen: list[Seen], between_s: tuple[float, float]) -> tuple[float, float] | None:
-    """From one commit with rows to the next, while records came."""
+    """Return the time from one commit with rows to the next, while records came."""
     first_s, last_s = between_s
     grown = [after.at_s for before, after in pairwise(seen) if after.rows > before.rows]
     apart = np.diff([at_s for at_s in grown if first_s <= at_s <= last_s]) * 1000

@@ -1,4 +1,4 @@
-"""What a process and all its descendants cost: CPU time, and memory at their peak."""
+"""Measures a process and all its descendants: CPU time, and peak memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MEMORY_EVERY = 4
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """At one moment (``time.time``). ``lean_bytes``: the memory of all but Java's processes.
+    """Usage at one moment (``time.time``). ``lean_bytes``: memory without Java's processes.
 
-    Pages that processes share are counted once in all (proportional set size).
+    Pages that processes share are counted once in total (proportional set size).
     """
 
     at_s: float
@@ -28,9 +28,9 @@ class Usage:
 class ProcessTree:
     """The tree of one root process.
 
-    A process that ends hands its time to whoever waits for it, so the time of live processes and
-    of their waited-for children is everything; one that vanishes in between is still counted with
-    what it had when it was last seen, for the sum never falls.
+    A process that ends hands its time to whoever waits for it, so the time of live processes and of
+    their waited-for children is everything. One that vanishes in between still counts with its last
+    known value, since the sum never falls.
     """
 
     def __init__(self, pid: int) -> None:
@@ -38,7 +38,7 @@ class ProcessTree:
         self._cpu_s = 0.0
 
     def usage(self, *, memory: bool = True) -> Usage:
-        """Looking at memory costs milliseconds; without it there are zeros for it."""
+        """Measure; memory costs milliseconds, and is zero without it."""
         cpu_s, total, lean = 0.0, 0, 0
         for process in self._live():
             try:
@@ -80,7 +80,7 @@ class Watch:
         self._thread.join()
 
     def cpu_at(self, moment_s: float) -> float:
-        """CPU seconds used until then, between two looks by the straight line."""
+        """Return the CPU seconds used until then, interpolated between two looks."""
         samples = list(self._samples)
         place = bisect_left(samples, moment_s, key=lambda sample: sample.at_s)
         if place == 0 or place == len(samples):
@@ -90,6 +90,6 @@ class Watch:
         return before.cpu_s + part * (after.cpu_s - before.cpu_s)
 
     def peak_bytes(self) -> tuple[int, int]:
-        """Most memory of all, and of all without Java's processes."""
+        """Return the peak memory of all, and of all without Java's processes."""
         samples = list(self._samples)
         return max(s.memory_bytes for s in samples), max(s.lean_bytes for s in samples)

@@ -1,4 +1,4 @@
-"""What others need to read a table: Spark with Iceberg, and DuckDB, each in a process of its own.
+"""Measures what readers need for a table: Spark with Iceberg, and DuckDB, each in a process.
 
 ``python -m comparison.reading READER TABLE EASY`` reads the table EASY to warm up, then the other
 one, and prints what was found and what that cost. Tables are DATABASE:NAME.
@@ -38,7 +38,7 @@ class Read:
 
 
 def read(reader: str, table: str, easy: str) -> Read | None:
-    """``None`` when it did not end in the time that there is, or failed."""
+    """Return ``None`` if it did not end in time, or failed."""
     command = [sys.executable, "-m", "comparison.reading", reader, table, easy]
     folders = [str(_TESTS), *(path for path in sys.path if path.endswith("benchmarks"))]
     environment = {
@@ -61,7 +61,7 @@ def read(reader: str, table: str, easy: str) -> Read | None:
 
 
 def compact(target: Target) -> str:
-    """The table's live rows in a table without dead ones."""
+    """Write the table's live rows to a table without dead ones."""
     with target.table() as table:
         schema = Schema(*table.schema().fields)
         made = table.catalog.create_table(

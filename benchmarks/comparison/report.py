@@ -1,4 +1,4 @@
-"""Tables for people, one JSON line per run for programs."""
+"""Prints tables for people, and one JSON line per run for programs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _cells(run: Measured, theirs: Measured | None) -> list[str]:
 
 
 def show_reads(title: str, reads: Sequence[Reads]) -> None:
-    """The first table's figures are those that the ratios divide by."""
+    """The ratios divide by the first table's figures."""
     table = Table(title=title)
     table.add_column("table")
     for heading in (f"{reader}, {unit}" for reader in READERS for unit in ("CPU-s", "ratio")):
@@ -81,5 +81,5 @@ def show_reads(title: str, reads: Sequence[Reads]) -> None:
 
 
 def line(title: str, run: Measured) -> str:
-    """Everything measured, as one JSON line."""
+    """Return everything measured, as one JSON line."""
     return json.dumps({"title": title, **asdict(run)})

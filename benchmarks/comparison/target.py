@@ -1,4 +1,4 @@
-"""The table that one run fills: made before, watched from outside, read back after."""
+"""Manages the table that one run fills: created before, watched from outside, read back after."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IDENTIFIER = f"{NAMESPACE}.{NAME}"
 _POLL_S = 0.02
 _PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
-    # Every metadata file stays, so that what was visible when can be read off afterwards.
+    # Every metadata file stays, to find out afterwards what was visible when.
     "write.metadata.delete-after-commit.enabled": "false",
     "history.expire.min-snapshots-to-keep": "100000",
 }
@@ -46,7 +46,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a reader finds in the end."""
+    """What a reader finds at the end."""
 
     rows: int
     distinct: int
@@ -73,7 +73,7 @@ class Target:
 
     @property
     def properties(self) -> dict[str, str]:
-        """pyiceberg's catalog properties."""
+        """Return pyiceberg's catalog properties."""
         return {
             "type": "sql",
             "uri": f"sqlite:///{self.database}",
@@ -107,7 +107,7 @@ class Target:
         )
 
     def counted(self) -> Found:
-        """As ``found``, without reading rows: of a table whose rows may be dead."""
+        """Do as ``found`` without reading rows, for a table whose rows may be dead."""
         with self.table() as table:
             snapshots = [s.summary for s in table.snapshots() if _added(s.summary)]
         told = {name: int(snapshots[-1].get(f"total-{name}") or 0) for name in _TOTALS}
@@ -115,7 +115,7 @@ class Target:
         return Found(told["records"], 0, files, len(snapshots), told["files-size"])
 
     def commits(self, seen: list[Seen]) -> Iterator[tuple[float, pa.Array]]:
-        """Per commit, when it was noticed, and the column ``id`` of the rows that it added."""
+        """Yield, for each commit, when it was noticed, and the column ``id`` of its rows."""
         known: set[str] = set()
         with self.table() as table:
             for look in seen:
@@ -130,7 +130,7 @@ class Target:
 
 
 def metadata_path(database: Path, table: str) -> Path:
-    """Asked of the database itself: cheaply, many times a second."""
+    """Ask the database itself, which is cheap enough for many times a second."""
     query = "select metadata_location from iceberg_tables where table_name = ?"
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=5)) as db:
         (location,) = db.execute(query, (table,)).fetchone()

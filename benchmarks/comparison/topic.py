@@ -1,4 +1,4 @@
-"""Topics of records: filled at once, or at a steady pace while the clock is noted."""
+"""Fills topics with records: at once, or at a steady pace while noting the time."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class Topic:
         self._producer = Producer({"bootstrap.servers": bootstrap, **_SETTINGS})
 
     def fill(self, rows: int) -> None:
-        """All at once. Raises ``SystemExit`` unless all were confirmed."""
+        """Send all at once. Raises ``SystemExit`` unless all were confirmed."""
         for begin, stride in self._strides(rows):
             self._send(begin, stride)
         self._flush()
 
     def append(self, changes: Iterator[tuple[int, bytes]]) -> None:
-        """Changes of rows, each with its key, and all of a key in one partition."""
+        """Send row changes with their keys, all changes of a key to one partition."""
         for key, record in changes:
             self._produce(record, key % self.partitions, f'{{"id":{key}}}')
         self._flush()
 
     def pace(self, rows: int, rate: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """So many records per second; when each was handed over, as epoch seconds by its id."""
+        """Send records at a rate; return when each was sent, as epoch seconds by id."""
         sent_s = np.zeros(rows)
         began_s = time.time()
         for begin, stride in self._strides(rows):

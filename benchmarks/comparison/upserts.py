@@ -1,6 +1,6 @@
-"""The workload ``upsert``: a table with so many keys takes changes, and others read it then.
+"""Runs the workload ``upsert``: a table with many keys takes changes, and is then read.
 
-Each system has a table of its own, which headgate filled with the same keys; that is not measured.
+Each system has a table of its own, which headgate filled with the same keys, unmeasured.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Reads:
 def upserts(
     systems: Sequence[System], course: Course, topic: Topic, *, keys: int, changes: int
 ) -> tuple[list[Measured], list[Reads]]:
-    """The runs, and what their tables cost readers, beside headgate's rows in compacted files.
+    """Return the runs and the cost of reading their tables, next to headgate's compacted rows.
 
     ``keys`` is a multiple of the topic's partitions.
     """

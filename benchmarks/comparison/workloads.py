@@ -1,7 +1,7 @@
-"""Seeded records to sink, and the table that they belong into.
+"""Generates seeded records to sink, and the tables that they belong into.
 
-A workload renders a prime number of endings once; the id in front, and a time that moves with it,
-make every record another. So a million records take a second or two, and a seed always gives the
+A workload renders a prime number of endings once. The id in front, and a time that moves with it,
+make every record different. So a million records take a second or two, and a seed always gives the
 same bytes.
 """
 
@@ -30,8 +30,8 @@ class Workload:
     """``columns``: Iceberg types by name, ``id`` among them. ``records(count, seed)``.
 
     ``format`` and ``options`` are headgate's. ``derived``: further columns of the table, by name
-    their type and how SQL (Spark's and Flink's) makes them of the others. ``key``: the table's;
-    then records are Debezium's changes of rows (``changelog.py``).
+    their type and how SQL (Spark's and Flink's) computes them from the others. ``key``: the
+    table's; then records are Debezium's row changes (``changelog.py``).
     """
 
     name: str
@@ -81,14 +81,14 @@ TAXI = {
 
 
 def taxi(count: int, seed: int) -> Iterator[bytes]:
-    """About 200 bytes of JSON: ten columns, two of them timestamps."""
+    """Yield about 200 bytes of JSON: ten columns, two of them timestamps."""
     trip = taxi_trips(seed)
     for number in range(count):
         yield f'{{"id":{number},{trip(number)}'.encode()
 
 
 def taxi_trips(seed: int) -> Callable[[int], str]:
-    """All of a trip's JSON behind its id, by a number."""
+    """Return a function from a number to all of a trip's JSON after its id."""
     dice = random.Random(seed)
     endings = [_taxi_ending(dice) for _ in range(ENDINGS)]
 
@@ -133,11 +133,11 @@ DERIVED = {
 
 
 def events(count: int, seed: int) -> Iterator[bytes]:
-    """Requests to some server, of exactly 142 bytes each."""
+    """Yield requests to some server, of exactly 142 bytes each."""
     dice = random.Random(seed)
     endings = [_event_ending(dice) for _ in range(ENDINGS)]
     for number in range(count):
-        # Blanks inside the object, where JSON takes them, make up for short numbers.
+        # Blanks inside the object, where JSON allows them, make up for short numbers.
         front = f'{{"id":{number},"at":"{_stamp(number)}{_fraction(number)}"'
         text = f"{front},{endings[number % ENDINGS]}"
         yield (text + " " * (EVENT_BYTES - 1 - len(text)) + "}").encode()
@@ -165,7 +165,7 @@ _AVRO_KINDS = {
 
 
 def wide_schema(columns: Mapping[str, str]) -> dict[str, object]:
-    """An Avro record of the columns, where every field but the id may be null."""
+    """Return an Avro record of the columns, in which every field but the id may be null."""
     fields = [
         {"name": name, "type": _AVRO_KINDS[kind] if name == "id" else ["null", _AVRO_KINDS[kind]]}
         for name, kind in columns.items()
@@ -193,7 +193,7 @@ def _wide_rows(columns: Mapping[str, str], seed: int, count: int) -> Iterator[di
 
 
 def avro_maker(columns: Mapping[str, str], endings: int) -> Maker:
-    """Records of plain Avro: the id in front, then one of the rendered endings."""
+    """Make records of plain Avro: the id in front, then one of the rendered endings."""
 
     def records(count: int, seed: int) -> Iterator[bytes]:
         schema = fastavro.parse_schema(wide_schema(columns))
@@ -209,7 +209,7 @@ def avro_maker(columns: Mapping[str, str], endings: int) -> Maker:
 
 
 def zigzag(number: int) -> bytes:
-    """A number that is not negative as Avro's long."""
+    """Encode a non-negative number as Avro's long."""
     left, out = number << 1, bytearray()
     while left > 0x7F:
         out.append(left & 0x7F | 0x80)
@@ -219,7 +219,7 @@ def zigzag(number: int) -> bytes:
 
 
 def wide_json(count: int, seed: int) -> Iterator[bytes]:
-    """The same hundred columns as JSON, about 1.9 kB."""
+    """Yield the same hundred columns as JSON, about 1.9 kB."""
     rendered = []
     for row in _wide_rows(WIDE, seed, 1009):
         parts = []
@@ -249,7 +249,7 @@ NESTED = {
 
 
 def nested(count: int, seed: int) -> Iterator[bytes]:
-    """Orders: a struct in a struct, a list of structs, a map."""
+    """Yield orders: a struct in a struct, a list of structs, a map."""
     dice = random.Random(seed)
     endings = [_nested_ending(dice) for _ in range(ENDINGS)]
     for number in range(count):

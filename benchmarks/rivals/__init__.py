@@ -1,1 +1,1 @@
-"""Starters of other sinks: a process that reads the topic into the table, and nothing else."""
+"""Starts other sinks: a process that reads the topic into the table, and nothing else."""

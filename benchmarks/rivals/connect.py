@@ -1,4 +1,4 @@
-"""Iceberg's sink connector in a Kafka Connect worker of its own, with Kafka's own flags for it."""
+"""Runs Iceberg's sink connector in its own Kafka Connect worker, with Kafka's flags for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CHECK_S = 5.0
 
 
 class Connect:
-    """One worker; it is ready when its REST interface answers, and goes when it gets the sink."""
+    """One worker; it is ready when its REST interface answers, and starts when it gets the sink."""
 
     name = "Kafka Connect"
 
@@ -59,7 +59,7 @@ class _Worker(LoggedProcess):
         return True
 
     def go(self) -> None:
-        # The group of a sink is named after it: a name used before would go on where that ended.
+        # A sink's group is named after it: a reused name would continue where the former ended.
         self._call(self._url, {"name": self._job.run, "config": _sink_settings(self._job)})
 
     def check(self) -> None:

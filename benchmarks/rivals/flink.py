@@ -1,4 +1,4 @@
-"""Flink SQL from Kafka into Iceberg, exactly once: one JVM with Flink's mini-cluster."""
+"""Runs Flink SQL from Kafka into Iceberg, exactly once: one JVM with Flink's mini-cluster."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _COORDINATES = (
 
 
 class Flink:
-    """Unbounded, as in production: there the default sink is exact."""
+    """Runs unbounded, as in production, where the default sink is exact."""
 
     name = "Flink"
 
@@ -60,9 +60,9 @@ class Flink:
 
 
 def flink_command(program: str, *arguments: Path, classes: Path | None = None) -> list[str]:
-    """What starts one of the programs beside this module.
+    """Return the command that starts one of the programs next to this module.
 
-    ``classes``: a folder to compile it into, where its own classes travel with the job.
+    ``classes``: a folder to compile it into, if its own classes travel with the job.
     """
     java, source = require_java(), str(Path(__file__).with_name(f"{program}.java"))
     jars = os.pathsep.join(str(folder / "*") for folder in flink_jars())
@@ -80,12 +80,12 @@ def flink_command(program: str, *arguments: Path, classes: Path | None = None) -
 
 
 def lines(options: Mapping[str, str]) -> str:
-    """One key=value per line."""
+    """Return one key=value per line."""
     return "".join(f"{key}={value}\n" for key, value in options.items())
 
 
 def flink_settings(cores: int, interval_ms: int, home: Path) -> dict[str, str]:
-    """Of a job that is exact, with so many tasks and a checkpoint so often."""
+    """Return settings of an exact job, with so many tasks and a checkpoint so often."""
     local = ("rest.address", "rest.bind-address", "jobmanager.bind-host", "taskmanager.bind-host")
     return {
         "execution.runtime-mode": "STREAMING",
@@ -96,7 +96,7 @@ def flink_settings(cores: int, interval_ms: int, home: Path) -> dict[str, str]:
         "execution.checkpointing.dir": (home / "checkpoints").as_uri(),
         **dict.fromkeys(local, "127.0.0.1"),
         "rest.port": "0",
-        # Changes of a key come in order: nothing has to be kept of each key to put them into one.
+        # Changes of a key come in order, so no state per key is needed to order them.
         "table.exec.sink.upsert-materialize": "NONE",
     }
 
@@ -117,7 +117,7 @@ def _rows(job: Job) -> str:
 
 
 def _changes(job: Job) -> str:
-    """From where the table's rows end."""
+    """Start from where the table's rows end."""
     begins = ";".join(f"partition:{number},offset:{at}" for number, at in enumerate(job.begin))
     return source_table(
         job.workload.columns,
@@ -143,7 +143,10 @@ def source_table(
     beside: str = "",
     begin: Mapping[str, str] | None = None,
 ) -> str:
-    """The statement that makes a topic the table ``source``; ``beside``: more than its columns."""
+    """Return the statement that makes a topic the table ``source``.
+
+    ``beside``: more than its columns.
+    """
     typed = ", ".join(f"`{name}` {flink_type(kind)}" for name, kind in columns.items())
     source = {
         "connector": "kafka",
@@ -158,7 +161,7 @@ def source_table(
 
 
 def jdbc_options(database: Path, warehouse: Path) -> dict[str, str]:
-    """Of Java's catalog over the same SQLite file."""
+    """Return the options of Java's catalog over the same SQLite file."""
     return {
         "uri": f"jdbc:sqlite:file:{database}?busy_timeout=30000",
         "jdbc.schema-version": "V1",
@@ -171,7 +174,7 @@ def _options(options: dict[str, str]) -> str:
 
 
 def flink_type(kind: str) -> str:
-    """An Iceberg type's text in Flink's SQL."""
+    """Return an Iceberg type's text in Flink's SQL."""
     nested = re.fullmatch(r"(struct|list|map)<(.*)>", kind)
     if not nested:
         return _TYPES[kind]
@@ -185,7 +188,7 @@ def flink_type(kind: str) -> str:
 
 
 def _parts(text: str) -> list[str]:
-    """What commas outside of angle brackets part."""
+    """Split at the commas outside angle brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += {"<": 1, ">": -1}.get(character, 0)

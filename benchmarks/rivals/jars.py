@@ -1,6 +1,7 @@
-"""The rivals' jars, fetched once per user: with the Ivy that PySpark carries, Flink itself by pip.
+"""Fetches the rivals' jars once per user: with PySpark's Ivy, and Flink itself with pip.
 
-PyPI's ``apache-flink-libraries`` is the whole of Flink in an archive; of it only the jars are used.
+PyPI's ``apache-flink-libraries`` is the whole of Flink in an archive, of which only the jars are
+used.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ _HADOOP = [f"org.apache.hadoop:hadoop-client-{part}:{HADOOP}" for part in ("api"
 
 
 def connect_jars() -> Path:
-    """Kafka Connect's own."""
+    """Return Kafka Connect's own jars."""
     coordinates = [f"org.apache.kafka:connect-{part}:{CONNECT}" for part in ("runtime", "json")]
     return fetch_jars(cache_folder() / f"connect-{CONNECT}", [*coordinates, _LOGGING])
 
 
 def connect_plugin_jars() -> Path:
-    """Iceberg's sink connector with what it needs for an SQLite catalog and local files."""
+    """Return Iceberg's sink connector with what it needs for an SQLite catalog and local files."""
     parts = ("kafka-connect", "kafka-connect-transforms", "core", "parquet", "orc")
     coordinates = [f"org.apache.iceberg:iceberg-{part}:{ICEBERG}" for part in parts]
     folder = cache_folder() / f"connect-iceberg-{ICEBERG}" / "plugin"
@@ -35,7 +36,7 @@ def connect_plugin_jars() -> Path:
 
 
 def flink_jars() -> list[Path]:
-    """Folders with Flink's jars, and with its connectors for Kafka and Iceberg."""
+    """Return folders with Flink's jars, and with its connectors for Kafka and Iceberg."""
     coordinates = [
         "org.apache.flink:flink-sql-connector-kafka:4.0.1-2.0",
         f"org.apache.iceberg:iceberg-flink-runtime-{FLINK.rpartition('.')[0]}:{ICEBERG}",
@@ -43,7 +44,7 @@ def flink_jars() -> list[Path]:
         "org.slf4j:slf4j-api:1.7.36",
         *(_LOGGING, _SQLITE, *_HADOOP),
     ]
-    # Resolving what the connectors depend on would fetch Flink a second time, in pieces.
+    # Resolving the connectors' dependencies would fetch Flink a second time, in pieces.
     connectors = fetch_jars(
         cache_folder() / f"flink-{FLINK}-iceberg-{ICEBERG}", coordinates, transitive=False
     )

@@ -1,4 +1,4 @@
-"""What a sink file says of records that change rows: how they say so, and the odd ones."""
+"""Describes how records change rows, by a sink file, and what to do with odd records."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from enum import StrEnum
 from headgate.control_protocol.bad_records import Disposal
 
 _ALIKE = frozenset({"json", "connect-json", "avro-registry"})
-"""Formats in which a connector writes keys as it writes values."""
+"""Formats in which a connector encodes keys like values."""
 
 
 class Envelope(StrEnum):
-    """How a record says which row it changes, and what becomes of it."""
+    """How a record tells which row it changes, and how."""
 
     PLAIN = "plain"
-    """The value is the row, by its key; no value deletes it: compacted topics."""
+    """The value is the row, identified by its key; no value deletes it: compacted topics."""
     DEBEZIUM = "debezium"
     """``before``, ``after`` and ``op``, as Debezium's connectors write them."""
     FLATTENED = "flattened"
@@ -31,16 +31,21 @@ class Tombstones(StrEnum):
     SKIP = "skip"
     FAIL = "fail"
 
+    @property
+    def disposal(self) -> Disposal | None:
+        """What becomes of such a record, where it does not delete."""
+        return {Tombstones.SKIP: Disposal.SKIP, Tombstones.FAIL: Disposal.FAIL}.get(self)
+
 
 class OnTruncate(StrEnum):
-    """What becomes of a record that says that the source's table was emptied."""
+    """What happens to a record that reports that the source table was truncated."""
 
     FAIL = "fail"
     SKIP = "skip"
 
 
 class UnavailableValue(StrEnum):
-    """What becomes of a row with a value that Debezium does not know."""
+    """What happens to a row with a value that Debezium does not know."""
 
     FAIL = "fail"
     """The record is a bad one."""
@@ -58,13 +63,8 @@ class Changes:
     on_truncate: OnTruncate = OnTruncate.FAIL
     unavailable_value: UnavailableValue = UnavailableValue.FAIL
 
-    @property
-    def disposal(self) -> Disposal:
-        """What becomes of records without a value, where they delete nothing."""
-        return Disposal.SKIP if self.tombstones is Tombstones.SKIP else Disposal.FAIL
-
     def keys_like_values(self, format_name: str, column: str) -> bool:
-        """Whether keys of messages are read as values are, for a connector writes both.
+        """Return whether message keys are read like values, because a connector writes both.
 
         ``column``: the one that takes the message's key, if any does.
         """
@@ -73,5 +73,5 @@ class Changes:
 
     @property
     def skips(self) -> bool:
-        """Whether a record may be in no table though it is not bad."""
+        """Return whether a record may be in no table although it is not bad."""
         return self.envelope is not Envelope.PLAIN or self.tombstones is Tombstones.SKIP

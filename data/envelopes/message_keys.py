@@ -1,4 +1,4 @@
-"""The keys of rows, read from the keys of messages: for records that say them nowhere else."""
+"""Reads rows' keys from message keys, for records that contain them nowhere else."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from headgate.data.formats.port import RecordFormat, UndecodableRecords
 from headgate.data.formats.ruled_columns import RuledColumns
 from headgate.native.packed import Packed
 
-NO_KEY = "the record has no key, and says nowhere else which row it deletes"
+NO_KEY = "the record has no key, and does not say otherwise which row it deletes"
 
 _OTHERWISE = " (keys of another format than the values need format.key_type)"
 
 
 class MessageKeys:
-    """Reads a key's columns by a format. Serves one thread.
+    """Reads a key's columns with a format. Serves one thread.
 
-    ``rules``: of the columns, which count for the message's key as for the row.
+    ``rules``: of the columns, which apply to the message's key as well as to the row.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class MessageKeys:
         self._format = RuledColumns(made, own, self._schema) if ruled else made
 
     def read(self, keys: Packed) -> tuple[pa.RecordBatch, Mapping[int, str]]:
-        """A row per message, and why some of them are no key: theirs are null."""
+        """Return a row per message, and why some of them are not a key; those rows are null."""
         there = np.asarray(keys.array.is_valid())
         bad = dict.fromkeys(np.flatnonzero(~there).tolist(), NO_KEY)
         at = np.flatnonzero(there)
@@ -54,7 +54,7 @@ class MessageKeys:
 def _without_value(
     keys: pa.RecordBatch, known: np.ndarray[tuple[int], np.dtype[np.bool_]]
 ) -> dict[int, str]:
-    """Keys in which a column has none."""
+    """Return keys in which a column has no value."""
     found: dict[int, str] = {}
     for column in keys.schema:
         null = known & np.asarray(keys.column(column.name).is_null())

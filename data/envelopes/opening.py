@@ -1,7 +1,7 @@
-"""Values in their envelopes into rows, the keys of what was there before, and operations.
+"""Opens values' envelopes into rows, former keys and operations.
 
-A format is asked for the fields of a row where the envelope has them, beside the words that say
-what was done: whole columns at a time.
+A format is asked for the fields of a row where the envelope has them, next to the words that
+describe the change: whole columns at a time.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ ROW_PLACES: Mapping[Envelope, RowPlace] = {
     ),
     Envelope.FLATTENED: RowPlace(words=frozenset({"__deleted", "__op"})),
 }
-"""Of the envelopes whose rows are all in one place: there fields without a column are found."""
+"""Envelopes whose rows are all in one place, where fields without a column are looked for."""
 
 
 class Opener(Protocol):
     """Opens the values of one envelope. Serves one thread."""
 
     def opened(self, values: Packed) -> Opened:
-        """``values``: none of them is null."""
+        """Open the values, none of which is null."""
 
 
 def opener(envelope: Envelope, columns: Columns) -> Opener:
@@ -56,7 +56,7 @@ def opener(envelope: Envelope, columns: Columns) -> Opener:
 
 
 class _Plain:
-    """Each value is a row."""
+    """Takes each value as a row."""
 
     def __init__(self, columns: Columns) -> None:
         self._reader = Reader(columns)
@@ -68,7 +68,7 @@ class _Plain:
 
 
 class _Debezium:
-    """``{"before": ..., "after": ..., "op": ...}``."""
+    """Opens ``{"before": ..., "after": ..., "op": ...}``."""
 
     def __init__(self, columns: Columns) -> None:
         self._reader = Reader(columns, ("after",), ("before",), [("op",)])
@@ -79,7 +79,7 @@ class _Debezium:
 
 
 class _Flattened:
-    """The row, with ``__deleted`` or ``__op`` among its fields; a record without them is a row."""
+    """Opens rows with ``__deleted`` or ``__op`` among their fields, or with neither."""
 
     def __init__(self, columns: Columns) -> None:
         self._reader = Reader(columns, words=[("__deleted",), ("__op",)])
@@ -93,7 +93,7 @@ class _Flattened:
 
 
 class _DeletesByKey:
-    """Opens values again whose rows cannot be read: what deletes needs no more than its key.
+    """Reopens values whose rows cannot be read: a deletion needs only its key.
 
     Debezium and AWS DMS fill the other columns of such a row with something, or nothing.
     """
@@ -119,7 +119,7 @@ class _DeletesByKey:
 
 
 def _with_deletes(found: Opened, deletes: Opened, at: Integers, count: int) -> Opened:
-    """``deletes``: of the values at these places, which ``found`` calls bad."""
+    """Add ``deletes``: of the values at these places, which ``found`` calls bad."""
     left = np.delete(np.arange(count), list(found.bad))
     order = pa.array(np.argsort(np.concatenate([left, at])))
     there = deletes.rows.schema.names
@@ -138,9 +138,9 @@ def _with_deletes(found: Opened, deletes: Opened, at: Integers, count: int) -> O
 
 
 class _Dms:
-    """``{"data": ..., "metadata": {"operation": ...}}``, or a row with ``Op`` among its fields.
+    """Opens ``{"data": ..., "metadata": {"operation": ...}}``, or rows with an ``Op`` field.
 
-    A record says by itself which of the two it is, so the words are read before the rows.
+    The record itself tells which of the two it is, so the words are read before the rows.
     """
 
     def __init__(self, columns: Columns) -> None:
@@ -167,7 +167,7 @@ class _Dms:
 
 
 def _dms(words: Parts, faults: Faults) -> tuple[Flags, Operations]:
-    """Which records have their row in ``data``, and what each does."""
+    """Return which records have their row in ``data``, and what each does."""
     operation, kind, letter = words.words
     nested = np.asarray(pc.or_(operation.is_valid(), kind.is_valid()))
     control = np.asarray(pc.is_in(kind, pa.array(["control"], kind.type)))
@@ -186,7 +186,7 @@ def _dms(words: Parts, faults: Faults) -> tuple[Flags, Operations]:
 
 
 def _together(found: list[Parts], words: Parts, told: Operations, bad: Mapping[int, str]) -> Opened:
-    """The parts in the order of their values. ``told``: of those whose words were read."""
+    """Merge the parts in the order of their values. ``told``: for those whose words were read."""
     left = np.concatenate([parts.left for parts in found])
     order = np.argsort(left)
     rows, before = (

@@ -1,4 +1,4 @@
-"""What records do to rows, from the words that their envelopes use."""
+"""Translates the words of envelopes into what records do to rows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Operation(IntEnum):
     """What a record does."""
 
     UPSERT = 0
-    """It is a row, in place of the one that has its key."""
+    """It is a row, which replaces the one with its key."""
     DELETE = 1
-    """It removes the row that has its key."""
+    """It removes the row with its key."""
     SKIP = 2
-    """It says nothing of rows."""
+    """It does not concern rows."""
     TRUNCATE = 3
     """It removes all rows."""
 
@@ -39,7 +39,7 @@ DMS = {
     "delete": Operation.DELETE,
 }
 DMS_TRUNCATE = "truncate-table"
-"""Of a control record. The others (``drop-table`` begins each full load) say nothing of rows."""
+"""Of a control record. The others (``drop-table`` begins each full load) do not concern rows."""
 DMS_LETTERS = {**dict.fromkeys("IU", Operation.UPSERT), "D": Operation.DELETE}
 
 _CHARACTERS_MAX = 40
@@ -48,7 +48,7 @@ _CHARACTERS_MAX = 40
 def operations(
     words: pa.Array, known: Mapping[str, Operation], name: str, faults: Faults
 ) -> Operations:
-    """The operations that the field ``name`` tells; a word that is not known is a fault."""
+    """Return the operations that the field ``name`` gives; an unknown word is a fault."""
     places = pc.index_in(words, pa.array([*known], words.type))
     unknown = np.flatnonzero(np.asarray(places.is_null()))
     codes = np.array([*known.values(), Operation.SKIP], np.uint8)
@@ -58,7 +58,7 @@ def operations(
 
 
 def flags(words: pa.Array, name: str, faults: Faults) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Where the field ``name`` says true; a word that is neither true nor false is a fault."""
+    """Return where the field ``name`` is true; a word other than true and false is a fault."""
     places = pc.index_in(words, pa.array(["false", "true"], words.type))
     wrong = pc.and_(words.is_valid(), places.is_null())
     _note(np.flatnonzero(np.asarray(wrong)).tolist(), words, name, faults)

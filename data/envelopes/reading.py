@@ -1,4 +1,4 @@
-"""One reading of values: the rows where their envelope has them, and the words beside them."""
+"""Reads values once: the rows where their envelope has them, and the words next to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.native.loops import Flags, Integers
 from headgate.native.packed import Packed
 
 _OURS = "headgate."
-"""How columns are named that are none of the table's."""
+"""Prefix of columns that are not the table's."""
 
 Path = tuple[str, ...]
 
@@ -26,8 +26,8 @@ Path = tuple[str, ...]
 class Opened:
     """What values hold, without the ``bad`` ones, in their order.
 
-    ``rows``: of the columns, any of which may be null. ``before``: the key's columns of the row
-    that was there, null where nothing is said of it.
+    ``rows``: the columns, any of which may be null. ``before``: the key's columns of the former
+    row, null if unknown.
     """
 
     rows: pa.RecordBatch
@@ -36,7 +36,7 @@ class Opened:
     bad: Mapping[int, str]
 
     def without(self, some: Flags) -> Opened:
-        """Without some of the rows."""
+        """Return this without some of the rows."""
         kept = pa.array(~some)
         rows, before = self.rows.filter(kept), self.before.filter(kept)
         return Opened(rows, before, self.operations[~some], self.bad)
@@ -44,9 +44,9 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What is to be read of a row: the ``schema``, of which ``key`` names some, and the rules.
+    """What to read of a row: the ``schema``, some columns of which are the ``key``, and the rules.
 
-    ``format_of`` makes a format of values.
+    ``format_of`` builds a format of values.
     """
 
     schema: pa.Schema
@@ -56,7 +56,7 @@ class Columns:
     caseless: bool = False
 
     def of_key(self) -> Columns:
-        """The key's alone."""
+        """Return the key's columns alone."""
         schema = pa.schema([column for column in self.schema if column.name in self.key])
         rules = {name: rule for name, rule in self.rules.items() if name in schema.names}
         return replace(self, schema=schema, rules=rules)
@@ -64,7 +64,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What was read of values but the bad ones: ``left`` says which these are."""
+    """What was read from values except the bad ones, which ``left`` lists."""
 
     rows: pa.RecordBatch
     before: pa.RecordBatch
@@ -73,7 +73,7 @@ class Parts:
     bad: dict[int, str]
 
     def opened(self, told: Operations, faults: Faults) -> Opened:
-        """``faults``: of the rows, whose operations nobody knows."""
+        """Combine with operations; ``faults`` has the rows whose operation is unknown."""
         if not faults.reasons:
             return Opened(self.rows, self.before, told, self.bad)
         wrong = np.zeros(len(told), np.bool_)
@@ -83,7 +83,7 @@ class Parts:
 
 
 class Reader:
-    """Reads the row behind the path ``row``, its key behind ``before``, and the ``words``."""
+    """Reads the row under the path ``row``, its former key under ``before``, and the ``words``."""
 
     def __init__(
         self, columns: Columns, row: Path = (), before: Path = (), words: Sequence[Path] = ()

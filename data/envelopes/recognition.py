@@ -1,4 +1,4 @@
-"""What records look like, whatever a sink file says: which envelope each value is made by."""
+"""Recognizes the envelope of each value, whatever a sink file says."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headgate.native.loops import Flags
 from headgate.native.packed import Packed
 
 MARKS = frozenset({"op", "__deleted", "__op", "Op", "metadata"})
-"""The fields at the top of a value that tell envelopes apart."""
+"""Top-level fields of a value that tell envelopes apart."""
 
 _WORDS = (
     ("op",),
@@ -34,7 +34,7 @@ _WORDS = (
 
 @dataclass(slots=True)
 class Looks:
-    """How many values are of each envelope; without a value, and not to be read by the format."""
+    """How many values have each envelope, no value, or cannot be read by the format."""
 
     envelopes: Counter[Envelope] = field(default_factory=Counter)
     tombstones: int = 0
@@ -47,12 +47,12 @@ class Looks:
 
     @property
     def envelope(self) -> Envelope | None:
-        """What most of the values are; ``None`` where none could be read."""
+        """Return the most common envelope; ``None`` if no value could be read."""
         return max(self.envelopes, key=self.envelopes.__getitem__, default=None)
 
 
 def looks_of(values: Sequence[bytes | None], format_of: Callable[[], RecordFormat]) -> Looks:
-    """Read the values by a format, and see what is in them. Raises what the format raises."""
+    """Read the values with a format, and examine them. Raises what the format raises."""
     there = [value for value in values if value is not None]
     looks = Looks(tombstones=len(values) - len(there))
     if not there:
@@ -75,7 +75,7 @@ def looks_of(values: Sequence[bytes | None], format_of: Callable[[], RecordForma
         fits = found & rest
         rest = rest & ~fits
         looks.envelopes[envelope] += int(fits.sum())
-    looks.envelopes += Counter()  # without those that nothing is of
+    looks.envelopes += Counter()  # drops those with a count of zero
     return looks
 
 

@@ -1,4 +1,4 @@
-"""What makes a row unfit though all of its values were read."""
+"""Checks for faults in rows whose values could all be read."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from headgate.data.formats.faults import Faults
 from headgate.native.loops import Flags
 
 PLACEHOLDER = "__debezium_unavailable_value"
-"""What Debezium writes for a value that the database did not log: one that did not change."""
+"""What Debezium writes for a value that the database did not log because it did not change."""
 
 _OCTETS = PLACEHOLDER.encode()
-"""In a list of numbers Debezium writes these, one after the other."""
+"""In a list of numbers, Debezium writes these one after the other."""
 
 _UUID = UUID(bytes=md5(_OCTETS, usedforsecurity=False).digest(), version=3)
-"""In a list of UUIDs: what Java makes of these bytes by ``UUID.nameUUIDFromBytes``."""
+"""In a list of UUIDs: what Java's ``UUID.nameUUIDFromBytes`` makes of these bytes."""
 
 _TEXTS = (PLACEHOLDER, f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}', str(_UUID))
-"""As a text; of an hstore that comes as JSON; of a UUID."""
+"""As text; in an hstore that comes as JSON; as a UUID."""
 
 _UNKNOWN = (
     f"Debezium writes {PLACEHOLDER}: the database does not log it; set REPLICA IDENTITY FULL, or "
@@ -33,7 +33,7 @@ _UNKNOWN = (
 
 
 def without_unavailable(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, Flags]]:
-    """The rows with nulls where Debezium does not know a value; by column, in which rows."""
+    """Replace values that Debezium does not know by nulls; also return their rows by column."""
     found: dict[str, Flags] = {}
     columns = list(rows.columns)
     for place, column in enumerate(rows.schema):
@@ -61,7 +61,7 @@ def note_missing(rows: pa.RecordBatch, required: Iterable[str], faults: Faults) 
 
 
 def note_moved(before: pa.RecordBatch, rows: pa.RecordBatch, faults: Faults) -> None:
-    """Make keys that are others than before faults, where all of the key before is known."""
+    """Make changed keys faults if the whole former key is known."""
     known = complete(before)
     if not known.any():
         return
@@ -70,13 +70,14 @@ def note_moved(before: pa.RecordBatch, rows: pa.RecordBatch, faults: Faults) -> 
         moved = known & np.asarray(pc.fill_null(pc.not_equal(old, new), fill_value=False))
         faults.note(
             np.flatnonzero(moved),
-            f"{column.name}: the key of the row changes; a change of a key is a delete of the old "
-            "and a row of the new one, as Debezium writes it where its key is table.key",
+            f"{column.name}: the key of the row changes; a changed key must be a delete "
+            "of the old one and a row with the new one, as Debezium writes it if its "
+            "key is table.key",
         )
 
 
 def complete(keys: pa.RecordBatch) -> Flags:
-    """In which rows every column has a value."""
+    """Return in which rows every column has a value."""
     found = np.ones(keys.num_rows, np.bool_)
     for column in keys.columns:
         if column.null_count:
@@ -85,7 +86,7 @@ def complete(keys: pa.RecordBatch) -> Flags:
 
 
 def _unavailable(values: pa.Array) -> Flags | None:
-    """Where a value is what Debezium writes for one it does not know; ``None``: nowhere."""
+    """Return where a value is Debezium's placeholder; ``None``: nowhere."""
     kind = values.type
     if kinds.is_list(kind) or kinds.is_large_list(kind):
         item = kind.value_type
@@ -107,7 +108,7 @@ def _unavailable(values: pa.Array) -> Flags | None:
 
 
 def _in_items(values: pa.Array) -> Flags | None:
-    """Where an item of the list is one."""
+    """Return where an item of the list is a placeholder."""
     items = _unavailable(values.flatten())
     if items is None:
         return None
@@ -117,7 +118,7 @@ def _in_items(values: pa.Array) -> Flags | None:
 
 
 def _spelled(values: pa.Array) -> Flags:
-    """Where the numbers of the list are the placeholder's bytes."""
+    """Return where the numbers of the list are the placeholder's bytes."""
     fitting = pc.fill_null(pc.equal(pc.list_value_length(values), len(_OCTETS)), fill_value=False)
     numbers = values.filter(fitting).flatten()
     written = pa.array(list(_OCTETS) * (len(numbers) // len(_OCTETS)), numbers.type)

@@ -1,10 +1,9 @@
-"""Avro's bytes, read for many values at once: each step moves a cursor in every record.
+"""Reads Avro's bytes for many values at once: each step moves a cursor in every record.
 
-The values of a batch lie end to end in one buffer. Reading a field reads it in all records with a
-few numpy operations, so that Python's cost is per field and not per record. Whatever a record
-holds, nothing is read outside its own bytes: a record that is cut off, too long or senseless is
-noted in ``Faults``, and its cursors are put to rest in the zeros behind the buffer, where they read
-zeros and harm nobody.
+The values of a batch lie end to end in one buffer. A field is read in all records with a few numpy
+operations, so that Python's cost is per field and not per record. Whatever a record holds, nothing
+is read outside its own bytes: a record that is cut off, too long or invalid is noted in ``Faults``.
+Its cursors then rest in the zeros after the buffer, where they read zeros and do no harm.
 """
 
 from __future__ import annotations
@@ -34,26 +33,26 @@ _CLOSE_UP = (
 
 
 class Buffer:
-    """Values end to end, and the zeros behind them, at least ``rest_bytes`` many."""
+    """Values end to end, followed by at least ``rest_bytes`` zeros."""
 
     def __init__(self, values: Sequence[bytes], rest_bytes: int) -> None:
         zeros = b"\x00" * (max(rest_bytes, 16) + 16)
         self.raw, self.ends = Packed.whole(values).joined(zeros)
         self.octets: Octets = np.frombuffer(self.raw, np.uint8)
-        # Not the first zero: there stands the cursor of a last record that was read to its end.
+        # Not the first zero: the cursor of a last record that was read to its end stands there.
         self.rest = len(self.raw) - len(zeros) + 1
         # The eight bytes that begin at each place, as one number.
         self.words = np.ndarray((len(self.raw) - 7,), "<u8", self.raw, 0, (1,))
 
     def pieces(self, size: int) -> np.ndarray[Any, Any]:
-        """So many bytes that begin at each place."""
+        """Return the ``size`` bytes that begin at each place."""
         return np.ndarray((len(self.raw) - size + 1,), f"V{size}", self.raw, 0, (1,))
 
 
 class Cursors:
     """Places in the buffer, in rising order: where the next thing of each value begins.
 
-    ``rows`` tells which record each belongs to. A place is never behind its record's end.
+    ``rows`` tells which record each belongs to. A place is never after its record's end.
     """
 
     def __init__(self, buffer: Buffer, faults: Faults, rows: Positions, at: Positions) -> None:
@@ -67,11 +66,11 @@ class Cursors:
         return len(self.at)
 
     def where(self, wanted: Flags | Positions) -> Cursors:
-        """Cursors of their own for some of the values."""
+        """Return separate cursors for some of the values."""
         return Cursors(self.buffer, self.faults, self.rows[wanted], self.at[wanted])
 
     def follow(self, wanted: Flags | Positions, others: Cursors) -> None:
-        """Go where the cursors got that ``where(wanted)`` gave."""
+        """Move to where the cursors that ``where(wanted)`` returned have got."""
         self.at[wanted] = others.at
         self.ends[wanted] = others.ends
 
@@ -82,20 +81,20 @@ class Cursors:
             self.at[wrong] = self.ends[wrong] = self.buffer.rest
 
     def skip(self, lengths: Positions | int) -> None:
-        """Bytes to pass over; negative ones are a fault."""
+        """Skip bytes; negative lengths are a fault."""
         lengths = np.asarray(lengths, np.int64)
-        self.fail((lengths < 0) | (lengths > self.ends - self.at), "ends too early, or is no Avro")
+        self.fail((lengths < 0) | (lengths > self.ends - self.at), "ends too early, or is not Avro")
         self.at += np.where(self.at >= self.buffer.rest, 0, lengths)
 
     def octets(self, size: int) -> Octets:
-        """The next ``size`` bytes of each: an array of two dimensions."""
+        """Return the next ``size`` bytes of each: an array of two dimensions."""
         self.fail(self.ends - self.at < size, "ends too early")
         found = self.buffer.pieces(size)[self.at].view(np.uint8).reshape(-1, size)
         self.at += np.where(self.at >= self.buffer.rest, 0, size)
         return found
 
     def longs(self) -> Positions:
-        """The next variable-length zigzag number of each."""
+        """Return the next variable-length zigzag number of each."""
         read = loops().longs(self.buffer.octets, self.buffer.rest, self.at, self.ends)
         if read:
             self.at = read[1]
@@ -114,7 +113,7 @@ class Cursors:
         words = self.buffer.words[self.at]
         last = ~words & _HIGH_BITS
         lowest = last & (~last + _ONE)
-        # All bits up to the last byte's highest one; all of them when no byte is the last.
+        # All bits up to the last byte's highest one; all of them if no byte is the last.
         mask = lowest | (lowest - _ONE)
         lengths = ((mask & _LOW_BITS) * _LOW_BITS >> np.uint64(56)).astype(np.int64)
         words = words & mask & ~_HIGH_BITS

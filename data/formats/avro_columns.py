@@ -1,8 +1,8 @@
-"""Avro's bytes into Arrow columns of the writer's own types, as much of them as a table wants.
+"""Reads Avro's bytes into Arrow columns of the writer's types, as far as a table needs them.
 
-Exact and complete: a value that is not the writer's schema's is a fault of its record. What is read
-here ``fitting`` brings into the table's types. A union of more than one type besides null becomes
-an Arrow union. Fields that the table does not have are passed over, but must be sound.
+It is exact and complete: a value that does not follow the writer's schema is a fault of its record.
+``fitting`` then converts the columns to the table's types. A union of more than one type besides
+null becomes an Arrow union. Fields that the table does not have are skipped, but must be valid.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from headgate.data.formats.unscaled import VARIABLE_SCALE, VariableScale
 from headgate.data.formats.utf8 import text_of
 
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
-# Items of no bytes (nulls, empty records) cost the writer nothing: without a bound, a few records
+# Items of no bytes (nulls, empty records) cost the writer nothing: without a limit, a few records
 # of a few bytes could ask for all memory.
 _EMPTY_ITEMS_MAX = 256
 _FEW = 128
-"""So few values are faster passed over one by one than together."""
+"""Up to this many values are skipped faster one by one than together."""
 
 _MILLIS = 1000
 _MILLIS_MAX = (2**63 - 1) // _MILLIS
@@ -37,7 +37,7 @@ _MILLIS_MAX = (2**63 - 1) // _MILLIS
 def read_values(
     values: Sequence[bytes], kind: Avro, wanted: Sequence[pa.Field], faults: Faults
 ) -> pa.Array:
-    """One Arrow value per record; a record's must end where its bytes end.
+    """Return one Arrow value per record; a record's value must end where its bytes end.
 
     ``wanted``: the columns for a record's fields, or the only one for a value of another type.
     """
@@ -48,7 +48,7 @@ def read_values(
     cursors = Cursors(buffer, faults, rows, begins)
     field = pa.field("", pa.struct(list(wanted))) if _of_records(kind) else wanted[0]
     found = _read(kind, field, cursors)
-    cursors.fail(cursors.at < cursors.ends, "has bytes left over behind its end")
+    cursors.fail(cursors.at < cursors.ends, "has extra bytes after its end")
     return found
 
 
@@ -97,7 +97,7 @@ def _record(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
                 columns[name] = _read(child, fields.get(place), cursors)
             else:
                 skip(child, cursors)
-    if not columns:  # Arrow needs a column to know how many rows there are
+    if not columns:  # Arrow needs a column to know the number of rows
         return pa.array([{}] * len(cursors), pa.struct([]))
     found = pa.StructArray.from_arrays(list(columns.values()), list(columns))
     if kind.called != VARIABLE_SCALE or found.type != VariableScale.stored:
@@ -155,14 +155,14 @@ def _map(kind: Avro, field: pa.Field | None, cursors: Cursors) -> pa.Array:
     offsets, inside = _items(cursors, Avro("record", children=(text, child)), entry)
     keys = _text(text, inside)
     items = _read(child, item, inside)
-    # A record that is bad has no key here that is null: Arrow's maps refuse those.
+    # A bad record would have a null key here, which Arrow's maps refuse.
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys.fill_null(""), items)
 
 
 def _items(
     cursors: Cursors, item: Avro, pass_over: Callable[[Cursors], None]
 ) -> tuple[Positions, Cursors]:
-    """Offsets of each value's items, and a cursor at every item, in order."""
+    """Return offsets of each value's items, and a cursor at every item, in order."""
     owners: list[Positions] = []
     begins: list[Positions] = []
     open_ = np.arange(len(cursors), dtype=np.int64)
@@ -183,7 +183,7 @@ def _items(
                 found = _sound_items(cursors, place, item, left)
                 owners.append(np.full(len(found), place, np.int64))
                 begins.append(found)
-        # Of few, only those have items left that stand before one that is not sound.
+        # Of few, only those have items left that stand before an invalid one.
         done = open_[left[open_] == 0]
         open_ = open_[left[open_] > 0]
         inside = cursors.where(open_)
@@ -204,7 +204,7 @@ def _items(
 
 
 def _sound_items(cursors: Cursors, owner: int, item: Avro, left: Positions) -> Positions:
-    """Where the value's next items begin, as far as they are sound; the cursor goes behind them."""
+    """Return where the value's next valid items begin, and move the cursor after them."""
     at, end, raw = int(cursors.at[owner]), int(cursors.ends[owner]), cursors.buffer.raw
     begins: list[int] = []
     while len(begins) < left[owner]:
@@ -219,7 +219,7 @@ def _sound_items(cursors: Cursors, owner: int, item: Avro, left: Positions) -> P
 
 
 def _block_sizes(cursors: Cursors, which: Positions, item: Avro) -> Positions:
-    """The counts that begin the next blocks; zero ends the items."""
+    """Return the counts that begin the next blocks; zero ends the items."""
     inside = cursors.where(which)
     counts = inside.longs()
     sized = counts < 0
@@ -239,7 +239,7 @@ def _block_sizes(cursors: Cursors, which: Positions, item: Avro) -> Positions:
 
 
 def skip(kind: Avro, cursors: Cursors) -> None:
-    """Pass over a value that nobody wants."""
+    """Skip a value that nobody needs."""
     if kind.kind == "record":
         for child in kind.children:
             skip(child, cursors)
@@ -350,7 +350,7 @@ def _decimals(found: tuple[pa.Array, Flags], cursors: Cursors) -> pa.Array:
 
 
 def _slices(buffer: Buffer, begins: Positions, lengths: Positions) -> pa.Array:
-    """Pieces of the buffer, in rising order, as binary: every second one of a partition of it."""
+    """Cut pieces, in rising order, as binary: every second element of a partition of the buffer."""
     ends = np.maximum.accumulate(begins + lengths)
     offsets = np.zeros(2 * len(begins) + 1, np.int64)
     offsets[1::2] = ends - lengths

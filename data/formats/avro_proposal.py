@@ -1,4 +1,4 @@
-"""The columns that an Avro writer schema asks for."""
+"""Derives the columns that an Avro writer schema asks for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOGICAL = {
 
 
 def columns_of(written: Avro) -> Struct:
-    """Of a record; what is none proposes no columns."""
+    """Return the columns of a record; any other type proposes none."""
     kind = _type(written)
     return kind if isinstance(kind, Struct) else Struct()
 

@@ -1,7 +1,7 @@
-"""Avro: the formats ``avro`` (one fixed writer schema) and ``avro-registry`` (a schema id each).
+"""Implements the formats ``avro`` (one fixed writer schema) and ``avro-registry`` (an id each).
 
 The writer's fields go into columns by their names (``names``) and by the rules of ``fitting``. A
-column that the writer does not have is null, or the record is bad when the column is required; the
+column that the writer does not have is null, or the record is bad if the column is required. The
 schema's defaults are never used, so that an explicit null stays one.
 """
 
@@ -43,7 +43,7 @@ def _missing(values: Sequence[bytes], kind: Avro, path: Sequence[pa.Field]) -> F
 
 
 class AvroRecords:
-    """A ``RecordFormat``: bare Avro values, all written with the option ``schema``."""
+    """A ``RecordFormat`` for bare Avro values, all written with the option ``schema``."""
 
     rules = column_rules.EVERY
     ignoring = 0
@@ -63,23 +63,23 @@ class AvroRecords:
         self._lookout = lookout
 
     def lacking(self, values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
-        """By the writer's schema: its values are not looked at."""
+        """Compare with the writer's schema; the values are not looked at."""
         wanted = self._lookout.of_columns(columns_of(self._kind))
         if wanted.fields and len(values):
             yield np.arange(len(values), dtype=np.int64), wanted
 
     def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
-        """Per value the index of its record's full name; -1 where it is no record."""
+        """Return, for each value, the index of its record's full name; -1 if it is not a record."""
         code = 0 if self._kind.called else -1
         return np.full(len(values), code, np.int64), (self._kind.called,)
 
 
 class RegistryAvroRecords:
-    """A ``RecordFormat``: a zero byte, the writer schema's id in four bytes, the Avro value.
+    """A ``RecordFormat`` for a zero byte, the writer schema's id in four bytes, and the Avro value.
 
     Options ``registry.*`` are the client's own (``registry.url`` is required). An id that the
     registry does not know makes its records bad; a registry that does not answer fails the batch,
-    which is done again.
+    which is retried.
     """
 
     rules = column_rules.EVERY
@@ -118,7 +118,7 @@ class RegistryAvroRecords:
         self._lookout = lookout
 
     def lacking(self, values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
-        """By the writers' schemas, each looked at once per chunk."""
+        """Compare with the writers' schemas, each looked at once per chunk."""
         octets = Packed.whole(values).array
         prefixes = pc.binary_slice(octets, 0, _PREFIX_BYTES).dictionary_encode()
         codes = np.asarray(prefixes.indices)
@@ -132,7 +132,7 @@ class RegistryAvroRecords:
                 yield np.flatnonzero(codes == code), wanted
 
     def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
-        """As ``AvroRecords``; without a schema in the registry there is no name either."""
+        """Do the same as ``AvroRecords``; without a schema in the registry there is no name."""
         codes, names = np.full(len(values), -1, np.int64), list[str]()
         for prefix, rows, _ in _by_prefix(values):
             try:
@@ -164,10 +164,10 @@ class RegistryAvroRecords:
 def _by_prefix(
     values: Sequence[bytes],
 ) -> Iterator[tuple[bytes, np.ndarray[tuple[int], np.dtype[np.int64]], Packed]]:
-    """The values that begin alike: how, which they are, and what is behind it."""
+    """Group values with the same prefix: yield it, their indexes, and what follows it."""
     octets = Packed.whole(values).array
     prefixes = pc.binary_slice(octets, 0, _PREFIX_BYTES).dictionary_encode()
-    # With an end: without one, Arrow's reckoning of the result's size overflows.
+    # With an end: without one, Arrow's calculation of the result's size overflows.
     behind = pc.binary_slice(octets, _PREFIX_BYTES, _VALUE_BYTES_MAX)
     codes = np.asarray(prefixes.indices)
     for code, prefix in enumerate(prefixes.dictionary):

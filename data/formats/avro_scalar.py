@@ -1,8 +1,8 @@
-"""Passing over one Avro value after another in plain Python, for long arrays of few records.
+"""Skips one Avro value after another in plain Python, for long arrays in few records.
 
-``avro_bytes`` moves through all records at once, which costs the more per item the fewer records
-there are. This is the other way; it only ever says where a sound value ends, by the same rules,
-and leaves everything else to be found at fault there.
+``avro_bytes`` moves through all records at once, whose cost per item rises the fewer records there
+are. This is the alternative. It only tells where a valid value ends, by the same rules; everything
+else is left to ``avro_bytes`` to find at fault.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _WIDTHS = {"null": 0, "float": 4, "double": 8}
 
 
 def end_of(kind: Avro, raw: bytes, at: int, end: int) -> int:
-    """Where the value that begins at ``at`` ends, at most ``end``; else ``UNSOUND``."""
+    """Return where the value that begins at ``at`` ends, at most ``end``; else ``UNSOUND``."""
     name = kind.kind
     if name in _WIDTHS or name == "fixed":
         at += _WIDTHS.get(name, kind.size)
@@ -64,7 +64,7 @@ def _end_of_blocks(kind: Avro, raw: bytes, at: int, end: int) -> int:
     while True:
         count, at = _long(raw, at, end)
         if at == UNSOUND or count < 0:
-            return UNSOUND  # sizes of blocks are judged elsewhere
+            return UNSOUND  # block sizes are checked elsewhere
         if count == 0:
             return at
         for _ in range(count):

@@ -1,8 +1,8 @@
-"""An Avro writer schema as a tree of values: names resolved, logical types judged.
+"""Parses an Avro writer schema into a tree: names resolved, logical types checked.
 
 Follows the Avro 1.12 specification. A logical type that is unknown, or that does not fit what it
-annotates, is ignored, as the specification asks for; Debezium's times have a name instead. A schema
-that contains itself is refused: no table has a column for it, and its values nest without bound.
+annotates, is ignored, as the specification requires; Debezium's times have a name instead. A schema
+that contains itself is refused: no table has a column for it, and its values nest without limit.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class UnfitSchema(ValueError):
 class Avro:
     """One type. ``children``: a union's branches, the items of an array, the values of a map.
 
-    ``size`` of a fixed in bytes; ``names`` are a record's fields (as its ``children``, in order) or
-    an enum's symbols; ``scale`` and ``precision`` of a decimal; ``called``: the full name of a
-    record, or Connect's of a number that counts time.
+    ``size``: of a fixed, in bytes; ``names``: a record's fields (as its ``children``, in order) or
+    an enum's symbols; ``scale`` and ``precision``: of a decimal; ``called``: the full name of a
+    record, or Connect's name for a number that counts time.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class Avro:
 
     @property
     def bytes_min(self) -> int:
-        """The least that a value takes."""
+        """Return the minimum size of a value."""
         if self.kind in ("null", "fixed"):
             return self.size
         if self.kind == "record":
@@ -65,7 +65,7 @@ class Avro:
 
 
 def parse_schema(text: str, references: Sequence[str] = ()) -> Avro:
-    """The type that the JSON text describes. Raises ``UnfitSchema``.
+    """Return the type that the JSON text describes. Raises ``UnfitSchema``.
 
     ``references``: further schemas, each after those that it uses; the text may use their types.
     """
@@ -174,7 +174,7 @@ def _logical(plain: Avro, found: dict[str, Any]) -> Avro:
     if logical == "decimal":
         precision = found.get("precision")
         fits = type(precision) is int and type(scale) is int and 0 <= scale <= precision
-        # Wider ones stay bytes: Arrow computes with 38 digits exactly, and tables keep no more.
+        # Wider decimals stay bytes: Arrow computes exactly with 38 digits, and tables keep no more.
         if not fits or not precision or precision > _DIGITS_MAX:
             return plain
     if logical == "uuid" and plain.kind == "fixed" and plain.size != 16:

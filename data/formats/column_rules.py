@@ -1,8 +1,8 @@
-"""What a sink file says of single columns: where a value comes from, and how it is to be read.
+"""Describes what a sink file says about a column: where its value comes from, and how to read it.
 
-A rule is a plain value that travels in the plan. What a format has to know of it (the unit of a
+A rule is a plain value that travels in the plan. What a format must know about it (the unit of a
 number, whether anything becomes text) travels as a mark in the metadata of the Arrow field, so that
-a format needs to be given nothing but the schema.
+a format only needs the schema.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ColumnRule:
     default: Constant = None
 
     def asks(self) -> frozenset[str]:
-        """What the format has to be able to do."""
+        """Return what the format must support."""
         wanted = {
             FROM: bool(self.path),
             UNIT: bool(self.unit),
@@ -46,7 +46,7 @@ class ColumnRule:
         return frozenset(name for name, asked in wanted.items() if asked)
 
     def constant(self, value: Constant, column: pa.Field) -> Any:
-        """The value as ``pa.array`` takes it for the column, by the rules that JSON has.
+        """Return the value as ``pa.array`` takes it for the column, by JSON's rules.
 
         Raises ``ValueError``.
         """
@@ -59,23 +59,23 @@ class ColumnRule:
 
 
 def path_of(text: str) -> tuple[str, ...]:
-    """The names in ``a.b."c.d"``. Raises ``ValueError``."""
+    """Return the names in ``a.b."c.d"``. Raises ``ValueError``."""
     names, at = [], 0
     while True:
         found = _STEP.match(text, at)
         if found is None:
-            raise ValueError(f"{text!r} is no path of field names with dots between them")
+            raise ValueError(f"{text!r} is not a path of field names separated by dots")
         names.append(found[1] or found[2])
         at = found.end()
         if at == len(text):
             return tuple(names)
         if text[at] != ".":
-            raise ValueError(f"{text!r} is no path of field names with dots between them")
+            raise ValueError(f"{text!r} is not a path of field names separated by dots")
         at += 1
 
 
 def is_moment(kind: pa.DataType) -> bool:
-    """Whether a number in the column counts units of time since some beginning."""
+    """Return whether a number in the column counts units of time since some beginning."""
     import pyarrow.types as kinds
 
     return bool(kinds.is_timestamp(kind) or kinds.is_time(kind))
@@ -91,7 +91,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def marked(field: pa.Field, rule: ColumnRule) -> pa.Field:
-    """The field with what a format has to know of the rule."""
+    """Return the field with what a format must know about the rule."""
     known = dict(field.metadata or {})
     if rule.unit:
         known[_UNIT] = rule.unit.encode()
@@ -101,7 +101,7 @@ def marked(field: pa.Field, rule: ColumnRule) -> pa.Field:
 
 
 def unit_of(field: pa.Field) -> str:
-    """The unit of the field's numbers; empty when nothing is said of it."""
+    """Return the unit of the field's numbers; empty if none is set."""
     if not field.metadata:
         return ""
     return str(field.metadata.get(_UNIT, b"").decode())
@@ -116,13 +116,13 @@ def is_marked(field: pa.Field) -> bool:
 
 
 def marks(field: pa.Field) -> dict[bytes, bytes] | None:
-    """The marks alone, for a field that stands for this one."""
+    """Return the marks alone, for a field that stands for this one."""
     found = field.metadata or {}
     return {name: found[name] for name in (_UNIT, _AS_TEXT) if name in found} or None
 
 
 def any_marked(fields: Iterable[pa.Field]) -> bool:
-    """Whether one of the fields, or one inside of a struct among them, is marked."""
+    """Return whether one of the fields, or one inside a struct among them, is marked."""
     import pyarrow.types as kinds
 
     return any(

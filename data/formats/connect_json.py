@@ -1,12 +1,12 @@
-"""JSON as Kafka Connect writes it with schemas: ``{"schema": ..., "payload": ...}``.
+"""Reads JSON as Kafka Connect writes it with schemas: ``{"schema": ..., "payload": ...}``.
 
-The payload is read as its schema says, then brought into the columns by the rules of ``fitting``.
-A schema that is null says nothing: then the payload goes by the rules of plain JSON. The schema's
-defaults are never used, so that an explicit null stays one.
+The payload is read as its schema says, then converted to the columns by the rules of ``fitting``.
+With a null schema, the payload follows the rules of plain JSON. The schema's defaults are never
+used, so that an explicit null stays one.
 
-Most records of a topic begin with the same bytes, their schema. It is parsed once; where a record
-begins like that, the rest but for the last brace is the payload, if that is one JSON value. Every
-record of which that is not true is parsed whole.
+Most records of a topic begin with the same bytes, their schema. It is parsed once. If a record
+begins like that, the rest except for the last brace is the payload, provided that it is a single
+JSON value. All other records are parsed whole.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=json_values.unique)
 
 
 class ConnectJsonRecords:
-    """A ``RecordFormat``. Remembers the schemas that it saw."""
+    """A ``RecordFormat``, which remembers the schemas that it saw."""
 
     rules = column_rules.EVERY
     ignoring = 0
@@ -70,7 +70,7 @@ class ConnectJsonRecords:
         self._last = {text: list(rows) for text, (rows, _) in groups.items()}
         for text, (rows, payloads) in groups.items():
             bad = self._read(text, payloads, rows, gathered)
-            # Perhaps a record with more in its envelope than the two: the other way decides.
+            # Perhaps a record with more than the two fields in its envelope: the other way decides.
             alone.extend(bad)
         for text, (rows, payloads) in self._parsed(alone, values, faults).items():
             self._last[text] = sorted({*self._last.get(text, ()), *rows})
@@ -85,7 +85,7 @@ class ConnectJsonRecords:
         self._lookout = lookout
 
     def lacking(self, values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
-        """By the schemas of what was decoded last; without one, by the payload's values."""
+        """Compare with the schemas of what was decoded last, or with the payload's values."""
         for text, rows in self._last.items():
             if text == _NO_SCHEMA:
                 yield from self._inferred(values, rows)
@@ -142,7 +142,7 @@ class ConnectJsonRecords:
     def _parsed(
         self, rows: Sequence[int], values: Sequence[bytes], faults: Faults
     ) -> dict[str, tuple[list[int], list[bytes]]]:
-        """The payloads of records that were parsed whole, by their schemas."""
+        """Return the payloads of records that were parsed whole, by their schemas."""
         groups: dict[str, tuple[list[int], list[bytes]]] = {}
         for row in rows:
             try:
@@ -161,7 +161,7 @@ class ConnectJsonRecords:
     def _read(
         self, text: str, payloads: list[bytes], rows: list[int], gathered: _Gathered
     ) -> dict[int, str]:
-        """Take the payloads of one schema; which rows are bad, and why."""
+        """Take the payloads of one schema; return which rows are bad, and why."""
         try:
             kind = self._type(text)
         except ValueError as error:
@@ -201,7 +201,7 @@ class ConnectJsonRecords:
 
 
 class _Gathered:
-    """Decoded parts of a batch, and which rows they are."""
+    """Decoded parts of a batch, and their rows."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -209,7 +209,7 @@ class _Gathered:
         self._rows: list[int] = []
 
     def add(self, part: pa.RecordBatch, rows: list[int], bad: Mapping[int, str]) -> dict[int, str]:
-        """``part`` holds the rows without the bad ones; these are returned by their rows."""
+        """Add ``part``, which lacks the bad rows; these are returned by row."""
         self._parts.append(part)
         self._rows.extend(row for place, row in enumerate(rows) if place not in bad)
         return {rows[place]: reason for place, reason in bad.items()}

@@ -1,7 +1,7 @@
-"""The columns that a schema of Kafka Connect asks for.
+"""Derives the columns that a schema of Kafka Connect asks for.
 
-Its decimals have a scale and, unless somebody says so, no precision: a new column has all digits
-that there are, and one that is there is not widened by that.
+Its decimals have a scale but no precision, unless it is specified: a new column gets the maximum of
+digits, and an existing one is not widened because of that.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _UNSAID = "decimal(0, "
 
 
 def columns_of(schema: Any) -> Struct:
-    """Of a schema that ``connect_schema`` reads; what is no struct proposes no columns."""
+    """Return the columns of a schema that ``connect_schema`` reads; only a struct proposes any."""
     kind = _type(schema)
     return kind if isinstance(kind, Struct) else Struct()
 
 
 def settled(wanted: Struct) -> Struct:
-    """What is lacking of such columns, with all digits where nobody said how many."""
+    """Return the wanted columns, with all digits if nobody said how many."""
     return Struct(tuple(_settled(column) for column in wanted.fields))
 
 

@@ -1,8 +1,8 @@
-"""The schemas that Kafka Connect's JSON converter sends along, as Arrow types.
+"""Translates the schemas that Kafka Connect's JSON converter embeds into Arrow types.
 
-Logical types: Connect's own Decimal, Date, Time and Timestamp, and Debezium's, which count in other
-units, or write a decimal's scale beside it. Other names are ignored: the value is then what its
-physical type says. A field that cannot be read spoils only a column that wants it.
+Logical types are Connect's own Decimal, Date, Time and Timestamp, and Debezium's, which count in
+other units or write a decimal's scale next to it. Other names are ignored: the value is then what
+its physical type says. A field that cannot be read only affects a column that needs it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SCALE = re.compile(r"-?[0-9]{1,4}", re.ASCII)
 
 
 class Unread(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
-    """Whatever JSON a field holds whose schema cannot be read, for this ``reason``."""
+    """Any JSON in a field whose schema cannot be read, for this ``reason``."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -53,7 +53,7 @@ class Unread(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
 
 
 def connect_type(schema: Any, depth: int = 0) -> pa.DataType:
-    """The Arrow type of a schema's values. Raises ``ValueError``."""
+    """Return the Arrow type of a schema's values. Raises ``ValueError``."""
     if not isinstance(schema, dict) or depth > _DEPTH_MAX:
         raise ValueError("the schema is none of Connect's")
     kind, name = schema.get("type"), schema.get("name")
@@ -101,7 +101,7 @@ def _decimal(parameters: Any) -> pa.DataType:
 
 
 def storage(kind: pa.DataType) -> pa.DataType:
-    """The type as JSON spells it: decimals are base64, Debezium's times are numbers."""
+    """Return the type as JSON spells it: decimals are base64, Debezium's times are numbers."""
     if isinstance(kind, Unscaled | VariableScale | Counted | Unread):
         return kind.storage_type
     if pa.types.is_struct(kind):
@@ -114,6 +114,6 @@ def storage(kind: pa.DataType) -> pa.DataType:
 
 
 def _stored(child: pa.Field) -> pa.Field:
-    """With the mark that lets JSON's values pass as text, whatever they are, where nobody reads."""
+    """Mark unread fields, so that any JSON value passes as text."""
     field = pa.field(child.name, storage(child.type))
     return marked(field, ColumnRule(as_text=True)) if isinstance(child.type, Unread) else field

@@ -1,6 +1,6 @@
-"""Numbers that count time in a unit that their schema names: those of Debezium's connectors.
+"""Describes numbers that count time in a unit that their schema names, as in Debezium's connectors.
 
-Connect's converters write such a number with Debezium's name for it and without a logical type, so
+Connect's converters write such a number with Debezium's name for it but without a logical type, so
 that it would be taken for milliseconds.
 """
 
@@ -12,8 +12,10 @@ _SPACE, _DAYS, _NO_MOMENT = "io.debezium.time.", "d", ""
 
 
 class Counted(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
-    """A number of ``unit``, since midnight (``of_day``) or since 1970; without a unit a year, or
-    how long something took: no moment, whatever the column."""
+    """A number of ``unit``, since midnight (``of_day``) or since 1970.
+
+    Without a unit it is a year or a duration: not a point in time, whatever the column.
+    """
 
     def __init__(self, unit: str, *, of_day: bool = False) -> None:
         self.unit, self.of_day = unit, of_day
@@ -28,7 +30,7 @@ class Counted(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
         return cls(unit, of_day=of_day == "1")
 
     def fits(self, target: pa.DataType) -> bool:
-        """Whether such numbers are values of this type of dates, times or timestamps."""
+        """Return whether such numbers are values of this date, time or timestamp type."""
         if self.unit == _NO_MOMENT:
             return False
         if self.unit == _DAYS:
@@ -49,5 +51,5 @@ _KNOWN = {
 
 
 def counted_as(name: str) -> Counted | None:
-    """What numbers of this schema's name count; ``None`` where the name says nothing of it."""
+    """Return what numbers with this schema name count; ``None`` if the name does not tell."""
     return _KNOWN.get(name.removeprefix(_SPACE)) if name.startswith(_SPACE) else None

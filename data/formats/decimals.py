@@ -1,4 +1,4 @@
-"""Decimals as Avro and Connect write them: big-endian two's complement, and a scale beside it."""
+"""Reads decimals as Avro and Connect write them: big-endian two's complement, and a scale."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Positions = np.ndarray[Any, np.dtype[np.int64]]
 def decimals_of(
     octets: Octets, begins: Positions, lengths: Positions, scale: int
 ) -> tuple[pa.Array, Flags]:
-    """The numbers at these places (no bytes are zero), and which have more than 38 digits."""
+    """Return the numbers at these places (no bytes are zero), and which exceed 38 digits."""
     places = (begins + lengths - _WIDTH)[:, None] + np.arange(_WIDTH)
     inside = places >= begins[:, None]
     octets = octets if len(octets) else np.zeros(1, np.uint8)

@@ -1,7 +1,7 @@
-"""Columns of single values from one Arrow type into another, all or nothing, and never inexactly.
+"""Casts columns of single values between Arrow types, all or nothing, and never inexactly.
 
-``cast`` takes or refuses a whole column; ``exactly`` takes or refuses one value, by the same rules
-(``fitting`` lists them), and knows those that Arrow's casts do not.
+``cast`` takes or refuses a whole column. ``exactly`` takes or refuses one value, by the same rules
+(``fitting`` lists them), including those that Arrow's casts do not know.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _PLAIN_DOUBLE = r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?$"
 
 
 class Impossible(ValueError):
-    """No value of this type goes into such a column."""
+    """No value of this type fits such a column."""
 
 
 def cast(values: pa.Array, target: pa.DataType, unit: str = "") -> pa.Array:
-    """The column as ``target``. Raises ``Impossible``, or what says that some value is at fault.
+    """Cast the column to ``target``. Raises ``Impossible``, or an error if some value is at fault.
 
-    ``unit``: what numbers count that become times, if not milliseconds.
+    ``unit``: of numbers that become times, if not milliseconds.
     """
     for test, convert in _CASTS:
         if test(values.type):
@@ -55,7 +55,7 @@ def cast(values: pa.Array, target: pa.DataType, unit: str = "") -> pa.Array:
 
 
 def _counted(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
-    """Numbers in their unit, also those that are spelled; what is no number as ever."""
+    """Convert numbers in their unit, also as text; other values as usual."""
     kind = values.type
     if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind):
         return units.counts(values, unit, target)
@@ -71,7 +71,7 @@ def _counted(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
 
 
 def spelled(values: pa.Array) -> pa.Array:
-    """Numbers and booleans as text, in the fewest digits that read as them; the rest as it is."""
+    """Convert numbers and booleans to text with the fewest digits that read as them."""
     if isinstance(values.type, Unscaled):
         values = decimals(values)
     if isinstance(values.type, VariableScale):
@@ -82,7 +82,7 @@ def spelled(values: pa.Array) -> pa.Array:
         return values.cast(pa.large_string())
     if kinds.is_floating(values.type) or kinds.is_decimal(values.type):
         there = values.is_valid().to_numpy(zero_copy_only=False)
-        # By way of numpy, where a float still prints as one, with fewer digits than a double.
+        # Through numpy, where a float still prints as one, with fewer digits than a double.
         numbers = values.to_numpy(zero_copy_only=False)
         found = [str(n) if valid else None for n, valid in zip(numbers, there, strict=True)]
         return pa.array(found, pa.large_string())
@@ -110,7 +110,7 @@ def _integers(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _counts(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Numbers whose unit is known: as the times that they count, and elsewhere as numbers."""
+    """Convert numbers of a known unit: to the times that they count, or else as numbers."""
     source, numbers = values.type, values.storage
     if not kinds.is_temporal(target) or (kinds.is_date(target) and source.fits(target)):
         return _integers(numbers, target)
@@ -132,14 +132,14 @@ def _floats(values: pa.Array, target: pa.DataType) -> pa.Array:
         return values.cast(target)
     if kinds.is_decimal(target):
         there = values.is_valid().to_numpy(zero_copy_only=False)
-        # By way of numpy, where a float still prints as one, with fewer digits than a double.
+        # Through numpy, where a float still prints as one, with fewer digits than a double.
         numbers = zip(values.to_numpy(zero_copy_only=False), there, strict=True)
         return pa.array([_written(number) if valid else None for number, valid in numbers], target)
     return _impossible(values, target)
 
 
 def _written(value: Any) -> Decimal:
-    """The decimal of fewest digits that reads as this float or double."""
+    """Return the decimal with the fewest digits that reads as this float or double."""
     if not math.isfinite(value):
         raise ValueError("is not a number")
     return Decimal(str(value))
@@ -198,7 +198,7 @@ def _texts(values: pa.Array, target: pa.DataType) -> pa.Array:
 def _plain_numbers(values: pa.Array, target: pa.DataType) -> pa.Array:
     if kinds.is_integer(target):
         return values.cast(pa.int64()).cast(target)
-    # By way of the double, as the slow path does: the nearest float is not always its nearest.
+    # Through the double, as the slow path does: the nearest float is not always its nearest.
     found = values.cast(pa.float64()).cast(target)
     if pc.all(pc.is_finite(found), min_count=0).as_py() is False:
         raise ValueError(f"is out of the range of {target}")
@@ -241,7 +241,8 @@ def _times(values: pa.Array, target: pa.DataType) -> pa.Array:
 def _timestamps(values: pa.Array, target: pa.DataType) -> pa.Array:
     if not kinds.is_timestamp(target):
         return _impossible(values, target)
-    # With or without a zone the count is of the same midnight, in UTC: only the unit can differ.
+    # With or without a zone, the count starts at the same midnight in UTC: only the unit can
+    # differ.
     return _naive(values).cast(pa.timestamp(target.unit)).cast(pa.int64()).cast(target)
 
 
@@ -274,9 +275,9 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...
 
 
 def suspects(values: pa.Array, target: pa.DataType) -> Flags | None:
-    """Which values probably made ``cast`` refuse the column; ``None`` when that is not to be seen.
+    """Guess which values made ``cast`` refuse the column; ``None`` if that cannot be seen.
 
-    A guess that only saves time: ``exactly`` decides about them, and ``cast`` about the others.
+    The guess only saves time: ``exactly`` decides about them, and ``cast`` about the others.
     """
     if isinstance(values.type, Counted):
         return None
@@ -305,7 +306,7 @@ def _readable(text: str | None, target: pa.DataType) -> bool:
 
 
 def exactly(value: pa.Array, target: pa.DataType, refusal: Exception, unit: str = "") -> pa.Array:
-    """A column of one value that ``cast`` refused, if the rules take it alone.
+    """Cast a column of one value that ``cast`` refused, if the rules accept it alone.
 
     Raises ``ValueError`` whose message begins with the value.
     """

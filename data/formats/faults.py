@@ -1,4 +1,4 @@
-"""Which records of a batch are bad, and why: the first reason of each is kept."""
+"""Records which records of a batch are bad, and the first reason for each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Faults:
-    """Rows of a batch by index. What a bad row's columns hold does not matter any more."""
+    """Rows of a batch by index. The columns of a bad row may hold anything."""
 
     def __init__(self) -> None:
         self.reasons: dict[int, str] = {}
@@ -15,7 +15,7 @@ class Faults:
 
     @contextmanager
     def inside(self, name: str) -> Iterator[None]:
-        """Reasons noted here begin with where that is."""
+        """Prefix the reasons noted in the body with the place."""
         self._path.append(name)
         yield
         self._path.pop()

@@ -1,4 +1,4 @@
-"""Arrow columns of a writer's types into the table's types, exactly, or the reason why not.
+"""Converts Arrow columns of a writer's types to the table's types, exactly, or says why not.
 
 What formats with typed values (Avro, JSON with Connect's envelope) read goes through here:
 
@@ -41,7 +41,7 @@ Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What is being fitted: for each value its record (-1: a place that holds nothing), a path."""
+    """The place being fitted: each value's record (-1: a place that holds nothing), and a path."""
 
     rows: Rows
     faults: Faults
@@ -56,9 +56,9 @@ class _Place:
 
 
 def fitted_rows(values: pa.Array, schema: pa.Schema, faults: Faults) -> pa.RecordBatch:
-    """One value per row: records by their fields; of another type, into the only column.
+    """Return one value per row: records by their fields; other types into the only column.
 
-    Bad rows are noted and still in it.
+    Bad rows are noted and still included.
     """
     at = _Place(np.arange(len(values), dtype=np.int64), faults, "")
     if _of_records(values.type):
@@ -75,13 +75,13 @@ def fitted_rows(values: pa.Array, schema: pa.Schema, faults: Faults) -> pa.Recor
 
 
 def fitted(values: pa.Array, field: pa.Field, faults: Faults) -> pa.Array:
-    """One column, of one value per row."""
+    """Return one column, with one value per row."""
     rows = np.arange(len(values), dtype=np.int64)
     return _fit(values, field, _Place(rows, faults, field.name))
 
 
 def missing(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
-    """Which records have no field at the end of the path; a null on the way there is none."""
+    """Return which records have no field at the path's end; a null on the way has none either."""
     found = np.zeros(len(values), np.bool_)
     if not path or kinds.is_null(values.type):
         return found
@@ -108,7 +108,7 @@ def _of_records(kind: pa.DataType) -> bool:
 
 
 def without_bad(rows: pa.RecordBatch, faults: Faults) -> pa.RecordBatch:
-    """The rows when none is bad. Raises ``UndecodableRecords`` otherwise."""
+    """Return the rows if none is bad. Raises ``UndecodableRecords`` otherwise."""
     if not faults.reasons:
         return rows
     good = np.ones(rows.num_rows, np.bool_)
@@ -156,8 +156,10 @@ def _fit(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """What single values become. ``unit``: of numbers that become times. ``as_text``: numbers and
-    booleans become what they are written like."""
+    """Converts single values. ``unit``: of numbers that become times.
+
+    ``as_text``: numbers and booleans become text as they are written.
+    """
 
     type: pa.DataType
     unit: str
@@ -174,7 +176,7 @@ class _Column:
 
 def _cast_apart(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
     target = column.type
-    if not len(values):  # as a union's branch that no record takes
+    if not len(values):  # for example, a union's branch that no record takes
         return pa.nulls(0, target)
     try:
         return column.of(values)
@@ -255,7 +257,7 @@ def _nested(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
 
 
 def _owners(values: pa.Array, at: _Place) -> tuple[pa.Array, Rows]:
-    """Offsets that begin at zero, and the record of each item."""
+    """Return offsets that begin at zero, and the record of each item."""
     offsets = np.asarray(values.offsets).astype(np.int64)
     return offsets - offsets[0], np.repeat(at.rows, np.diff(offsets))
 
@@ -328,7 +330,7 @@ def _text_of(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
-    """A value of Arrow's as JSON would have it."""
+    """Return an Arrow value as JSON would have it."""
     if value is None:
         return None
     if isinstance(kind, VariableScale):

@@ -1,4 +1,4 @@
-"""Names that columns had once, beside those by which a name mapping finds them now (S6)."""
+"""Adds columns' former names to those by which a name mapping finds them now (S6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 
 
 def with_former_names(mapping: str | None, columns: Struct, past: Former) -> str | None:
-    """A name mapping in which former names lead to the columns too, where there are any."""
+    """Return a name mapping in which former names also lead to the columns, if there are any."""
     if not past.renamed:
         return mapping
     known = dict(_listed(json.loads(mapping))) if mapping is not None else {}

@@ -1,9 +1,10 @@
-"""Blocks of JSON in which some records are bad: the good ones stay together on the fast path.
+"""Takes apart blocks of JSON with bad records: the good ones stay together on the fast path.
 
-What is no JSON object is told first. What the parser or a column refuses is looked for where it
-probably is: by the key that the parser's message names, by the form of a column's texts. A suspect
-is left to the explaining path, which takes what the fast one takes; the others have to pass
-together. Where nothing is to be seen, blocks are divided until those that are refused stand alone.
+Values that are not JSON objects are sorted out first. What the parser or a column refuses is
+searched for where it probably is: by the key that the parser's message names, by the form of a
+column's texts. A suspect is left to the explaining path, which accepts what the fast one accepts;
+the others must pass together. If nothing looks suspicious, blocks are divided until the refused
+records stand alone.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from headgate.native.packed import Packed
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 _SUSPECTS_SHARE = 8
-"""At most one of so many: where more look suspicious the guess is no use."""
+"""If more than one in this many look suspicious, the guess is useless."""
 
 _SPLIT = 8
 _FIELD = re.compile(r"whilst decoding field '([^']*)'")
@@ -43,11 +44,11 @@ _WRONG_START = {
 
 
 class Watch:
-    """What bad records looked like of late, so that the next block is searched for it at once."""
+    """What bad records looked like recently, so that the next block is searched for it at once."""
 
     def __init__(self) -> None:
         self.patterns: dict[str, str] = {}
-        """By the regular expression of a value that does not fit, the name of its column."""
+        """Maps the regular expression of a value that does not fit to the name of its column."""
         self.columns: set[str] = set()
 
     @property
@@ -56,7 +57,7 @@ class Watch:
 
 
 class Respelled(Exception):
-    """The block showed a spelling that was not known: it is worth another try as a whole."""
+    """The block showed an unknown spelling: it is worth another try as a whole."""
 
 
 class Apart:
@@ -86,7 +87,7 @@ class Apart:
         self._parse(np.flatnonzero(~aside), watched=watch.alert)
 
     def together(self) -> tuple[Rows, pa.RecordBatch]:
-        """The rows that the fast path took, in order."""
+        """Return the rows that the fast path took, in order."""
         if len(self.parts) == 1:
             return self.parts[0]
         rows = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in self.parts)])
@@ -132,7 +133,7 @@ class Apart:
 
     @cached_property
     def _respelled(self) -> bool:
-        return self._learn()  # of the whole block: once is enough
+        return self._learn()  # for the whole block: once is enough
 
     def _without(self, rows: Rows, suspects: dict[int, str]) -> None:
         self.refused |= suspects
@@ -145,7 +146,7 @@ class Apart:
     # ------------------------------------------------------------------------------- suspicions
 
     def _suspected(self, rows: Rows, reason: str) -> dict[int, str]:
-        """Suspicious rows, and the column by which they are so."""
+        """Return suspicious rows, and the column that makes them so."""
         column = self._column_of(reason)
         start = next((s for says, s in _WRONG_START.items() if f": {says}" in reason), None)
         if column and start:
@@ -158,7 +159,7 @@ class Apart:
         return {}
 
     def _watched(self, rows: Rows) -> dict[int, str]:
-        """What looks like the bad records of late; what does not come any more is forgotten."""
+        """Return what looks like recent bad records; forget patterns that no longer occur."""
         suspects: dict[int, str] = {}
         for pattern, column in list(self._watch.patterns.items()):
             found = self._matching(rows, pattern)
@@ -170,7 +171,7 @@ class Apart:
     def _matching(self, rows: Rows, pattern: str) -> list[int]:
         try:
             hits = pc.match_substring_regex(self._at(rows).array, pattern)
-        except pa.ArrowInvalid:  # a key that is no regular expression to the library
+        except pa.ArrowInvalid:  # a key that the library cannot take as a regular expression
             return []
         return list(rows[np.asarray(hits)].tolist())
 
@@ -188,7 +189,7 @@ class Apart:
         self.parts.append((rows, batch))
 
     def _column(self, rows: Rows, field: pa.Field, rough: pa.Array, refused: Any) -> pa.Array:
-        """The column; null where it refuses a value, which is then noted as refused."""
+        """Return the column; values that it refuses become null and are noted as refused."""
 
         def attempt(places: Rows | None) -> pa.Array:
             here = rough if places is None else rough.take(pa.array(places))
@@ -213,7 +214,7 @@ class Apart:
 
 
 class _Isolation:
-    """Converts a column in as few pieces as it takes to leave out the values that are refused."""
+    """Converts a column in as few pieces as it takes to leave out the refused values."""
 
     def __init__(
         self, attempt: Callable[[Rows], pa.Array], suspects: Callable[[Rows], np.ndarray[Any, Any]]

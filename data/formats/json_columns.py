@@ -1,9 +1,9 @@
-"""Many JSON objects at once into columns: the fast path, all or nothing.
+"""Converts many JSON objects at once into columns: the fast path, all or nothing.
 
-arrow-rs (through arro3) parses the text; it is fast but lax: it cuts fractions off integers and
-digits off decimals, and takes ``1e400`` for infinity. So numbers are read as doubles first, which
+arrow-rs (through arro3) parses the text. It is fast but lax: it truncates fractions of integers and
+digits of decimals, and takes ``1e400`` for infinity. So numbers are first read as doubles, which
 loses nothing unnoticed: a double that is whole, finite and below 2**53 is the integer that was
-written. Where doubles do not reach (larger integers, decimals) a second parse reads the columns
+written. For what doubles cannot hold (larger integers, decimals), a second parse reads the columns
 concerned as wide decimals, and both readings must agree.
 
 Anything unusual raises ``Unfit`` for the whole block; ``json_values`` then explains which record.
@@ -30,12 +30,12 @@ from headgate.native.packed import Packed
 _EXACT_DOUBLE_MAX = 2**53
 _TEXT, _DOUBLE = pa.large_string(), pa.float64()
 _WIDE_INTEGER, _WIDE_DECIMAL = pa.decimal128(38, 18), pa.decimal256(76, 38)
-# Doubles and decimals are also read from text like "20260801", which for a date would be wrong;
-# the parser's timestamps are read from plain numbers, but not from text that holds only digits.
+# Doubles and decimals are also read from text like "20260801", which for a date would be wrong; the
+# parser's timestamps are read from plain numbers, but not from text that holds only digits.
 _WIDE_EPOCH = pa.timestamp("s")
 
-# What the wide decimals would cut off unnoticed: digits behind their last place, directly or by a
-# negative exponent (of a number so long that comparing it with its double would not show it).
+# What the wide decimals would cut off unnoticed: digits after their last place, directly or through
+# a negative exponent (in a number so long that comparing it with its double would not show it).
 _TOO_FINE = r"\.[0-9]{19}|[0-9][0-9.]{10}[eE]-[0-9]"
 _TOO_FINE_DECIMAL = r"\.[0-9]{39}|[0-9][0-9.]{10}[eE]-[0-9]"
 _PLAIN_DECIMAL = r"^[+-]?[0-9]{1,38}(\.[0-9]{1,38})?$"
@@ -79,7 +79,7 @@ def learn(spelling: Spelling, field: pa.Field, value: Any, path: str = "") -> No
 
 
 def decode_block(values: Packed, schema: pa.Schema, spelling: Spelling) -> pa.RecordBatch:
-    """All values, or ``Unfit``."""
+    """Return all values, or raise ``Unfit``."""
     try:
         rough = parse(values, list(schema), spelling)
         columns = [
@@ -112,7 +112,8 @@ def parse(
         np.array_equal(np.asarray(part.offsets), np.arange(len(part) + 1)) for part in lists
     )
     parts = [part.values for part in lists]
-    # Copied even when it is one part: a column of the parser's keeps all others, and their spare.
+    # Copied even if it is one part: a column of the parser's keeps all others alive, and their
+    # spare.
     rows = pa.concat_arrays([*parts, *(part[:0] for part in parts[:1])])
     if not one_each or len(rows) != len(values) or rows.null_count:
         raise Unfit("a value holds more or less than one object")
@@ -120,19 +121,20 @@ def parse(
 
 
 def framed(values: Packed) -> bytes:
-    """Each value in an object of its own, behind each other."""
+    """Wrap each value in an object of its own, and concatenate them."""
     return values.framed(_FRONT, _BACK)
 
 
 def beyond_parser(text: bytes) -> bool:
-    """Whether the parser would change the text or end the process.
+    """Return whether the parser would change the text or abort the process.
 
-    It computes characters from U+20000 on wrongly out of a pair of escapes, and an error message
-    that quotes a zero character cannot leave it: it aborts.
+    It computes characters from U+20000 on wrongly from a pair of escapes, and aborts if an error
+    message quotes a zero character.
     """
     if b"\x00" in text:
         return True
-    # One byte is found at the speed of memory, two or more are not: a tenth of the whole path.
+    # Finding one byte runs at the speed of memory, finding two or more does not: a tenth of the
+    # path.
     if b"\\" not in text or b"\\u" not in text:
         return False
     return b"\\u0000" in text or _HIGH_PLANES.search(text) is not None
@@ -194,7 +196,7 @@ def convert_column(field: pa.Field, rough: pa.Array, wide: Callable[[], pa.Array
 
 
 def _convert(field: pa.Field, rough: pa.Array, wide: pa.Array | None, hidden: int) -> pa.Array:
-    """``rough`` as the field's type. ``hidden``: nulls that stem from a null parent."""
+    """Convert ``rough`` to the field's type. ``hidden``: nulls that stem from a null parent."""
     if not field.nullable and rough.null_count > hidden:
         raise Unfit(f"{field.name}: a required value is missing")
     target = field.type
@@ -277,7 +279,7 @@ def _decimals(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa
 
 
 def _epochs(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
-    """Days, milliseconds of the day, or milliseconds since 1970."""
+    """Return days, milliseconds of the day, or milliseconds since 1970."""
     counts = rough.cast(pa.int64())  # refuses fractions and, from 2**53 on, everything
     if wide is None:
         raise _NeedsWide
@@ -292,7 +294,7 @@ def _epochs(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.A
 
 
 def from_texts(target: pa.DataType, rough: pa.Array) -> pa.Array:
-    """A whole column of text as a type that JSON has to spell as text, or ``ValueError``."""
+    """Convert a column of text to a type that JSON must spell as text. Raises ``ValueError``."""
     if kinds.is_timestamp(target):
         return temporal.timestamps_of(rough, target)
     if kinds.is_time(target):
@@ -304,13 +306,13 @@ def from_texts(target: pa.DataType, rough: pa.Array) -> pa.Array:
     if _is_binary(target):
         return _base64(target, rough)
     if kinds.is_decimal(target):
-        # Arrow's cast goes wrong unnoticed with some exponents ("7e28", "1e-311").
+        # Arrow's cast silently fails for some exponents ("7e28", "1e-311").
         _require(pc.match_substring_regex(rough, _PLAIN_DECIMAL), "a decimal has an exponent")
     return rough.cast(target)
 
 
 def _uuids(texts: pa.Array) -> pa.Array:
-    """Canonical UUID text (36 characters) into 16 bytes each."""
+    """Convert canonical UUID text (36 characters) to 16 bytes each."""
     _require(pc.equal(pc.binary_length(texts), 36), "a UUID has not 36 characters")
     filled = texts.fill_null("0" * 8 + "-0000-0000-0000-" + "0" * 12)
     buffer = filled.buffers()[2]
@@ -342,7 +344,7 @@ def _base64(target: pa.DataType, texts: pa.Array) -> pa.Array:
 
 
 def _require(flags: pa.Array, otherwise: str) -> None:
-    """All true; nulls do not count."""
+    """Require all to be true; nulls do not count."""
     if pc.all(flags, min_count=0).as_py() is False:
         raise Unfit(otherwise)
 

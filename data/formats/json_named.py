@@ -1,8 +1,8 @@
-"""JSON's keys under the names by which a table's columns are found (``names``).
+"""Finds JSON's keys under the names by which a table's columns are found (``names``).
 
-Records that spell their keys alike are decoded together, under the keys that they use. Where that
-would leave a doubt (escapes in a key, two keys for one column), the record is parsed, its keys are
-renamed, and it is written anew: never guessed.
+Records that spell their keys alike are decoded together, under the keys that they use. If that
+would be ambiguous (escapes in a key, two keys for one column), the record is parsed, its keys are
+renamed, and it is written again: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Decode = Callable[[Sequence[bytes], pa.Schema], pa.RecordBatch]
 
 
 class NamedKeys:
-    """Decodes by ``decode``, which knows exact names only."""
+    """Decodes with ``decode``, which knows only exact names."""
 
     def __init__(self, schema: pa.Schema, decode: Decode) -> None:
         self._schema = schema
@@ -56,7 +56,7 @@ class NamedKeys:
         return together
 
     def _keys(self, value: bytes) -> Keys:
-        """The keys that matter, as spelled; one with an escape stands for doubt."""
+        """Return the keys that matter, as spelled; one with an escape makes it ambiguous."""
         found = set()
         for text, colon in _TEXT.findall(value):
             if colon and (b"\\" in text or self._form(text) in self._watched):
@@ -70,7 +70,7 @@ class NamedKeys:
     def _part(
         self, keys: Keys, values: list[bytes], rows: list[int], faults: Faults
     ) -> tuple[pa.RecordBatch, list[int]]:
-        """What decodes of a group, and which rows these are."""
+        """Decode what a group allows, and return the rows concerned."""
         if keys not in self._asked:
             self._asked[keys] = self._schema_for(keys)
         asked = self._asked[keys]
@@ -90,7 +90,10 @@ class NamedKeys:
         return retyped_rows(found, self._schema), good
 
     def _schema_for(self, keys: Keys) -> pa.Schema | None:
-        """The schema under the keys that these records use; ``None`` when that is in doubt."""
+        """Return the schema under the keys that these records use;
+
+        ``None`` if that is ambiguous.
+        """
         if any(b"\\" in key for key in keys):
             return None
         spelled = [key.decode(errors="replace") for key in sorted(keys)]
@@ -119,7 +122,7 @@ def _all_names(field: pa.Field) -> set[str]:
 
 
 def _fields_in(kind: pa.DataType) -> list[pa.Field]:
-    """The struct fields somewhere in a type, but not those in other such fields."""
+    """Return the struct fields anywhere in a type, but not those inside other such fields."""
     if kinds.is_struct(kind):
         return list(kind)
     inside = [kind.field(place).type for place in range(kind.num_fields)]
@@ -146,7 +149,7 @@ def _asked_type(kind: pa.DataType, spelled: list[str]) -> pa.DataType:
 
 
 def _renamed(value: Any, kind: pa.DataType) -> Any:
-    """The parsed value with the columns' names for its keys. Raises ``TwoFields``."""
+    """Return the parsed value with the columns' names as its keys. Raises ``TwoFields``."""
     if kinds.is_struct(kind) and isinstance(value, dict):
         keys = list(value)
         found = names.places(list(kind), keys)

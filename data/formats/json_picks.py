@@ -1,8 +1,8 @@
-"""The value at the end of a path of keys in each of many JSON objects, as it is written there.
+"""Reads the value at the end of a path of keys in each of many JSON objects, as it is written.
 
-It tells a null from a field that is missing, and a number from its double. The C does it for all
-records (``loops``); what it leaves in doubt (keys with escapes), and everything where it is
-missing, is done here one by one.
+This tells a null from a missing field, and a number from its double. The C code does it for all
+records (``loops``); ambiguous ones (keys with escapes), and everything if C is missing, are done
+here one by one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from headgate.native.loops import Flags, Picks, loops
 from headgate.native.packed import Packed
 
 MISSING, NULL, TEXT, ESCAPED, NUMBER, WORD, NESTED, NO_OBJECT, DOUBT = range(9)
-"""``ESCAPED``: a text with escapes. ``WORD``: true or false. ``NO_OBJECT``: on the way there is a
-value that has no fields."""
+"""``ESCAPED``: a text with escapes. ``WORD``: true or false.
+
+``NO_OBJECT``: on the way there is a value that has no fields.
+"""
 
 _DECODER = json.JSONDecoder(strict=False)
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -31,9 +33,9 @@ _Pick = tuple[int, str]
 
 
 def picked(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
-    """By value its kind, and its text in UTF-8 (null where there is none; of a text what it says).
+    """Return each value's kind, and its text in UTF-8 (null if missing; a JSON text unquoted).
 
-    The values are JSON objects that were found sound.
+    The values are JSON objects that were found valid.
     """
     found = loops().picked(values.array, [name.encode() for name in path])
     if found is None:
@@ -55,7 +57,7 @@ def picked(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
 
 
 def missing(values: Packed, path: Sequence[pa.Field], front: Sequence[str] = ()) -> Flags:
-    """Which records have no field at the path's end; the path begins behind the keys ``front``."""
+    """Return which records have no field at the path's end, which begins after ``front``."""
     if all(map(names.plain, path)):
         kinds, _ = picked(values, [*front, *(field.name for field in path)])
         return np.asarray(kinds == MISSING)
@@ -92,7 +94,7 @@ def _texts(kinds: Kinds, texts: list[str]) -> pa.Array:
     ]
     try:
         return pa.array(octets, pa.large_binary()).cast(pa.large_string())
-    except pa.ArrowInvalid:  # half a surrogate pair: said of the record by its kind
+    except pa.ArrowInvalid:  # half a surrogate pair: the kind reports the record
         for place, text in enumerate(texts):
             if not _is_whole(text):
                 kinds[place], octets[place] = DOUBT, None
@@ -119,7 +121,7 @@ def _picked_one(value: bytes, path: Sequence[str]) -> _Pick:
 
 
 def _member(text: str, at: int, wanted: str) -> int | None:
-    """Where the value of this key begins, in the object that begins here."""
+    """Return where the value of this key begins, in the object that begins here."""
     at = _behind_space(text, at + 1)
     while text[at] != "}":
         if text[at] == ",":

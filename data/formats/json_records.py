@@ -1,7 +1,7 @@
-"""JSON objects without a schema: the format ``json``.
+"""Implements the format ``json``: JSON objects without a schema.
 
 A block goes through the columnar path; what that refuses (``json_apart``) is looked at one by one.
-``json_values`` tells what is accepted.
+``json_values`` lists what is accepted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LACKS, _IGNORES = 1, 2
 
 
 class JsonRecords:
-    """A ``RecordFormat``. Remembers per column how the topic spells dates and decimals."""
+    """A ``RecordFormat``, which remembers each column's spelling of dates and decimals."""
 
     rules = column_rules.EVERY
 
@@ -60,9 +60,9 @@ class JsonRecords:
         self._lookout = lookout
 
     def lacking(self, values: Sequence[bytes], bad: Collection[int], /) -> Iterable[Lack]:
-        """The C has marked most records; only what it has doubts about is read once more.
+        """Read once more only what the C code, which marked most records, is unsure about.
 
-        Where it has not, all are, and those with ignored fields counted.
+        If it marked none, read all, and count those with ignored fields.
         """
         assert self._lookout is not None, "nobody watches"
         marks = self._marks
@@ -108,13 +108,13 @@ class JsonRecords:
         except json_apart.Respelled:
             return self._decode(values, schema)
         self._marks = apart.marks
-        if apart.marks is not None:  # of what is not sound the C did not see all
+        if apart.marks is not None:  # the C code did not see everything of an invalid value
             self._marks = np.where(apart.ill_formed, apart.marks | _LACKS, apart.marks)
         return self._whole(values, schema, apart)
 
     def _learn(self, values: Packed, schema: pa.Schema) -> bool:
-        """Whether a few samples showed a spelling that was not known before."""
-        spelling = self._spellings[schema]  # asked once: a wide schema's hash is dear
+        """Return whether a few samples showed a spelling that was not known before."""
+        spelling = self._spellings[schema]  # asked once: a wide schema's hash is expensive
         before = dict(spelling)
         # From the last to the first: what the first record shows stays.
         for value in values[:: -max(1, len(values) // _SAMPLES)]:
@@ -127,7 +127,7 @@ class JsonRecords:
         return before != spelling
 
     def _whole(self, values: Packed, schema: pa.Schema, apart: json_apart.Apart) -> pa.RecordBatch:
-        """What the fast path took and what the explaining path takes of the rest, in order."""
+        """Return, in order, the rows of the fast path and those of the explaining path."""
         bad: dict[int, str] = {}
         accepted: dict[int, pa.RecordBatch] = {}
         for row, column in sorted(apart.refused.items()):
@@ -148,7 +148,7 @@ class JsonRecords:
     def _alone(
         self, value: bytes, schema: pa.Schema, suspected: str, *, ill_formed: bool
     ) -> pa.RecordBatch | str:
-        """The row, or the reason why there is none."""
+        """Return the row, or the reason why there is none."""
         try:
             record = json_values.parse(value)
         except json_values.KeyTwice as reason:
@@ -170,8 +170,10 @@ class JsonRecords:
     def _laxly(
         self, value: bytes, schema: pa.Schema, reason: ValueError, *, sure: bool
     ) -> pa.RecordBatch | str:
-        """The columnar path is laxer in places. Beside good neighbours it takes such a record: so
-        it must here, or chance would decide. ``sure``: not this one."""
+        """Accept what the columnar path accepts next to good neighbours; chance must not decide.
+
+        The columnar path is laxer in places. ``sure``: not for this record.
+        """
         if not sure:
             try:
                 return json_columns.decode_block(
@@ -183,5 +185,5 @@ class JsonRecords:
 
 
 def _agreed(kind: pa.DataType) -> bool:
-    """Whether the columnar path refuses every value of this type that ``json_values`` refuses."""
+    """Return whether the columnar path refuses all values that ``json_values`` refuses."""
     return not kinds.is_nested(kind) and not kinds.is_large_string(kind)

@@ -1,7 +1,7 @@
-"""JSON into columns that are marked (``column_rules``): numbers with a unit, anything as text.
+"""Reads JSON into marked columns (``column_rules``): numbers with a unit, anything as text.
 
-The columnar parser reads numbers as doubles, and takes no number for text. So such columns are read
-from what is written in the record, beside all others.
+The columnar parser reads numbers as doubles, and does not take numbers for text. So these columns
+are read from the record's own text, next to all others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headgate.native.packed import Packed
 Decode = Callable[[Packed, pa.Schema], pa.RecordBatch]
 Path = tuple[str, ...]
 
-# The plain path needs a column to know how many rows there are.
+# The plain path needs a column to know the number of rows.
 _NO_KEY = pa.field("headgate: no key of a record", pa.bool_())
 
 
@@ -35,7 +35,7 @@ class _Found:
 
 
 def decode(some: Sequence[bytes], schema: pa.Schema, plain: Decode) -> pa.RecordBatch:
-    """As a ``RecordFormat`` does. ``plain`` decodes what is not marked."""
+    """Decode like a ``RecordFormat``. ``plain`` decodes what is not marked."""
     values, faults = Packed.whole(some), Faults()
     rest = [field for field in map(_unmarked, schema) if field is not None]
     try:
@@ -87,7 +87,7 @@ def _read(values: Packed, path: Path, field: pa.Field, faults: Faults) -> pa.Arr
 
 
 _NEVER = {
-    json_picks.NO_OBJECT: "what should hold it is no object",
+    json_picks.NO_OBJECT: "what should hold it is not an object",
     json_picks.DOUBT: "holds half a surrogate pair",
 }
 
@@ -98,7 +98,7 @@ def _without(texts: pa.Array, odd: np.ndarray[tuple[int], np.dtype[np.bool_]]) -
 
 
 def _column(found: _Found, field: pa.Field, path: Path, parent: pa.Array | None) -> pa.Array:
-    """The column, or the field inside of one; ``parent``: what the plain path read around it."""
+    """Build the column, or a field inside one; ``parent``: what the plain path read around it."""
     path = (*path, field.name)
     if column_rules.is_marked(field):
         return found.marked[path]
@@ -122,7 +122,7 @@ def _plainly(
 
 
 def _unmarked(field: pa.Field) -> pa.Field | None:
-    """The field without what is marked in it; nothing when that is all."""
+    """Return the field without its marked parts; ``None`` if nothing else is left."""
     if column_rules.is_marked(field):
         return None
     if not kinds.is_struct(field.type) or not column_rules.any_marked(field.type):

@@ -1,7 +1,8 @@
-"""Which JSON values are no objects, and which probably do not fit their column, for all at once.
+"""Finds JSON values that are not objects, and values that probably do not fit their column.
 
-What is told of is tried alone, what is not has to pass with the others. Of columns it is a guess
-that saves time; of objects the parser would not know: it takes ``{"a":1 "b":01,}``.
+It looks at all values at once. What it reports is tried alone; the rest must pass together. For
+columns it is a guess that saves time; for objects the parser would not notice: it accepts ``{"a":1
+"b":01,}``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _TIME = r"([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d(\.\d{1,9})?)?)?"
 _FORMS = {
     "date": rf"^{_DAY}$",
     "timestamp": rf"^{_DAY}([T ]{_TIME}(Z|[+-]\d\d(:?\d\d)?)?)?$",
-    "time": rf"^{_TIME}$",  # behind the longer name
+    "time": rf"^{_TIME}$",  # after the longer name
     "decimal": r"^[+-]?[0-9]{1,38}(\.[0-9]{1,38})?$",
     "uuid": r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
 }
@@ -46,9 +47,9 @@ _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 _SINGLE = rf"{_STRING}|{_NUMBER}|true|false|null|\[{_SPACE}\]|\{{{_SPACE}\}}"
 
 
-# One copy of what repeats keeps the expression short: a comma may stand for the bracket in front.
+# One copy of what repeats keeps the expression short: a comma may stand for the opening bracket.
 def _object(depth: int) -> str:
-    """A regular expression for objects; more than that deep, brackets need not match."""
+    """Return a regular expression for objects; below that depth, brackets need not match."""
     return rf"(?:[{{,]{_SPACE}{_STRING}{_SPACE}:{_SPACE}{_value(depth - 1)}{_SPACE})+\}}"
 
 
@@ -68,20 +69,19 @@ _OBJECT = rf"^{_SPACE}(?:\{{{_SPACE}\}}|{_object(3)}){_SPACE}$"
 def judged(
     values: pa.LargeBinaryArray, fields: Fields | None = None
 ) -> tuple[Flags, Flags, Octets | None]:
-    """Values as they came: which are not one JSON object each (RFC 8259), and in which others an
-    object names a key twice; of these a few may be there wrongly.
+    """Return which values are not one JSON object each (RFC 8259), and which name a key twice.
 
-    Control characters in strings pass; escapes that the parser gets wrong, and what is deeper than
-    64 levels, do not.
+    Of the latter, a few may be listed wrongly. Control characters in strings pass; escapes that the
+    parser gets wrong, and what is deeper than 64 levels, do not.
 
-    With ``fields``: the marks of each value as ``Loops.judged`` has them, where the C tells.
+    With ``fields``: also the marks of each value as in ``Loops.judged``, if the C code gives them.
     """
     found = loops().judged(values, fields)
     if found is not None:
         told = found & 3
         marks = (found >> 2).astype(np.uint8) if fields else None
         return told == 1, told == 2, marks
-    # The expression does not count what is deep: what may be too deep is parsed alone.
+    # The expression does not count depth: what may be too deep is parsed alone.
     opened = pc.add(pc.count_substring(values, "["), pc.count_substring(values, "{"))
     deep = np.asarray(pc.greater(opened, json_values.DEPTH_MAX))
     ill_formed: Flags = ~np.asarray(pc.match_substring_regex(values, _OBJECT)) | deep
@@ -92,7 +92,7 @@ def judged(
 
 
 def _names_twice(value: bytes) -> bool:
-    """Whether an object names a key twice, of a value that is well formed."""
+    """Return whether an object in a well-formed value names a key twice."""
     keys = [text for text, colon in _KEYS.findall(value) if colon]
     if len(set(keys)) == len(keys) and not any(b"\\" in key for key in keys):
         return False
@@ -106,7 +106,7 @@ def _names_twice(value: bytes) -> bool:
 
 
 def suspects_of(field: pa.Field, rough: pa.Array, places: Integers) -> Flags:
-    """``rough`` as the parser read it: doubles for numbers, else text."""
+    """Find suspects; ``rough`` is as the parser read it: doubles for numbers, else text."""
     here = rough.take(pa.array(places))
     found: Flags = np.zeros(len(places), np.bool_)
     if kinds.is_floating(here.type):
@@ -129,7 +129,7 @@ def _numbers(target: pa.DataType, numbers: pa.Array) -> Flags:
         elif not kinds.is_floating(target):
             bits = target.bit_width if kinds.is_integer(target) else 63
             wrong |= (found != np.floor(found)) | (np.abs(found) >= 2.0 ** (bits - 1))
-            # the smallest integer is the one whose magnitude is too large
+            # The smallest integer is the one whose magnitude is too large.
             wrong &= found != -(2.0 ** (bits - 1))
         elif target.bit_width == 32:
             wrong |= np.abs(found) > np.finfo(np.float32).max
@@ -150,7 +150,7 @@ def _texts(target: pa.DataType, texts: pa.Array) -> Flags:
 
 
 def _less_usual_zones(texts: pa.Array) -> Flags:
-    """With a zone where most have none, or without: the column is read in one of the two ways."""
+    """Flag the minority with or without a zone: the column is read in one of the two ways."""
     zoned = np.asarray(
         pc.match_substring_regex(texts, r"(Z|:.*[+-].*)$").fill_null(fill_value=False)
     )

@@ -1,4 +1,4 @@
-"""One JSON value into one table value, exactly, or the reason why not: the slow, explaining path.
+"""Converts one JSON value to one table value, exactly, or says why not: the slow path.
 
 It decides together with ``json_columns``; both accept the same values with the same results.
 
@@ -42,8 +42,10 @@ import pyarrow.types as kinds
 from headgate.data.formats import temporal
 
 DEPTH_MAX = 256
-"""Levels of objects and arrays in one another. More make a bad record: how many more the parser
-takes depends on who calls it, and what is bad must depend on the record alone."""
+"""Maximum levels of nested objects and arrays; more make a bad record.
+
+How many more the parser takes depends on its caller, but a bad record must depend on itself alone.
+"""
 
 _EXACT_DOUBLE_MAX = 2**53
 _NUMBER_TEXT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -62,11 +64,11 @@ def _refuse_constant(name: str) -> None:
 
 
 class KeyTwice(BadValue):
-    """An object names a key twice: which of its values is meant nobody knows."""
+    """An object names a key twice, so nobody knows which of its values is meant."""
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these keys and values. Raises ``KeyTwice``."""
+    """Return the object with these keys and values. Raises ``KeyTwice``."""
     found = dict(pairs)
     if len(found) < len(pairs):
         counts = Counter(key for key, _ in pairs)
@@ -84,7 +86,7 @@ _DECODER = json.JSONDecoder(
 
 
 def parse(value: bytes) -> dict[str, Any]:
-    """The record's JSON object; numbers with fraction or exponent as exact decimals.
+    """Return the record's JSON object; numbers with fraction or exponent as exact decimals.
 
     Raises ``BadValue``.
     """
@@ -107,7 +109,7 @@ _TOO_DEEP = f"is nested more than {DEPTH_MAX} levels deep"
 
 
 def require_shallow(text: str, parsed: Any) -> None:
-    """Raise ``BadValue`` when ``parsed``, made from ``text``, has too many levels."""
+    """Raise ``BadValue`` if ``parsed``, read from ``text``, has too many levels."""
     if text.count("{") + text.count("[") <= DEPTH_MAX:
         return
     level = [parsed]
@@ -119,13 +121,13 @@ def require_shallow(text: str, parsed: Any) -> None:
 
 
 def _inside(value: Any) -> Iterable[Any]:
-    """The objects and arrays that are this value's own."""
+    """Return the objects and arrays directly inside this value."""
     items = value.values() if isinstance(value, dict) else value
     return [item for item in items if isinstance(item, dict | list)]
 
 
 def convert_field(field: pa.Field, container: dict[str, Any], path: str = "") -> Any:
-    """The field's value out of its object, as ``pa.array`` takes it. Raises ``BadValue``."""
+    """Return the field's value from its object, as ``pa.array`` takes it. Raises ``BadValue``."""
     value = container.get(field.name)
     return convert_value(field, value, f"{path}{field.name}")
 
@@ -144,7 +146,7 @@ def convert_value(field: pa.Field, value: Any, path: str) -> Any:
 
 
 class _Nested(BadValue):
-    """A reason that already says where: nothing is put in front of it again."""
+    """A reason that already names the place, so that nothing is put in front of it."""
 
 
 def _converter(target: pa.DataType) -> Callable[[Any, pa.DataType, str], Any]:
@@ -300,9 +302,9 @@ def _map(value: Any, target: pa.DataType, path: str) -> list[tuple[Any, Any]]:
 
 
 def json_text(value: Any) -> str:
-    """A parsed value as compact JSON again, numbers to the digit."""
+    """Return a parsed value as compact JSON again, numbers to the digit."""
     written: list[str] = []
-    waiting = [value]  # the next one last; no recursion, for a value may be deep
+    waiting = [value]  # the next one last; no recursion, since a value may be deep
     while waiting:
         item = waiting.pop()
         if isinstance(item, _Written | Decimal):

@@ -1,7 +1,7 @@
-"""What records have and a table lacks: fields without a column, values too wide for theirs (S1).
+"""Finds what records have and a table lacks: fields without a column, and too wide values (S1).
 
-A lookout knows the columns as records name them. What JSON shows is inferred from its values: whole
-numbers are long, others double, text stays text, nothing comes of null, ``[]`` and ``{}``. Formats
+A lookout knows the columns as records name them. For JSON it infers types from values: whole
+numbers are long, others double, text stays text, and null, ``[]`` and ``{}`` prove nothing. Formats
 with schemas are judged by these, once for each.
 """
 
@@ -32,23 +32,25 @@ Lack = tuple[Rows, Struct]
 
 
 class WatchfulFormat(Protocol):
-    """A format that can say what records have beside the columns that it fills."""
+    """A format that can tell what records have beyond the columns that it fills."""
 
     def watch(self, lookout: Lookout) -> None:
-        """From now on whoever decodes may ask for what is lacking."""
+        """From now on, let the caller ask for what is lacking."""
 
     @property
     def ignoring(self) -> int:
-        """How many of the decoded records had fields that are to be ignored, as far as seen."""
+        """Return how many of the decoded records had fields to ignore, as far as seen."""
 
     def lacking(self, values: Sequence[bytes], bad: Collection[int], /) -> Iterable[Lack]:
-        """Of the values that were decoded last; ``bad``: those that became no rows."""
+        """Report on the values that were decoded last; ``bad``: those that became no rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """Where a record has its row: behind the path ``row``, with the fields ``beside`` it that say
-    nothing of rows; ``words``, among the row's own fields, do not either."""
+    """Where a record has its row: under the path ``row``.
+
+    The fields ``beside`` it do not describe rows, nor do ``words`` among the row's own fields.
+    """
 
     row: Path = ()
     beside: frozenset[str] = frozenset()
@@ -56,8 +58,10 @@ class RowPlace:
 
 
 class Lookout:
-    """``taken`` are names at the row's top that something else than their column takes, or nothing
-    does."""
+    """``taken`` are top-level names of the row that are not looked at.
+
+    Something other than their column uses them, or nothing does.
+    """
 
     def __init__(
         self,
@@ -74,11 +78,11 @@ class Lookout:
         self._caseless = caseless
         self.ignored: frozenset[Path] = frozenset()
         self.fields: Fields | None = None
-        """For the C; none where a name is more than its letters."""
+        """For the C code; ``None`` if a name is more than its letters."""
         self.ignore(ignored)
 
     def ignore(self, paths: Iterable[Path]) -> None:
-        """These fields become no columns: nothing is said of them any more."""
+        """Stop reporting these fields, which will not become columns."""
         self.ignored |= frozenset(paths)
         plain = all(map(names.plain, self._schema)) and not self._caseless
         self.fields = self._numbered() if plain else None
@@ -86,13 +90,13 @@ class Lookout:
     # --------------------------------------------------------------------------- JSON's values
 
     def of_record(self, record: Mapping[str, Any]) -> Struct:
-        """What the table would need for this object to lose nothing."""
+        """Return what the table would need for this object to lose nothing."""
         row = self._row_of(record)
         rest = {name: value for name, value in row.items() if self._form(name) not in self._taken}
         return Struct(tuple(self._fields_of(rest, list(self._schema), ())))
 
     def ignores(self, record: Mapping[str, Any]) -> bool:
-        """Whether the object has a value in a field that is to be ignored."""
+        """Return whether the object has a value in a field to be ignored."""
         row = self._row_of(record)
         return any(_has(row, path) for path in self.ignored)
 
@@ -119,7 +123,7 @@ class Lookout:
         return name.lower() if self._caseless else name
 
     def _beyond(self, kind: pa.DataType, value: Any, path: Path) -> Type | None:
-        """What a column would have to be for the value, where it is not yet."""
+        """Return what a column would have to be for the value, if it is not yet."""
         if kinds.is_struct(kind) and isinstance(value, dict):
             inside = tuple(self._fields_of(value, list(kind), path))
             return Struct(inside) if inside else None
@@ -138,7 +142,7 @@ class Lookout:
     # ----------------------------------------------------------------------------- by a schema
 
     def of_columns(self, written: Struct) -> Struct:
-        """What the table would need for whatever has been written with these columns."""
+        """Return what the table would need for anything written with these columns."""
         for step in self._place.row:
             inside = [c.type for c in written.fields if c.name == step]
             if not inside or not isinstance(inside[0], Struct):
@@ -235,7 +239,10 @@ class Lookout:
 
 
 def inferred(value: Any, depth: int = 0) -> Type | None:
-    """The type of a column for the value; none for what says nothing, or is nested too deeply."""
+    """Return the column type for the value;
+
+    ``None`` if it proves nothing or is nested too deeply.
+    """
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int):
@@ -256,7 +263,7 @@ def inferred(value: Any, depth: int = 0) -> Type | None:
 
 
 def _together(found: Iterable[Type]) -> Type | None:
-    """The join of several types, by way of proposals of one column."""
+    """Join several types, by way of proposals of one column."""
     columns = [Struct((Column("", kind),)) for kind in found]
     return reduce(joined, columns).fields[0].type if columns else None
 
@@ -299,7 +306,7 @@ def _name_of(kind: pa.DataType) -> str:
 
 
 def _type_of(kind: pa.DataType) -> Type:
-    """A type for a column that is only to become optional: of the same shape, and no wider."""
+    """Return a type for a column that only becomes optional: of the same shape, not wider."""
     if kinds.is_struct(kind):
         return Struct(tuple(Column(each.name, _type_of(each.type)) for each in kind))
     if _is_list(kind):

@@ -1,8 +1,8 @@
-"""Which field of a record goes into which column.
+"""Decides which field of a record goes into which column.
 
-By its name, unless the table has a name mapping for the column (then by the names that it lists),
-and regardless of case where that was asked for. What was found out about a table travels in the
-metadata of its Arrow fields, so that a format needs to be given nothing but the schema.
+A field is found by its name, unless the table has a name mapping for the column (then by the names
+that it lists), and regardless of case if that was asked for. What is known about a table travels in
+the metadata of its Arrow fields, so that a format only needs the schema.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class TwoFields(ValueError):
 
 
 def named(schema: pa.Schema, mapping: str | None, *, caseless: bool) -> pa.Schema:
-    """The schema, whose fields know by which names they are found.
+    """Return the schema with fields that know the names by which they are found.
 
-    ``mapping``: the table's name mapping as JSON. Raises ``ValueError`` when two columns would be
-    found by one name, and for text that is no mapping.
+    ``mapping``: the table's name mapping as JSON. Raises ``ValueError`` if two columns would be
+    found by one name, and for text that is not a mapping.
     """
     if mapping is None and not caseless:
         return schema
@@ -83,7 +83,7 @@ def _level(fields: list[pa.Field]) -> list[pa.Field]:
 
 
 def asked(field: pa.Field, *, caseless: bool) -> pa.Field:
-    """A field of a record by its own name, which is no column of the table."""
+    """Return a field of a record by its own name, which is not a column of the table."""
     if not caseless:
         return field
     known = {_NAMES: json.dumps([field.name]).encode(), _CASELESS: b"true"}
@@ -91,12 +91,12 @@ def asked(field: pa.Field, *, caseless: bool) -> pa.Field:
 
 
 def exactly(field: pa.Field) -> pa.Field:
-    """A field around others, by its own name; those in it may be found by other names."""
+    """Return a field around others, by its own name; those inside may be found by other names."""
     return field.with_metadata({_NAMES: json.dumps([field.name]).encode()})
 
 
 def plain(field: pa.Field) -> bool:
-    """Whether the field and everything in it are found by their exact names alone."""
+    """Return whether the field and everything in it are found only by their exact names."""
     return not field.metadata or _NAMES not in field.metadata
 
 
@@ -105,7 +105,7 @@ def caseless(field: pa.Field) -> bool:
 
 
 def forms_of(field: pa.Field) -> set[str]:
-    """The names by which the field is found; in lower case when case does not matter."""
+    """Return the names by which the field is found, in lower case if case does not matter."""
     if plain(field):
         return {field.name}
     names = json.loads(field.metadata[_NAMES])
@@ -113,7 +113,7 @@ def forms_of(field: pa.Field) -> set[str]:
 
 
 def places(fields: Iterable[pa.Field], available: Sequence[str]) -> list[int | None]:
-    """For each field where it is among the available names, or ``None``. Raises ``TwoFields``."""
+    """Return each field's index among the available names, or ``None``. Raises ``TwoFields``."""
     by_name: dict[str, list[int]] = {}
     by_form: dict[str, list[int]] = {}
     for place, name in enumerate(available):

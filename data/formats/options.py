@@ -1,4 +1,4 @@
-"""A format's options, taken whole: what is not known is an error, never ignored."""
+"""Takes a format's options as a whole: an unknown one is an error, never ignored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def take_options(
     *,
     required: Sequence[str] = (),
 ) -> dict[str, str]:
-    """The options over their defaults. Raises ``ValueError``."""
+    """Return the options over their defaults. Raises ``ValueError``."""
     known = {*(defaults or {}), *required}
     unknown = sorted(set(options) - known)
     if unknown:

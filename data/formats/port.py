@@ -1,4 +1,4 @@
-"""What a record format is: bytes in, columns of the table's schema out."""
+"""Defines a record format: bytes in, columns of the table's schema out."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pyarrow as pa
 from headgate.native.loops import Flags
 
 NOTHING = pa.schema([pa.field("headgate.nothing", pa.string())])
-"""A column that no record fills: whoever decodes into it learns which records can be read."""
+"""A column that no record fills: decoding into it tells which records can be read."""
 
 
 class UndecodableRecords(Exception):
     """Some records do not fit the schema: ``bad`` maps their row index to the reason.
 
-    ``rest`` holds all others in their order, so that who may go on need not decode them again.
+    ``rest`` holds all others in their order, so that a caller that continues need not decode them
+    again.
     """
 
     def __init__(self, bad: Mapping[int, str], rest: pa.RecordBatch) -> None:
@@ -32,17 +33,17 @@ class RecordFormat(Protocol):
     """
 
     def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
-        """One row per value, in order, exactly of ``schema``.
+        """Return one row per value, in order, exactly of ``schema``.
 
         A value is either converted without loss or bad: raises ``UndecodableRecords``.
         """
 
 
 class RuledFormat(RecordFormat, Protocol):
-    """A format that knows rules of columns (``column_rules``), beside those that need none."""
+    """A format that supports column rules (``column_rules``) which need its help."""
 
     rules: frozenset[str]
-    """Which ones. It reads marked fields accordingly; and with ``default`` it has ``missing``."""
+    """Which rules. It reads marked fields accordingly; with ``default`` it has ``missing``."""
 
     def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
-        """In which records there is no field at the end of the path; a null is one."""
+        """Return which records have no field at the end of the path; a null counts as a field."""

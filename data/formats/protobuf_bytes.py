@@ -1,7 +1,7 @@
-"""Protocol Buffers on the wire, read for many messages at once: by the C, or here one by one.
+"""Reads Protocol Buffers' wire format for many messages at once: in C, or here one by one.
 
-What is read of a message are the fields that somebody wants. All others are passed over, but must
-be sound; of an unwanted message nobody looks inside.
+It reads the fields of a message that somebody needs. All others are skipped, but must be valid; an
+unwanted message's content is not examined.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from headgate.native.packed import Packed
 
 VARINT, EIGHT, BYTES, GROUP, GROUP_END, FOUR = range(6)
 ONE, ONE_MESSAGE, MANY, MANY_BYTES, OTHER_OF_ONEOF = range(5)
-"""Modes of a field: single numbers and bytes; a message; repeated numbers, perhaps packed; repeated
-bytes or messages; one that nobody wants, which takes its oneof from those that somebody does."""
+"""Modes of a field: a single number or bytes; a message; repeated numbers, perhaps packed.
+
+Then repeated bytes or messages; an unwanted one, which takes its oneof from the wanted ones.
+"""
 
 _GROUPS_MAX = 100
 _DENSE_MAX = 1024
@@ -25,11 +27,11 @@ _SOUND, _PARTS = 0, 2
 _NUMBER_MAX = 2**32
 
 Read = tuple[int, int, int, int]
-"""A field: its number, its wire type, a number or where its bytes begin, how many these are."""
+"""A field: its number, its wire type, a number or where its bytes begin, and their length."""
 
 
 class Broken(ValueError):
-    """These bytes are no message."""
+    """These bytes are not a message."""
 
 
 class Messages:
@@ -43,7 +45,7 @@ class Messages:
 
     @classmethod
     def whole(cls, values: Sequence[bytes], faults: Faults) -> Messages:
-        """Each value a message."""
+        """Take each value as a message."""
         raw, ends = Packed.whole(values).joined(b"\0")
         begins = np.roll(ends, 1)
         begins[:1] = 0
@@ -57,19 +59,19 @@ class Messages:
         self.faults.note(self.rows[at], reason)
 
     def inside(self, begins: Integers, sizes: Integers, rows: Integers) -> Messages:
-        """Messages that lie in these."""
+        """Return messages inside these ones."""
         spans = Spans(np.ascontiguousarray(begins), np.ascontiguousarray(begins + sizes))
         return Messages(self.octets, spans, rows, self.faults)
 
     def scan(self, wanted: Slots) -> Scanned:
-        """What is wanted of each; what is none is noted, and has nothing of it."""
+        """Read what is wanted of each; an invalid one is noted, and has no values."""
         found = loops().scanned(self.octets, self.spans, wanted)
         if found is None:
             found = _scanned(self.octets, self.spans, wanted)
         unsound = found.found != _SOUND
         if unsound.any():
             broken = found.found == 1
-            self.fail(broken, "is no message, or is cut off")
+            self.fail(broken, "is not a message, or is cut off")
             found.values[:, broken] = 0
             found.sizes[:, broken] = -1
             self._put_together(wanted, found)
@@ -78,7 +80,7 @@ class Messages:
     def items(
         self, number: int, wire: int, counts: Integers
     ) -> tuple[Integers, Integers, Integers]:
-        """Offsets of each message's items of a repeated field; their values and sizes."""
+        """Return offsets of each message's items of a repeated field, their values and sizes."""
         offsets = np.zeros(len(self) + 1, np.int64)
         np.cumsum(counts, out=offsets[1:])
         found = loops().items(self.octets, self.spans, (number, wire), offsets)
@@ -87,7 +89,7 @@ class Messages:
         return offsets, *found
 
     def _put_together(self, wanted: Slots, found: Scanned) -> None:
-        """A message that comes in several parts is what its parts are behind each other."""
+        """Merge a message that comes in several parts: it is the concatenation of its parts."""
         behind: list[bytes] = []
         end = len(self.octets)
         for place in np.flatnonzero(found.found == _PARTS).tolist():
@@ -101,7 +103,7 @@ class Messages:
             self.octets = np.concatenate([self.octets, np.frombuffer(b"".join(behind), np.uint8)])
 
     def _parts(self, place: int, wanted: Slots) -> dict[int, list[bytes]]:
-        """Of one message the parts of those in it, by their slots."""
+        """Return the parts of the messages inside one message, by their slots."""
         raw = self.octets[self.spans.begins[place] : self.spans.ends[place]].tobytes()
         parts: dict[int, list[bytes]] = {}
         numbers, wires, modes, oneofs = wanted.kinds.tolist()
@@ -120,7 +122,7 @@ class Messages:
 
 
 def slots(kinds: Sequence[tuple[int, int, int, int]]) -> Slots:
-    """Of the number, wire type, mode and oneof of each field."""
+    """Build slots from the number, wire type, mode and oneof of each field."""
     columns = np.ascontiguousarray(np.array(kinds, np.int32).reshape(-1, 4).T)
     small = [number for number in columns[0].tolist() if number < _DENSE_MAX]
     by_number = np.full(max(small, default=0) + 1, -1, np.int32)
@@ -134,7 +136,7 @@ def slots(kinds: Sequence[tuple[int, int, int, int]]) -> Slots:
 
 
 def fields(raw: bytes, at: int, end: int) -> Iterator[Read]:
-    """The fields of a message, groups left out. Raises ``Broken``."""
+    """Yield the fields of a message, groups left out. Raises ``Broken``."""
     while at < end:
         read, at = _field(raw, at, end)
         if read[1] == GROUP_END:
@@ -146,7 +148,7 @@ def fields(raw: bytes, at: int, end: int) -> Iterator[Read]:
 
 
 def varint(raw: bytes, at: int, end: int) -> tuple[int, int]:
-    """A number of at most 64 bits, and where it ends. Raises ``Broken``."""
+    """Return a number of at most 64 bits, and where it ends. Raises ``Broken``."""
     found = 0
     for shift in range(0, 70, 7):
         if at >= end or (shift == 63 and raw[at] > 1):

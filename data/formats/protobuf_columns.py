@@ -1,8 +1,8 @@
-"""Protocol Buffers into Arrow columns of the writer's own types, as much as a table wants of them.
+"""Reads Protocol Buffers into Arrow columns of the writer's types, as far as a table needs them.
 
-Exact and complete: what a field cannot hold is a fault of its record. ``fitting`` brings what is
-read here into the table's types. One call reads one message type in all records; messages inside of
-messages are read by further calls, as deep as the table's columns go.
+It is exact and complete: what a field cannot hold is a fault of its record. ``fitting`` then
+converts the columns to the table's types. One call reads one message type in all records; further
+calls read messages inside messages, as deep as the table's columns go.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _NANOS_S = (2**63 - 1) // _NANOS - 1
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Values of one field: bits or begins, and sizes; ``there``: which messages have one."""
+    """Values of one field: bits or beginnings, and sizes; ``there``: which messages have one."""
 
     messages: Messages
     bits: Integers
@@ -78,8 +78,10 @@ class _Values:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The column that a field goes into; none: it becomes part of a text. ``above``: the types of
-    the messages that it is in."""
+    """The column that a field goes into; ``None``: it becomes part of a text.
+
+    ``above``: the types of the messages that contain it.
+    """
 
     column: pa.Field | None
     above: tuple[str, ...]
@@ -90,7 +92,7 @@ class _Target:
 
     @property
     def fields(self) -> list[pa.Field] | None:
-        """What is wanted of a message that goes in there; nothing said: all of it."""
+        """Return what is wanted of a message that goes in there; ``None``: everything."""
         return list(self.type) if kinds.is_struct(self.type) else None
 
     def to(self, column: pa.Field | None) -> _Target:
@@ -106,7 +108,10 @@ class Reader:
     def records(
         self, values: Sequence[bytes], kind: Message, wanted: Sequence[pa.Field], faults: Faults
     ) -> pa.Array:
-        """One Arrow struct per record. Raises ``UnfitTypes`` for types that cannot be read."""
+        """Return one Arrow struct per record.
+
+        Raises ``UnfitTypes`` for types that cannot be read.
+        """
         return self._message(Messages.whole(values, faults), kind, list(wanted), ())
 
     def _message(
@@ -135,14 +140,14 @@ class Reader:
             with messages.faults.inside(field.name):
                 target = _Target(column, above)
                 columns.append(self._column(messages, field, (scanned, slot), target))
-        if not columns:  # Arrow needs a column to know how many rows there are
+        if not columns:  # Arrow needs a column to know the number of rows
             return pa.array([{}] * len(messages), pa.struct([]))
         return pa.StructArray.from_arrays(columns, [field.name for field, _ in chosen])
 
     def _chosen(
         self, messages: Messages, kind: Message, wanted: list[pa.Field] | None
     ) -> list[tuple[Field, pa.Field | None]]:
-        """The fields to be read, and the column of each."""
+        """Return the fields to read, and the column of each."""
         if wanted is None:
             return [(field, None) for field in kind.fields if field.kind != "group"]
         try:
@@ -172,7 +177,7 @@ class Reader:
         if field.required:
             messages.fail(~there & sound, "a required field is missing")
         if not field.presence and field.kind != "message" and not there.all():
-            # What is not there is zero, or has no bytes: that is how the writer says so.
+            # An absent field is zero or has no bytes: that is how the writer says so.
             bits, sizes = np.where(there, bits, 0), np.where(there, sizes, 0)
             there = np.ones(len(there), np.bool_)
         return self._values(_Values(messages, bits, sizes, there), field, target)
@@ -201,12 +206,12 @@ class Reader:
         parts = []
         for slot, (part, column) in enumerate(zip(both, (None, item), strict=True)):
             bits, sizes = scanned.values[slot], scanned.sizes[slot]
-            # What an entry does not have is zero or empty, also a message.
+            # What an entry does not have is zero or empty; so is a message.
             bits, sizes = np.where(sizes >= 0, bits, 0), np.maximum(sizes, 0)
             values = _Values(inside, bits, sizes, np.ones(len(bits), np.bool_))
             parts.append(self._values(values, part, target.to(column)))
         keys, items = parts
-        keys = keys.fill_null("") if keys.null_count else keys  # of records that are bad
+        keys = keys.fill_null("") if keys.null_count else keys  # of bad records
         owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         last = _last_of_each(keys, owners)
         if not last.all():
@@ -260,7 +265,7 @@ def _mode(field: Field) -> int:
 
 
 def _last_of_each(keys: pa.Array, owners: Integers) -> Flags:
-    """Of the entries of one map that have the same key, the last one."""
+    """Flag the last entry for each key of one map."""
     codes = np.asarray(keys.dictionary_encode().indices)
     pairs = np.stack([owners, codes], axis=1)[::-1]
     _, first = np.unique(pairs, axis=0, return_index=True)
@@ -277,7 +282,7 @@ def _column(values: _Values, found: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def _signed(values: _Values) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Whole numbers of 32 bits; others are noted."""
+    """Return whole numbers of 32 bits; others are noted."""
     narrow = values.bits.astype(np.int32)
     values.fail(narrow != values.bits, "holds a number of more than 32 bits")
     return narrow
@@ -351,7 +356,7 @@ def _enum(values: _Values, known: dict[int, str], name: str, target: _Target) ->
 
 
 def _moments(messages: Messages, found: pa.StructArray, unit: str) -> pa.Array:
-    """``google.protobuf.Timestamp`` in a column's unit."""
+    """Convert ``google.protobuf.Timestamp`` to a column's unit."""
     seconds, nanos = (np.asarray(found.field(at)).astype(np.int64) for at in (0, 1))
     most = _NANOS_S if unit == "ns" else _MOST_S
     least = -_NANOS_S if unit == "ns" else _LEAST_S

@@ -1,4 +1,4 @@
-"""The columns that a Protobuf message type asks for."""
+"""Derives the columns that a Protobuf message type asks for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DEPTH_MAX = 8
 
 
 def columns_of(types: Types, kind: Message) -> Struct:
-    """Of a message; what holds itself, groups and what nobody knows propose no columns."""
+    """Return a message's columns; recursive types, groups and unknown types propose none."""
     return _fields(types, kind, ()) or Struct()
 
 

@@ -1,7 +1,7 @@
-"""Protocol Buffers: the formats ``protobuf`` (one message type) and ``protobuf-registry``.
+"""Implements the formats ``protobuf`` (one message type) and ``protobuf-registry``.
 
-Fields go into columns by their names (``names``) and by the rules of ``fitting``. One that the
-writer tells from zero, and is not there, is null; another is what the writer means by leaving it
+Fields go into columns by their names (``names``) and by the rules of ``fitting``. A missing field
+with presence is null. Any other missing field has the value that the writer means by leaving it
 out: zero, no text, no items.
 """
 
@@ -43,10 +43,10 @@ _VALUE_BYTES_MAX = 2**31
 
 
 class ProtobufRecords:
-    """A ``RecordFormat``: bare messages of one type.
+    """A ``RecordFormat`` for bare messages of one type.
 
-    Options: ``descriptor``, a descriptor set in base64, with all that it imports; ``message``, the
-    full name of the type.
+    Options: ``descriptor``, a descriptor set in base64 with all its imports; ``message``, the full
+    name of the type.
     """
 
     rules = column_rules.EVERY
@@ -86,22 +86,25 @@ class ProtobufRecords:
         return without_bad(fitted_rows(read, schema, faults), faults)
 
     def missing(self, values: Sequence[bytes], _: Sequence[pa.Field]) -> Flags:
-        """There is no null on the wire: what is null is not there."""
+        """Return missing fields; the wire has no nulls, so a null is missing."""
         return np.ones(len(values), np.bool_)
 
     def watch(self, lookout: Lookout) -> None:
         self._lookout = lookout
 
     def lacking(self, values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
-        """By the descriptor: its messages are not looked at."""
+        """Compare with the descriptor; the messages are not looked at."""
         wanted = self._lookout.of_columns(self._columns)
         if wanted.fields and len(values):
             yield np.arange(len(values), dtype=np.int64), wanted
 
 
 class RegistryProtobufRecords:
-    """A ``RecordFormat``: a zero byte, a schema's id in four bytes, the indexes of the message type
-    in its file, the message. Options ``registry.*`` as with ``avro-registry``."""
+    """A ``RecordFormat`` for a zero byte, a schema id in four bytes, message indexes, the message.
+
+    The indexes locate the message type in its file. Options ``registry.*`` as with
+    ``avro-registry``.
+    """
 
     rules = column_rules.EVERY
     ignoring = 0
@@ -138,7 +141,7 @@ class RegistryProtobufRecords:
         self._lookout = lookout
 
     def lacking(self, _values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
-        """By the writers' schemas of what was decoded last, each looked at once per chunk."""
+        """Compare with the writers' schemas of what was decoded last, each once per chunk."""
         for front, rows in self._fronts:
             try:
                 types, kind = self._writer(front)
@@ -171,7 +174,7 @@ class RegistryProtobufRecords:
 
 
 def _indexes(value: bytes) -> tuple[list[int], int]:
-    """The message indexes that follow the id, and where they end. Raises ``Broken``."""
+    """Return the message indexes that follow the id, and where they end. Raises ``Broken``."""
     count, at = _zigzag(value, _ID_BYTES)
     if not count:
         return [0], at
@@ -190,7 +193,7 @@ def _zigzag(value: bytes, at: int) -> tuple[int, int]:
 
 
 def _by_front(values: Packed) -> Iterator[tuple[bytes, Integers, Packed]]:
-    """The values that begin alike: how, which they are, and what is behind it."""
+    """Group values with the same prefix: yield it, their indexes, and what follows it."""
     octets = values.array
     if not len(values):
         return
@@ -199,10 +202,10 @@ def _by_front(values: Packed) -> Iterator[tuple[bytes, Integers, Packed]]:
         rows = np.flatnonzero(sizes == size)
         some = octets.take(pa.array(rows)) if len(rows) < len(values) else octets
         fronts = pc.binary_slice(some, 0, size or _ID_BYTES).dictionary_encode()
-        # With an end: without one, Arrow's reckoning of the result's size overflows.
+        # With an end: without one, Arrow's calculation of the result's size overflows.
         behind = pc.binary_slice(some, size, _VALUE_BYTES_MAX)
         codes = np.asarray(fronts.indices)
-        if not size:  # no front at all
+        if not size:  # no prefix at all
             yield b"", rows, Packed(behind)
             continue
         for code, front in enumerate(fronts.dictionary):
@@ -211,7 +214,7 @@ def _by_front(values: Packed) -> Iterator[tuple[bytes, Integers, Packed]]:
 
 
 def _front_sizes(values: Packed) -> Integers:
-    """How many bytes stand in front of each message; 0 where that cannot be said."""
+    """Return how many bytes precede each message; 0 if unknown."""
     raw, ends = values.joined(b"\0" * (_ID_BYTES + 2))
     begins = np.roll(ends, 1)
     begins[:1] = 0
@@ -219,7 +222,7 @@ def _front_sizes(values: Packed) -> Integers:
     lengths = ends - begins
     counts = octets[begins + _ID_BYTES]
     sizes = np.where((counts == 0) & (lengths > _ID_BYTES), _ID_BYTES + 1, 0).astype(np.int64)
-    # One index, of one byte: a message at the top of its file that is not the first.
+    # One index of one byte: a message at the top of its file that is not the first.
     single = (counts == 2) & (lengths > _ID_BYTES + 1) & (octets[begins + _ID_BYTES + 1] < 0x80)
     sizes[single] = _ID_BYTES + 2
     for row in np.flatnonzero(sizes == 0).tolist():

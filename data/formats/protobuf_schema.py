@@ -1,7 +1,7 @@
-"""The types of Protocol Buffers, out of descriptors as ``protoc`` and registries write them.
+"""Reads Protocol Buffers' types from descriptors as ``protoc`` and registries write them.
 
-Descriptors are messages themselves; of them only what reading needs is looked at. Text (``.proto``)
-is not read: that takes a compiler. The types that come with every compiler are known.
+Descriptors are messages themselves; only what reading needs is looked at. Text (``.proto``) is not
+read, since that takes a compiler. The types that come with every compiler are known.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _UNKNOWN_SYNTAX = "editions"
 
 
 class UnfitTypes(ValueError):
-    """The descriptor is none, or describes what headgate does not read."""
+    """The descriptor is invalid, or describes what headgate does not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """``kind`` as in ``.proto``. ``presence``: whether one that is not there is told from zero."""
+    """``kind`` as in ``.proto``. ``presence``: whether absence is distinguished from zero."""
 
     name: str
     number: int
@@ -40,7 +40,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """``entry``: whether it is what a map's fields are on the wire."""
+    """``entry``: whether it represents a map's entries on the wire."""
 
     name: str
     fields: tuple[Field, ...]
@@ -50,7 +50,7 @@ class Message:
 
 @dataclass(slots=True)
 class Types:
-    """By full names. ``files``: the messages at the top of each file, by the file's name."""
+    """Types by full name. ``files``: the messages at the top of each file, by the file's name."""
 
     messages: dict[str, Message] = field(default_factory=dict)
     enums: dict[str, dict[int, str]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Types:
         return self.enums[name]
 
     def at(self, file: str, places: Iterable[int]) -> Message:
-        """The message that a record's indexes name. Raises ``UnfitTypes``."""
+        """Return the message that a record's indexes name. Raises ``UnfitTypes``."""
         level = self.files.get(file, ())
         name = ""
         for place in places:
@@ -80,13 +80,13 @@ class Types:
 
 
 def types_of(files: Iterable[bytes]) -> Types:
-    """Of descriptors of single files. Raises ``UnfitTypes``."""
+    """Return the types in descriptors of single files. Raises ``UnfitTypes``."""
     found = well_known()
     for raw in files:
         try:
             _read_file(raw, found)
         except (Broken, UnicodeDecodeError) as error:
-            raise UnfitTypes("it is no descriptor, or is cut off") from error
+            raise UnfitTypes("it is not a descriptor, or is cut off") from error
     for name, message in found.messages.items():
         read = tuple(_resolved(part, name, found) for part in message.fields)
         found.messages[name] = replace(message, fields=read)
@@ -94,8 +94,11 @@ def types_of(files: Iterable[bytes]) -> Types:
 
 
 def _resolved(part: Field, scope: str, types: Types) -> Field:
-    """The field with the full name of its type: descriptors may name it as the text did, from the
-    inside of what is around it, and leave open whether it is a message or an enum."""
+    """Return the field with the full name of its type.
+
+    Descriptors may use the relative name from the text, and leave open whether it is a message or
+    an enum.
+    """
     if not part.type_name:
         return part
     scopes = [scope.rsplit(".", up)[0] for up in range(scope.count(".") + 1)]
@@ -112,11 +115,11 @@ def _resolved(part: Field, scope: str, types: Types) -> Field:
 
 
 def files_of(descriptor_set: bytes) -> list[bytes]:
-    """What ``protoc --descriptor_set_out`` wrote. Raises ``UnfitTypes``."""
+    """Return the files in the output of ``protoc --descriptor_set_out``. Raises ``UnfitTypes``."""
     try:
         found = list(_octets(descriptor_set, 1))
     except Broken as error:
-        raise UnfitTypes("it is no descriptor set, or is cut off") from error
+        raise UnfitTypes("it is not a descriptor set, or is cut off") from error
     if not found:
         raise UnfitTypes("the descriptor set is empty")
     return found
@@ -145,7 +148,7 @@ def file_name(raw: bytes) -> str:
     try:
         return _text(raw, 1)
     except (Broken, UnicodeDecodeError) as error:
-        raise UnfitTypes("it is no descriptor, or is cut off") from error
+        raise UnfitTypes("it is not a descriptor, or is cut off") from error
 
 
 def _read_file(raw: bytes, into: Types) -> None:
@@ -178,7 +181,7 @@ def _read_message(raw: bytes, scope: str, context: tuple[Types, bool], depth: in
     nested = tuple(_read_message(m, f"{name}.", context, depth + 1) for m in _octets(raw, 3))
     read = tuple(_read_field(f, proto3=proto3) for f in _octets(raw, 2))
     options = next(_octets(raw, 7), b"")
-    # A map's entry counts among the nested messages, as an index of a record does.
+    # A map's entry counts among the nested messages, as a record's index does.
     into.messages[name] = Message(name, read, bool(_number(options, 7)), nested)
     return name
 
@@ -186,7 +189,7 @@ def _read_message(raw: bytes, scope: str, context: tuple[Types, bool], depth: in
 def _read_field(raw: bytes, *, proto3: bool) -> Field:
     code, label = _number(raw, 5), _number(raw, 4)
     if code >= len(_KINDS) or (not code and not _text(raw, 6)):
-        raise UnfitTypes(f"the field {_text(raw, 1)!r} has a type that nobody knows")
+        raise UnfitTypes(f"the field {_text(raw, 1)!r} has an unknown type")
     kind, oneof = _KINDS[code], _number(raw, 9, -1)
     implicit = proto3 and oneof < 0 and kind != "message"
     return Field(
@@ -217,7 +220,7 @@ WRAPPERS = frozenset(f"google.protobuf.{name}Value" for name in _WRAPPED)
 
 
 def well_known() -> Types:
-    """The types that a descriptor may name without having them."""
+    """Return the types that a descriptor may name without containing them."""
     moment = (Field("seconds", 1, "int64"), Field("nanos", 2, "int32"))
     found = [Message(name, moment) for name in (TIMESTAMP, "google.protobuf.Duration")]
     found += [

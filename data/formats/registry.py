@@ -1,8 +1,8 @@
-"""Record formats by name: ours, and those that other packages register.
+"""Finds record formats by name: headgate's own, and those that other packages register.
 
-A package offers a format by an entry point of the group ``headgate.formats``: its name is what the
-sink file says, its object a callable that takes the options (text to text) and returns a
-``RecordFormat``.
+A package offers a format through an entry point in the group ``headgate.formats``. The entry
+point's name is what the sink file says; its object is a callable that takes the options (text to
+text) and returns a ``RecordFormat``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OURS = {
     "protobuf-registry": ("protobuf_records", "RegistryProtobufRecords"),
     "string": ("text_records", "StringRecords"),
 }
-"""Module and class: each format is imported when a sink names it, and not by every command."""
+"""Module and class: a format is imported when a sink names it, not by every command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,10 @@ _OF_ALL = {"case-insensitive": ("false", "true")}
 
 
 def record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
-    """A new instance. Raises ``ConfigurationError`` for unknown names and unfit options."""
+    """Return a new instance.
+
+    Raises ``ConfigurationError`` for unknown names and invalid options.
+    """
     factory = _own(name) or _registered(name)
     if factory is None:
         known = format_names()
@@ -78,7 +81,7 @@ def record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
 
 
 def format_names() -> list[str]:
-    """All names that ``record_format`` knows, sorted."""
+    """Return all names that ``record_format`` knows, sorted."""
     return sorted({*_OURS, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
 
 

@@ -1,4 +1,4 @@
-"""The same Arrow values under another type of the same shape: other names, other labels."""
+"""Relabels Arrow values with another type of the same shape: other names, other labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.types as kinds
 
 
 def retyped(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """``values`` as ``target``, whose storage throughout is that of the values."""
+    """Return ``values`` as ``target``, whose storage must equal that of the values throughout."""
     mask = values.is_null() if values.null_count else None
     if isinstance(target, pa.BaseExtensionType):
         stored = values.storage if isinstance(values, pa.ExtensionArray) else values
@@ -32,13 +32,13 @@ def retyped(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def retyped_rows(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns, by their places, under the schema's names."""
+    """Return the columns, by position, under the schema's names."""
     columns = [retyped(rows.column(at), field.type) for at, field in enumerate(schema)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def rows_from(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of Python values. Arrow itself makes no UUIDs inside of structs."""
+    """Build rows from Python values. Arrow itself cannot build UUIDs inside structs."""
     stored = _stored_schema(schema)
     if stored is schema:
         return pa.RecordBatch.from_pylist(list(values), schema)
@@ -46,7 +46,7 @@ def rows_from(values: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Reco
 
 
 def array_from(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """A column of Python values, likewise."""
+    """Build a column from Python values, likewise."""
     return retyped(pa.array(values, _stored(kind)), kind)
 
 

@@ -1,7 +1,7 @@
-"""Columns with rules (``column_rules``) around any record format.
+"""Adds columns with rules (``column_rules``) to any record format.
 
-The format is asked for the records' own fields: a path becomes structs in one another, which are
-taken apart again. Where two columns want one field in two ways, values are decoded once for each.
+The format is asked for the records' own fields: a path becomes nested structs, which are taken
+apart again. If two columns want one field in two ways, values are decoded once for each.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Path = tuple[pa.Field, ...]
 
 @dataclass(slots=True)
 class _Layer:
-    """What one call of the format reads: fields by name, structs in one another as mappings."""
+    """What one call of the format reads: fields by name, nested structs as mappings."""
 
     fields: dict[str, pa.Field | dict[str, object]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
@@ -57,7 +57,7 @@ class _Layer:
 
 
 def _forms(root: pa.Field) -> set[str]:
-    """Everything by which the root is found, in one case: layers are made generously."""
+    """Return every name by which the root is found, in one case: layers err on the safe side."""
     return {form.lower() for form in names.forms_of(root)} | {root.name.lower()}
 
 
@@ -75,17 +75,19 @@ def _field(name: str, inside: object, steps: Mapping[str, pa.Field]) -> pa.Field
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """Where a column is that is not a field of the record itself: the ``field`` of what the
-    ``front`` leads to. The rule of the column counts from there."""
+    """Where a column is that is not a field of the record itself: ``field``, under ``front``.
+
+    The rule of the column counts from there.
+    """
 
     front: tuple[str, ...]
     field: pa.Field
 
 
 class RuledColumns:
-    """A ``RecordFormat`` for one schema, of a format that knows the rules asked of it.
+    """A ``RecordFormat`` for one schema, over a format that supports the rules asked of it.
 
-    ``inside`` says of columns, by their names, where they are.
+    ``inside`` tells, by column name, where such columns are.
     """
 
     def __init__(
@@ -196,7 +198,7 @@ class RuledColumns:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _filled(self, values: Packed, found: pa.Array, path: Path, constant: pa.Array) -> pa.Array:
-        """With the default where a record has no such field."""
+        """Fill in the default for records without such a field."""
         nulls = np.flatnonzero(np.asarray(found.is_null()))
         asked = Packed(values.array.take(pa.array(nulls)))
         absent = nulls[cast("RuledFormat", self._inner).missing(asked, path)]
@@ -210,7 +212,7 @@ class RuledColumns:
 def _taken(rows: pa.RecordBatch, path: Path) -> pa.Array:
     found = rows.column(rows.schema.get_field_index(path[0].name))
     for step in path[1:]:
-        # Flattened, a field is null where what is around it is.
+        # A flattened field is null if its parent is.
         found = found.flatten()[found.type.get_field_index(step.name)]
     return found
 

@@ -1,4 +1,4 @@
-"""Writer schemas from a Confluent-compatible registry, each asked for once per process."""
+"""Fetches writer schemas from a Confluent-compatible registry, each once per process."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _NOT_FOUND, _DENIED = 404, {401, 403}
 _REFERENCES_MAX = 100
 
 _SERIALIZED = "serialized"
-"""What a descriptor is asked for by; without it the registry gives text."""
+"""What to ask for a descriptor with; without it the registry returns text."""
 
 _File = tuple[Types, str]
 Connection = tuple[tuple[str, str], ...]
 
 
 class NoSuchSchema(ValueError):
-    """The registry was asked, and there is no schema of the kind asked for under this id."""
+    """The registry answered, and it has no schema of this kind under the id."""
 
 
 class SchemaRegistry:
-    """Ids never change their meaning, so what was answered once is kept; refusals are not."""
+    """Caches answers, since ids never change their meaning; refusals are not cached."""
 
-    # A format is made anew for each batch. No client survives a fork.
+    # A format is created for each batch. No client survives a fork.
     _kept: dict[tuple[int, Connection], tuple[Any, dict[int, Avro], dict[int, _File]]] = {}  # noqa: RUF012 - shared
     _lock = threading.Lock()
 
@@ -64,7 +64,7 @@ class SchemaRegistry:
         return known
 
     def types(self, number: int) -> tuple[Types, str]:
-        """The types of Protobuf messages, and the name of the file that the schema is.
+        """Return the types of Protobuf messages, and the name of the schema's file.
 
         Raises ``NoSuchSchema``, ``UnfitTypes``, ``DescriptorUnfit``; ``Unreachable`` and
         ``MissingRights``.
@@ -102,7 +102,7 @@ class SchemaRegistry:
             raise UnfitSchema(f"the schema {number}: {error}") from error
 
     def _collect(self, schema: Any, texts: dict[tuple[str, int], str], **asked: str) -> None:
-        """What the schema refers to, each after what it refers to itself."""
+        """Collect what the schema refers to, each after its own references."""
         for reference in schema.references or []:
             at = (reference.subject, reference.version)
             if at in texts:

@@ -1,11 +1,11 @@
-"""Dates and times out of text, exactly: one value at a time, and whole columns with Arrow.
+"""Reads dates and times from text, exactly: one value at a time, and whole columns with Arrow.
 
-Text is ISO 8601: ``2026-08-01T12:30:15.123456+02:00``, with ``T`` or a space, any of ``Z``,
-``+00``, ``+00:00``, ``+0000`` or no zone. Trailing parts of the time may be missing (zero). A
-column with a zone takes text without one as UTC; a column without a zone takes text with one only
-if it is UTC, since anything else would shift the value; so do dates and times of the day, with a
-``Z`` behind them. Digits that the column cannot hold are an
-error, not dropped. Years are 1 to 9999 everywhere: readers and statistics know no others.
+Text is ISO 8601: ``2026-08-01T12:30:15.123456+02:00``, with ``T`` or a space, and ``Z``, ``+00``,
+``+00:00``, ``+0000`` or no zone. Trailing parts of the time may be missing (zero). A column with a
+zone takes text without one as UTC. A column without a zone takes text with one only if it is UTC,
+since anything else would shift the value; the same goes for dates and times of the day with a
+trailing ``Z``. Digits that the column cannot hold are an error, not dropped. Years are 1 to 9999
+everywhere: readers and statistics know no others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def days_of(text: str) -> int:
-    """Days since 1970-01-01. Raises ``ValueError``."""
+    """Return days since 1970-01-01. Raises ``ValueError``."""
     found = _DATE_TEXT.fullmatch(text)
     if not found:
         raise ValueError("is not a date like 2026-08-01")
@@ -50,7 +50,7 @@ def days_of(text: str) -> int:
 
 
 def _days_from_civil(year: int, month: int, day: int) -> int:
-    # The year begins in March, so that the leap day is its last; an era has 400 of them.
+    # The year begins in March, so that the leap day is its last; an era has 400 years.
     shifted = year - (month <= 2)
     era, of_era = divmod(shifted, 400)
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
@@ -58,7 +58,7 @@ def _days_from_civil(year: int, month: int, day: int) -> int:
 
 
 def time_of(text: str, unit: str) -> int:
-    """Units since midnight. Raises ``ValueError``."""
+    """Return units since midnight. Raises ``ValueError``."""
     found = _TIME_TEXT.fullmatch(text)
     if not found:
         raise ValueError("is not a time like 12:30:15.123456")
@@ -66,7 +66,7 @@ def time_of(text: str, unit: str) -> int:
 
 
 def timestamp_of(text: str, unit: str, *, zoned: bool) -> int:
-    """Units since 1970-01-01T00:00 (UTC when ``zoned``). Raises ``ValueError``."""
+    """Return units since 1970-01-01T00:00 (UTC if ``zoned``). Raises ``ValueError``."""
     found = _TIMESTAMP_TEXT.fullmatch(text)
     if not found:
         raise ValueError("is not a timestamp like 2026-08-01T12:30:15.123456Z")
@@ -81,7 +81,7 @@ def timestamp_of(text: str, unit: str, *, zoned: bool) -> int:
 
 
 def within_years(units: int, unit: str) -> int:
-    """The count itself, if it is within the years 1 to 9999. Raises ``ValueError``."""
+    """Return the count itself if it is within the years 1 to 9999. Raises ``ValueError``."""
     least, most = _BOUNDS[unit]
     if not least <= units <= most:
         raise ValueError("is out of range")
@@ -111,7 +111,7 @@ def _zone_offset_s(zone: str | None) -> int:
 
 
 def timestamps_of(texts: pa.Array, target: pa.TimestampType) -> pa.Array:
-    """A whole column of text whose values are all written alike. Raises ``pa.ArrowInvalid``."""
+    """Convert a column of text whose values are all written alike. Raises ``pa.ArrowInvalid``."""
     naive, zoned = pa.timestamp(target.unit), pa.timestamp(target.unit, tz="UTC")
     first, second = (zoned, naive) if target.tz else (naive, zoned)
     try:
@@ -124,19 +124,19 @@ def timestamps_of(texts: pa.Array, target: pa.TimestampType) -> pa.Array:
 
 
 def times_of(texts: pa.Array, target: pa.DataType) -> pa.Array:
-    """As ``timestamps_of``, for times of the day."""
+    """Convert times of the day, like ``timestamps_of``."""
     times = without_zone(texts)
     dated = pc.binary_join_element_wise(pa.scalar("1970-01-01T", times.type), times, "")
     return dated.cast(pa.timestamp(target.unit)).cast(pa.int64()).cast(target)
 
 
 def without_zone(texts: pa.Array) -> pa.Array:
-    """Without the ``Z`` behind dates or times of the day."""
+    """Remove the ``Z`` after dates or times of the day."""
     return pc.replace_substring_regex(texts, "Z$", "")
 
 
 def all_within_years(column: pa.Array) -> bool:
-    """Whether a column of dates or timestamps stays within the years 1 to 9999."""
+    """Return whether a column of dates or timestamps stays within the years 1 to 9999."""
     dates = pa.types.is_date32(column.type)
     counts = column.cast(pa.int32() if dates else pa.int64())
     least, most = _BOUNDS["d" if dates else column.type.unit]

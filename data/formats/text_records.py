@@ -1,4 +1,4 @@
-"""Values that name no fields: the formats ``csv``, ``string`` and ``bytes``.
+"""Implements the formats ``csv``, ``string`` and ``bytes``, whose values name no fields.
 
 - ``csv``: one line per record (RFC 4180: quotes are doubled inside quotes). Options: ``columns``,
   the column of each cell as a list with commas, where an empty name drops the cell (default: the
@@ -32,7 +32,7 @@ _LINE_END = r"\r?\n$"
 
 
 class StringRecords:
-    """A ``RecordFormat``: each value is one text, in UTF-8."""
+    """A ``RecordFormat`` that takes each value as one text, in UTF-8."""
 
     rules = frozenset({column_rules.UNIT})
 
@@ -46,7 +46,7 @@ class StringRecords:
 
 
 class BytesRecords:
-    """A ``RecordFormat``: each value as it is."""
+    """A ``RecordFormat`` that takes each value as it is."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._column = take_options(options, {"column": ""})["column"]
@@ -58,7 +58,7 @@ class BytesRecords:
 
 
 class CsvRecords:
-    """A ``RecordFormat``: each value is one line of cells."""
+    """A ``RecordFormat`` that takes each value as one line of cells."""
 
     rules = frozenset({column_rules.UNIT})
 
@@ -86,24 +86,24 @@ class CsvRecords:
         return _rows(found, len(values), schema, faults)
 
     def _cells(self, texts: pa.Array, count: int, faults: Faults) -> list[pa.Array]:
-        """A column of text for each cell."""
+        """Return a column of text for each cell."""
         if pc.any(pc.match_substring(texts, '"'), min_count=0).as_py():
             lines = [self._line(text) for text in texts.to_pylist()]
             wrong = [row for row, line in enumerate(lines) if len(line) != count]
-            faults.note(wrong, f"is no line of {count} cells")
+            faults.note(wrong, f"is not a line of {count} cells")
             for row in wrong:
                 lines[row] = [None] * count
             found = zip(*lines, strict=True)
             return [pa.array(cells, pa.large_string()) for cells in found]
         lists = pc.split_pattern(texts, self._delimiter)
         counts = pc.list_value_length(lists).to_numpy()
-        faults.note(np.flatnonzero(counts != count), f"is no line of {count} cells")
+        faults.note(np.flatnonzero(counts != count), f"is not a line of {count} cells")
         lists = pc.if_else(pa.array(counts == count), lists, pa.scalar([None] * count, lists.type))
         columns = [pc.list_element(lists, place) for place in range(count)]
         return [pc.if_else(pc.equal(column, self._null), None, column) for column in columns]
 
     def _line(self, text: str) -> list[str | None]:
-        """The cells; none at all when the quotes make no sense."""
+        """Return the cells; none at all if the quotes make no sense."""
         cells: list[str | None] = []
         at = 0
         while True:

@@ -1,4 +1,4 @@
-"""Numbers that count seconds, or parts of them, as times: to the last digit, or refused."""
+"""Converts numbers that count seconds, or parts of them, to times, exactly or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.types as kinds
 from headgate.data.formats import temporal
 
 DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-"""By unit, the places of a second's fraction."""
+"""For each unit, the decimal places of a second."""
 
 _PLAIN = r"^-?[0-9]{1,18}$"
 _FRACTION = r"^-?[0-9]{1,20}\.[0-9]{1,18}$"
@@ -25,14 +25,17 @@ _FINER = "is finer than the column's unit"
 
 
 def exact(number: float) -> Decimal:
-    """The decimal of fewest digits that reads as this number. Raises ``ValueError``."""
+    """Return the decimal with the fewest digits that reads as this number.
+
+    Raises ``ValueError``.
+    """
     if not math.isfinite(number):
         raise ValueError("is not a number")
     return Decimal(str(number))
 
 
 def count_of(number: Decimal, unit: str, target: pa.DataType) -> int:
-    """So many units as a count of the column's own. Raises ``ValueError``."""
+    """Convert a number of units to a count of the column's own. Raises ``ValueError``."""
     if not number:
         return 0
     sign, digits, exponent = number.as_tuple()
@@ -57,7 +60,7 @@ def count_of(number: Decimal, unit: str, target: pa.DataType) -> int:
 
 
 def count_of_text(text: str, unit: str, target: pa.DataType) -> int:
-    """Likewise of a number that is spelled. Raises ``ValueError``."""
+    """Convert a number given as text, likewise. Raises ``ValueError``."""
     return count_of(_decimal(text), unit, target)
 
 
@@ -72,7 +75,7 @@ def _decimal(text: str) -> Decimal:
 
 
 def counts(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
-    """A column of numbers as times, all or nothing; the range is the caller's to look at.
+    """Convert a column of numbers to times, all or nothing; the caller checks the range.
 
     Raises ``ValueError`` or what Arrow raises.
     """
@@ -101,7 +104,7 @@ def _of_integers(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
 
 def _of_decimals(values: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
     scale = _WIDE_SCALE - DIGITS[target.unit] + DIGITS[unit]
-    kind = pa.decimal256(76, scale)  # the same digits, the point elsewhere
+    kind = pa.decimal256(76, scale)  # the same digits, with the point elsewhere
     moved = pa.Array.from_buffers(kind, len(values), values.buffers(), offset=values.offset)
     try:
         whole = moved.cast(pa.decimal256(76, 0))
@@ -122,7 +125,7 @@ def _of_texts(texts: pa.Array, unit: str, target: pa.DataType) -> pa.Array:
 
 
 def numbers_among(texts: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which texts spell a number; a null counts as one."""
+    """Return which texts spell a number; a null counts as one."""
     found = pc.match_substring_regex(texts, NUMBER_TEXT).fill_null(fill_value=True)
     return np.asarray(found)
 

@@ -1,7 +1,7 @@
-"""Decimals of writers who say the scale beside the digits: once in a schema, or in each value.
+"""Handles decimals of writers who give the scale next to the digits, in a schema or in each value.
 
-Debezium writes a ``VariableScaleDecimal`` where the database leaves the scale open: a ``NUMBER`` of
-Oracle's, a ``numeric`` of PostgreSQL's.
+Debezium writes a ``VariableScaleDecimal`` if the database leaves the scale open: a ``NUMBER`` in
+Oracle, a ``numeric`` in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WIDE = f"holds a decimal of more than {_DIGITS_MAX} digits"
 
 
 class Unscaled(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
-    """A decimal as its unscaled bytes, before anyone knows whether 38 digits hold it."""
+    """A decimal as its unscaled bytes, before it is known whether it fits 38 digits."""
 
     def __init__(self, scale: int) -> None:
         self.scale = scale
@@ -55,7 +55,10 @@ class VariableScale(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no ty
 
 
 def decimals(values: pa.Array) -> pa.Array:
-    """The numbers of ``Unscaled`` values. Raises ``ValueError`` where 38 digits hold one not."""
+    """Return the numbers of ``Unscaled`` values.
+
+    Raises ``ValueError`` if 38 digits cannot hold one.
+    """
     scale = values.type.scale
     if not 0 <= scale <= _DIGITS_MAX:
         return _moved(values.storage, scale)
@@ -70,9 +73,9 @@ def decimals(values: pa.Array) -> pa.Array:
 
 
 def by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:
-    """``VariableScale`` values as ``Unscaled`` ones: the places of each scale, and what is there.
+    """Split ``VariableScale`` into ``Unscaled`` values: the places of each scale, and the values.
 
-    Raises ``ValueError`` for one that is not whole.
+    Raises ``ValueError`` for an incomplete one.
     """
     there = np.asarray(values.is_valid())
     scales, octets = (part.filter(pa.array(there)) for part in values.storage.flatten())
@@ -88,7 +91,7 @@ def by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:
 
 
 def _moved(octets: pa.Array, scale: int) -> pa.Array:
-    """Of a scale that no decimal of Arrow's has: zeros come behind the digits, or go."""
+    """Append or remove zeros after the digits, for a scale that no Arrow decimal has."""
     kept = min(max(scale, 0), _DIGITS_MAX)
     moves = abs(kept - scale)
     found = []

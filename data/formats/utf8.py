@@ -1,4 +1,4 @@
-"""Octets as text, with what is not UTF-8 told apart."""
+"""Reads octets as text, and separates what is not UTF-8."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.native.loops import Flags
 
 
 def text_of(octets: pa.Array, fail: Callable[[Flags, str], None]) -> pa.Array:
-    """The column as text; ``fail`` is told which values are none, and they are null."""
+    """Return the column as text; invalid values become null and are passed to ``fail``."""
     try:
         return octets.cast(pa.large_string())
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Whether the rows that were written are one each of the records that were read; and counts."""
+"""Checks that each record read became at most one row, and counts them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def settled(
     parts: Sequence[PartWritten | BatchFailed],
     transform: str,
 ) -> BatchOutcome:
-    """The batch's outcome. A record read and not written was filtered, and counts as skipped.
+    """Return the batch's outcome. A record read but not written was filtered: it counts as skipped.
 
-    ``transform`` names it, and is empty when there is none: then every record must be written.
-    Raises ``TransformFailed`` for a record in two rows and for one that was not read,
-    ``WriteFailed`` for a lost one, ``ValueError`` when the shares do not make up the batch.
+    ``transform`` names it, and is empty if there is none: then every record must be written. Raises
+    ``TransformFailed`` for a record in two rows and for one that was not read, ``WriteFailed`` for
+    a lost one, ``ValueError`` if the shares do not make up the batch.
     """
-    # A share's task may have run twice: that one of its attempts failed is enough.
+    # A share's task may have run twice: one failed attempt is enough.
     by_share = {read.share: read for read in reads}
     by_share |= {read.share: read for read in reads if isinstance(read.outcome, BatchFailed)}
     failures = [part for part in parts if isinstance(part, BatchFailed)]
@@ -44,7 +44,7 @@ def settled(
             "carry the record's number unchanged",
         )
     if not transform and (lost := known - numbers):
-        raise WriteFailed(f"{len(lost)} rows are missing behind Spark's shuffle")
+        raise WriteFailed(f"{len(lost)} rows are missing after Spark's shuffle")
     return _counted(read, numbers, numbering, written)
 
 
@@ -58,7 +58,7 @@ def _once(batch: Batch, written: Sequence[PartWritten], transform: str) -> BitMa
         return numbers
     example = f", as of {Numbering(batch.ranges).described(twice[0])}" if twice else ""
     if not transform:
-        raise WriteFailed(f"{rows - len(numbers)} rows are there twice behind Spark's shuffle")
+        raise WriteFailed(f"{rows - len(numbers)} rows are there twice after Spark's shuffle")
     raise TransformFailed(
         f"{transform} gives {rows - len(numbers)} rows more than it got records{example}",
         "a record may become one row or none: an explode or a join with several matches makes more",

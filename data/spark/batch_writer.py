@@ -1,8 +1,8 @@
-"""The writer over Spark: each batch is one job, and each of its tasks writes a share of it.
+"""Writes with Spark: each batch is one job, and each of its tasks writes a share of it.
 
-Only the DataFrame API is used, so that Spark Connect does as well as classic Spark. Files count
-only when the job's rows came back: what a repeated, speculative or cancelled attempt of a task
-wrote is named by nobody.
+Only the DataFrame API is used, so that it works with Spark Connect as well as classic Spark. Files
+count only once the job's rows came back: nothing refers to what a repeated, speculative or
+cancelled attempt of a task wrote.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CANCEL_AGAIN_S = 0.25
 
 
 Planned = Callable[[Batch, Callable[[WriterPlan], BatchOutcome]], BatchOutcome]
-"""Has a batch written by its plan; and again by another one, where the first did not do."""
+"""Writes a batch by its plan, and again by another plan if the first was not enough."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,12 +52,11 @@ class _Job:
 
 
 class SparkBatchWriter:
-    """A ``BatchWriter``. ``planned`` is called on the worker thread, and calls back with how to
-    write a batch.
+    """A ``BatchWriter``. ``planned`` runs on the worker thread, and calls back to write a batch.
 
-    The session is the caller's, to be closed after this writer. When Python workers died in the
-    batch before, the next one is narrowed down to the record that kills them: that costs many jobs,
-    and a single death is more often the machine's doing.
+    The caller closes the session after this writer. If Python workers died in the last batch, the
+    next one is narrowed down to the record that kills them. That costs many jobs, and a single
+    death is more often the machine's fault.
     """
 
     def __init__(self, session: OpenSession, planned: Planned) -> None:
@@ -69,7 +68,7 @@ class SparkBatchWriter:
         self._running: _Job | None = None
         self._cancelling = threading.Thread(target=lambda: None)
         self._died = False
-        # One thread for all jobs: classic Spark keeps a thread of the JVM for each of ours.
+        # One thread for all jobs: classic Spark keeps a JVM thread for each of ours.
         self._thread = threading.Thread(
             target=for_the_same_sink(self._run), name="headgate-spark", daemon=True
         )
@@ -83,7 +82,7 @@ class SparkBatchWriter:
     def outcome(self, timeout_ms: int) -> BatchOutcome | None:
         deadline_s = time.monotonic() + timeout_ms / 1000
         while True:
-            # Again and again: when its batch was abandoned, Spark may not have known the job yet.
+            # Repeatedly: when its batch was abandoned, Spark may not have known the job yet.
             self._cancel_abandoned()
             left_s = max(0.0, deadline_s - time.monotonic())
             try:
@@ -130,7 +129,7 @@ class SparkBatchWriter:
         plans: list[WriterPlan] = []
 
         def write(plan: WriterPlan) -> BatchOutcome:
-            self._discard(plans, written)  # of an attempt that wanted more tables
+            self._discard(plans, written)  # from an attempt that wanted more tables
             plans[:] = [plan]
             return self._by(plan, job, written)
 
@@ -170,7 +169,10 @@ class SparkBatchWriter:
     def _in_one_stage(
         self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], written: list[WrittenFile]
     ) -> BatchOutcome:
-        """``written`` takes the files as they become known, whatever comes of the batch."""
+        """Write in one stage;
+
+        ``written`` receives files as they become known, whatever the outcome.
+        """
         if not shares:
             return joined(batch, [])
         return self._each(partial(write_share, plan), batch, shares, written)
@@ -190,7 +192,7 @@ class SparkBatchWriter:
         return joined(batch, outcomes)
 
     def _narrowed(self, plan: WriterPlan, job: _Job, written: list[WrittenFile]) -> BatchOutcome:
-        """A few records that make that fail are found by jobs over parts of the batch."""
+        """Find the few records that make the job fail, with jobs over parts of the batch."""
         write = self._in_shares if one_stage(plan) else self._in_stages
 
         def attempt(plan: WriterPlan, part: Batch) -> BatchOutcome:

@@ -1,7 +1,7 @@
-"""Spark's Python daemon, with all that a task imports: its workers are forked from it.
+"""Runs Spark's Python daemon with everything that a task imports: it forks its workers.
 
-So no worker imports anything, and on one machine they share those pages. Started by Spark as
-``python -m``; only where this package is installed, which executors elsewhere need not have.
+So no worker imports anything, and on one machine they share those pages. Spark starts it with
+``python -m``, only where this package is installed; executors elsewhere need not have it.
 """
 
 from __future__ import annotations

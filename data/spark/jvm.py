@@ -1,4 +1,4 @@
-"""The JVM beside this process, with Spark's class path, whether or not a session is open in it."""
+"""Opens the JVM next to this process, with Spark's class path, with or without a session."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headgate.tables.iceberg.jvm import Jvm
 
 
 def open_jvm(options: SparkOptions) -> Jvm:
-    """Return the JVM in which this process's session is, or will be; it ends with this process.
+    """Return the JVM of this process's session, open or not; it ends with this process.
 
-    A session that is opened later finds it. Raises ``ConfigurationError`` when it cannot start.
+    A session that is opened later finds it. Raises ``ConfigurationError`` if it cannot start.
     """
     try:
         from pyspark import SparkConf, SparkContext

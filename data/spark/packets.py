@@ -1,10 +1,9 @@
-"""Rows of a table on their way through Spark's shuffle: many of one table partition in one value.
+"""Packs rows of a table for Spark's shuffle: many of one table partition in one value.
 
 So every type of the table keeps its bits, and the JVM only moves bytes. A packet goes to the task
 of its ``PLACE``, which is the same number for all rows of a table partition. For a range
 distribution over a table with a sort order, packets are short runs of sorted rows, and carry the
-order's values of their first row: ranges of packets are then ranges of rows, but for a packet's
-length.
+sort values of their first row: ranges of packets are then ranges of rows, up to a packet's length.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Cut:
 class Packing:
     """Packs rows of one table. ``schema`` is that of the packets.
 
-    ``table``: its name where there are many, so that their rows go to places of their own.
+    ``table``: its name if there are many, so that each table's rows go to places of their own.
     """
 
     def __init__(self, plan: WriterPlan, table: str = "") -> None:
@@ -77,7 +76,7 @@ class Packing:
         )
 
     def packed(self, rows: Iterator[Numbered]) -> Iterator[pa.RecordBatch]:
-        """Packets, one at a time; ``BUFFER_BYTES`` of rows wait to fill them."""
+        """Yield packets, one at a time; ``BUFFER_BYTES`` of rows wait to fill them."""
         waiting: list[pa.RecordBatch] = []
         waiting_bytes = 0
         for numbered in rows:
@@ -90,17 +89,17 @@ class Packing:
             yield from map(self._packet, self.cut(waiting))
 
     def unpacked(self, packet: pa.Scalar) -> Numbered:
-        """The rows of one packet."""
+        """Return the rows of one packet."""
         read = pa.ipc.read_record_batch(packet.as_buffer(), self._rows)
         return Numbered(read.drop_columns([RECORD]), np.asarray(read.column(RECORD)))
 
     def joined(self, numbered: Numbered) -> pa.RecordBatch:
-        """The rows with their numbers."""
+        """Return the rows with their numbers."""
         columns = [*numbered.rows.columns, pa.array(numbered.numbers)]
         return pa.RecordBatch.from_arrays(columns, schema=self._rows)
 
     def cut(self, waiting: list[pa.RecordBatch]) -> Iterator[Cut]:
-        """Rows and their numbers as packets of one place each."""
+        """Yield rows and their numbers as packets of one place each."""
         for key, rows in self._partitioner.split(pa.Table.from_batches(waiting)):
             place = zlib.crc32(f"{self._table}{key.folder}".encode()) & 0x7FFFFFFF
             step = max(1, int(rows.num_rows * _PACKET_BYTES / max(1, rows.nbytes)))
@@ -110,7 +109,7 @@ class Packing:
                 yield Cut(place, rows.slice(begin, step))
 
     def sort_values(self, cut: Cut) -> list[pa.Array]:
-        """Of the first row, the values that it is sorted by; none where nothing is cut by them."""
+        """Return the sort values of the first row; empty if nothing is cut by them."""
         first = cut.rows.slice(0, 1).combine_chunks()
         return [_comparable(column.of(first)) for column in self._sort_columns]
 
@@ -126,7 +125,7 @@ def _with_record(schema: pa.Schema) -> pa.Schema:
 
 
 def _comparable(values: pa.Array) -> pa.Array:
-    """In a type that Spark knows, and in the same order."""
+    """Convert to a type that Spark knows, with the same order."""
     kind = values.type
     if kinds.is_fixed_size_binary(kind):
         return values.cast(pa.binary())

@@ -1,8 +1,8 @@
-"""A batch as one Spark job of several stages: read, transform, distribute, write.
+"""Runs a batch as one Spark job of several stages: read, transform, distribute, write.
 
-Only the DataFrame API, for Spark Connect's sake. What was read comes back as an observation of the
-rows behind the first stage; taken twice (a task that ran again, the sample of a range distribution)
-it says the same twice.
+It uses only the DataFrame API, for Spark Connect's sake. What was read comes back as an observation
+of the rows after the first stage; if it is taken twice (a repeated task, the sample of a range
+distribution), it says the same twice.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class JobDone:
 
     @property
     def files(self) -> tuple[WrittenFile, ...]:
-        """Everything that was written, whatever comes of it; of both tables."""
+        """Return everything that was written to both tables, whatever the outcome."""
         written = [part for part in self.parts if isinstance(part, PartWritten)]
         aside = files_of([read.outcome for read in self.reads])
         return (*(file for part in written for file in part.every_file), *aside)
 
     @property
     def unmatched(self) -> Mapping[Apart, BitMap64]:
-        """The records that a transform gave to no table, by the reason."""
+        """Return the records that a transform sent to no table, by reason."""
         found: dict[Apart, BitMap64] = {}
         for part in self.parts:
             if isinstance(part, PartWritten):
@@ -62,14 +62,17 @@ class JobDone:
 
 
 def one_stage(plan: WriterPlan) -> bool:
-    """Whether what is read can be written where it is read."""
+    """Return whether what is read can be written by the same task."""
     return plan.shaping.transform is None and not _distributed(plan)
 
 
 def _distributed(plan: WriterPlan) -> bool:
-    """Rows of an unpartitioned table have no places to be brought to, unless it is sorted; those
-    of many tables have. Changes are written where they are read, with the keys that go, and so is
-    what other tables of their sink take."""
+    """Return whether rows are moved between tasks.
+
+    Rows of an unpartitioned table have no places to go to unless it is sorted; those of many tables
+    have. Changes are written where they are read, together with deleted keys, and so is what other
+    tables of their sink take.
+    """
     if plan.source.has_keys:
         return False
     if plan.source.routing is not None:
@@ -82,8 +85,11 @@ def _distributed(plan: WriterPlan) -> bool:
 def run_job(
     session: OpenSession, plan: WriterPlan, batch: Batch, shares: Sequence[Batch]
 ) -> JobDone:
-    """Raises ``ConfigurationError`` and ``TransformFailed`` for what is the transform's fault, and
-    whatever Spark raises."""
+    """Run the job.
+
+    Raises ``ConfigurationError`` and ``TransformFailed`` for the transform's faults, and whatever
+    Spark raises.
+    """
     from pyspark.sql import Observation
 
     seen = Observation()
@@ -103,7 +109,7 @@ def run_job(
 
 
 def transformed_nothing(spark: Any, plan: WriterPlan) -> list[str]:
-    """The columns that the transform gives, by Spark's analysis. Raises as ``transformed``."""
+    """Return the transform's columns, by Spark's analysis. Raises as ``transformed``."""
     records = spark.createDataFrame([], spark_schema(stages.row_schema(plan)))
     return [column for column in transformed(records, plan).columns if column != RECORD]
 
@@ -122,7 +128,7 @@ def _without_transform(numbers: Any, work: _Work) -> Any:
 
 
 def _with_transform(numbers: Any, work: _Work) -> Any:
-    """Packets when they are to be distributed, else the outcomes of having written."""
+    """Return packets if they are to be distributed, else the outcomes of writing."""
     plan, batch = work.plan, work.batch
     read = stages.rows_of_shares(plan, batch, work.shares)
     schema = stages.tallied(stages.row_schema(plan))
@@ -136,7 +142,7 @@ def _with_transform(numbers: Any, work: _Work) -> Any:
 
 
 def _stages(plan: WriterPlan) -> Any:
-    """The module whose stages write the plan's one table, or its many."""
+    """Return the module whose stages write the plan's one table, or its many."""
     return stages if plan.source.routing is None else routed_stages
 
 
@@ -149,14 +155,14 @@ def _stage(rows: Any, stage: stages.Stage, schema: pa.Schema) -> Any:
 
 
 def spark_schema(schema: pa.Schema) -> Any:
-    """Spark's name for an Arrow schema of types that it knows."""
+    """Return Spark's name for an Arrow schema of types that it knows."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def _observed(rows: Any, seen: Any) -> Any:
-    """The rows without the tallies, which are told when the job is done."""
+    """Return the rows without the tallies, which are reported when the job is done."""
     from pyspark.sql import functions
 
     tallies = functions.collect_list(stages.TALLY).alias(_TALLIES)
@@ -171,12 +177,12 @@ def _brought_together(packets: Any, plan: WriterPlan, tasks: int) -> Any:
 
 
 def raised_in_task(error: Exception) -> bool:
-    """Whether Python code in a task raised it, and not Spark."""
+    """Return whether Python code in a task raised it, and not Spark."""
     return type(error).__name__ == "PythonException"
 
 
 def worker_died(error: Exception) -> bool:
-    """Whether the Python process of a task ended under Spark: a record may have killed it.
+    """Return whether a task's Python process ended under Spark: a record may have killed it.
 
     Spark has no class or condition of its own for that.
     """
@@ -193,15 +199,18 @@ def _blame(error: Exception, plan: WriterPlan) -> None:
 
 
 def _told(seen: Any, plan: WriterPlan) -> list[ShareRead]:
-    """The tallies. They come a moment after the job; never, when Spark left out what was observed:
-    then a transform cannot have used its records, and ``TransformFailed`` says so."""
+    """Return the tallies, which come a moment after the job.
+
+    They never come if Spark left out what was observed. A transform then cannot have used its
+    records, and ``TransformFailed`` says so.
+    """
     heard: list[Any] = []
 
     def listen() -> None:
-        with suppress(Exception):  # of a plan without the observation, in words of no use
+        with suppress(Exception):  # a plan without the observation, in unhelpful words
             heard.append(seen.get)
 
-    # In a thread of its own, since the wait has no bound of Spark's.
+    # In a thread of its own, since Spark's wait has no time limit.
     waiting = threading.Thread(target=listen, daemon=True)
     waiting.start()
     waiting.join(_OBSERVATION_S_MAX)

@@ -1,8 +1,8 @@
-"""Rows of many tables on their way through Spark's shuffle: packets that say which table's.
+"""Packs rows of many tables for Spark's shuffle: packets that name their table.
 
-A table partition has one place, as with one table (``packets``); another table's has another. What
-a range distribution sorts by differs from table to table, so that a packet carries it as bytes
-that compare as the values do.
+A table partition has one place, as with one table (``packets``); another table's has another. The
+sort order of a range distribution differs from table to table, so a packet carries its values as
+bytes that compare like them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class RoutedPacking:
         self.schema = pa.schema([*columns, *((name, pa.binary()) for name in self.sort_names)])
 
     def packed(self, rows: Iterator[TableRows]) -> Iterator[pa.RecordBatch]:
-        """Packets, one at a time; ``BUFFER_BYTES`` of rows wait to fill them, over all tables."""
+        """Yield packets, one at a time;
+
+        ``BUFFER_BYTES`` of rows of all tables wait to fill them.
+        """
         for some in rows:
             table = self._table(some.table)
             table.rows.append(table.packing.joined(some.numbered))
@@ -61,7 +64,7 @@ class RoutedPacking:
             yield from self._flushed(table)
 
     def unpacked(self, table: int, packet: pa.Scalar) -> TableRows:
-        """The rows of one packet."""
+        """Return the rows of one packet."""
         name = self._names[table]
         return TableRows(name, self._table(name).packing.unpacked(packet))
 
@@ -86,7 +89,7 @@ class RoutedPacking:
 
 
 def sort_key(values: Sequence[Any]) -> bytes:
-    """Bytes that compare as the values do, of the same kinds in the same order; null is least."""
+    """Return bytes that compare like the values, whose kinds are in one order; null is first."""
     return b"".join(b"\0" if value is None else b"\1" + _ordered(value) for value in values)
 
 

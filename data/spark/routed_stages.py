@@ -1,7 +1,8 @@
-"""What runs in the tasks of a job of several stages that writes many tables (R7): one job still.
+"""Runs in the tasks of a multi-stage job that writes many tables (R7), still as one job.
 
-As ``stages``, but that rows know their table. Records that a transform gives to no table come out
-as numbers, and are put aside by a job of their own (``set_aside``): their values are read again.
+It works like ``stages``, except that rows know their table. Records that a transform sends to no
+table come out as numbers, and another job puts them aside (``set_aside``): their values are read
+again.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class _Outlet:
 
 
 class _Ready:
-    """``Outlets`` into the next stage."""
+    """Implements ``Outlets`` into the next stage."""
 
     def __init__(self) -> None:
         self._ready: list[tuple[str, Decoded]] = []
@@ -62,7 +63,7 @@ class _Ready:
         return _Outlet(known.name, self._ready)
 
     def flush_largest(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: no rows wait here."""
 
     def finish(self) -> Followed:
         return {}
@@ -77,7 +78,7 @@ class _Ready:
 
 
 class _Share:
-    """One share on its way; when ``rows`` has ended, ``read`` says how."""
+    """One share on its way; when ``rows`` has ended, ``read`` has the result."""
 
     def __init__(self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], share: int) -> None:
         self._plan = plan
@@ -111,7 +112,7 @@ class _Share:
 
 
 def packets_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
-    """Share numbers in, packets out, and a row with the tally behind each share's."""
+    """Turn share numbers into packets, with a tally row after each share's packets."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packing = RoutedPacking(plan)
@@ -131,7 +132,7 @@ def packets_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -
 
 
 def packets_of_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
-    """A transform's rows in, packets out. A failure, and what is unmatched, have no place."""
+    """Turn a transform's rows into packets. A failure, and what is unmatched, have no place."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packing = RoutedPacking(plan)
@@ -175,12 +176,12 @@ def _routed(
 
 
 def write_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
-    """A transform's rows in, one row of ``OUTCOMES`` out."""
+    """Turn a transform's rows into one row of ``OUTCOMES``."""
     return _writing(plan, batch, _routed(plan, batch, name))
 
 
 def write_packets(plan: WriterPlan, batch: Batch) -> Stage:
-    """Packets in, one row of ``OUTCOMES`` out."""
+    """Turn packets into one row of ``OUTCOMES``."""
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Routed]:
         packing = RoutedPacking(plan)
@@ -232,7 +233,10 @@ def _written(plan: WriterPlan, batch: Batch, rows: Iterator[Routed]) -> PartWrit
 def set_aside(
     plan: WriterPlan, batch: Batch, unmatched: Mapping[Apart, BitMap64]
 ) -> Callable[[Batch], BatchOutcome]:
-    """How a share of ``spans`` is put aside: just these records of it. Failures are values."""
+    """Return a function that puts these records of a share of ``spans`` aside.
+
+    Failures are values.
+    """
 
     wanted = _Wanted(unmatched)
 
@@ -270,7 +274,7 @@ class _Wanted:
         self._codes = np.repeat(np.arange(len(arrays)), [len(some) for some in arrays])[order]
 
     def among(self, found: Integers) -> Iterator[tuple[Apart, Flags]]:
-        """Per reason the flags of its records."""
+        """Yield, for each reason, the flags of its records."""
         if not len(self._numbers):
             return
         places = np.searchsorted(self._numbers, found).clip(max=len(self._numbers) - 1)
@@ -280,7 +284,7 @@ class _Wanted:
 
 
 def spans(batch: Batch, unmatched: Mapping[Apart, BitMap64]) -> Batch:
-    """The batch, but just from the first to the last unmatched record of each partition."""
+    """Narrow the batch to the first through last unmatched record of each partition."""
     numbering = Numbering(batch.ranges)
     numbers = BitMap64.union(BitMap64(), *unmatched.values())
     ranges = {}
@@ -294,7 +298,7 @@ def spans(batch: Batch, unmatched: Mapping[Apart, BitMap64]) -> Batch:
 def accounted(
     batch: Batch, written: BatchWritten, aside: BatchWritten, unmatched: Mapping[Apart, BitMap64]
 ) -> BatchWritten:
-    """The batch's outcome with what was set aside. Raises ``WriteFailed`` unless that is all."""
+    """Return the outcome with what was set aside. Raises ``WriteFailed`` if records are missing."""
     numbering = Numbering(batch.ranges)
     numbers = BitMap64.union(BitMap64(), *unmatched.values())
     results = dict(written.partitions)

@@ -1,4 +1,4 @@
-"""A Spark session, however it is to be had: local, a cluster, Spark Connect, or spark-submit's."""
+"""Opens a Spark session of any sort: local, a cluster, Spark Connect, or spark-submit's."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _QUIET = {
     "spark.log.level": "ERROR",
 }
 _SAME_EVERYWHERE = {
-    # What a transform says must not depend on where it runs, and never turn into a silent null.
+    # A transform's result must not depend on where it runs, and never turn into a silent null.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
-    # Packets of rows are large values: the default of 10,000 of them at a time is no bound.
+    # Packets of rows are large values: the default limit of 10,000 of them at a time is no limit.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
 }
 _WORKERS = {"spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system"}  # see decision 0010
@@ -55,9 +55,9 @@ _FRAMES = ("at ", "File ", "Traceback", "An error occurred while calling")
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """``master``: empty for what spark-submit says, else ``local[*]``. ``remote``: Spark Connect.
+    """``master``: empty for spark-submit's, else ``local[*]``. ``remote``: Spark Connect.
 
-    ``parallelism``: tasks of a batch, 0 for as many as there are cores. ``conf``: Spark's own keys.
+    ``parallelism``: tasks of a batch, 0 for one per core. ``conf``: Spark's own keys.
     """
 
     master: str = ""
@@ -68,7 +68,10 @@ class SparkOptions:
 
 
 class OpenSession:
-    """A session that can run tagged jobs. One that was found, not made, is left running."""
+    """A session that can run tagged jobs.
+
+    A session that was found, not created, is left running.
+    """
 
     def __init__(self, spark: Any, parallelism: int, *, made: bool, scratch: Path) -> None:
         self.spark = spark
@@ -79,7 +82,7 @@ class OpenSession:
 
     @contextmanager
     def tagged(self, tag: str) -> Iterator[None]:
-        """Jobs that this thread starts inside can be cancelled by the tag."""
+        """Tag the jobs that this thread starts inside, so that they can be cancelled."""
         jobs = self.spark if self._connect else self.spark.sparkContext
         add, remove = ("addTag", "removeTag") if self._connect else ("addJobTag", "removeJobTag")
         getattr(jobs, add)(tag)
@@ -89,14 +92,14 @@ class OpenSession:
             getattr(jobs, remove)(tag)
 
     def cancel(self, tag: str) -> None:
-        """Cancel what runs under the tag now; a job that begins later is not held back."""
+        """Cancel what runs under the tag now; a job that begins later is not affected."""
         if self._connect:
             self.spark.interruptTag(tag)
         else:
             self.spark.sparkContext.cancelJobsWithTag(tag)
 
     def alive(self) -> bool:
-        """Whether a job of no weight still runs, however the last one failed."""
+        """Return whether a trivial job still runs, however the last one failed."""
         try:
             self.spark.range(1).collect()
         except Exception:  # noqa: BLE001 - a dead JVM answers in many ways, none of them of use
@@ -121,7 +124,7 @@ class OpenSession:
 
 
 def open_session(options: SparkOptions) -> OpenSession:
-    """Raises ``ConfigurationError`` when Spark cannot start here, ``Unreachable`` for a server."""
+    """Raises ``ConfigurationError`` if Spark cannot start here, ``Unreachable`` for a server."""
     session_class = _session_class()
     found = None if options.remote else session_class.getActiveSession()
     scratch = Path(tempfile.mkdtemp(prefix="headgate-spark-"))
@@ -145,7 +148,10 @@ def open_session(options: SparkOptions) -> OpenSession:
 
 @contextmanager
 def interrupt_handler_kept() -> Iterator[None]:
-    """PySpark answers Ctrl-C by cancelling all jobs and raising: no orderly end is left then."""
+    """Keep the interrupt handler:
+
+    PySpark's cancels all jobs and raises, which ends nothing in order.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # it sets its handler in the main thread only
         return
@@ -174,7 +180,7 @@ def _made(session_class: Any, options: SparkOptions) -> Any:
     for key, value in launching(options).items():
         builder = builder.config(key, value)
     with warnings.catch_warnings():
-        # Connect warns of keys that its server has fixed already; the server's word stands.
+        # Connect warns about keys that its server has fixed already; the server's value stands.
         warnings.filterwarnings("ignore", message="Failed to set", category=UserWarning)
         return builder.getOrCreate()
 
@@ -182,15 +188,15 @@ def _made(session_class: Any, options: SparkOptions) -> Any:
 def launching(options: SparkOptions) -> dict[str, str]:
     """Return the configuration that Spark is started with, and prepare this process for it.
 
-    Raises ``ConfigurationError`` where Java is needed here, and missing.
+    Raises ``ConfigurationError`` if Java is needed here but missing.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     far = options.remote.startswith("sc://")
     if not submitted and not far:
         _require_java()
-    # It tells each connection that closes, some of them behind the last word of a run.
+    # It logs each connection that closes, some of them after a run's last word.
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    # Executors must run the interpreter that this package is installed in, not any "python3".
+    # Executors must run the interpreter that has this package installed, not any "python3".
     python = options.conf.get("spark.pyspark.python", sys.executable)
     os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -222,7 +228,7 @@ def translated(options: SparkOptions, error: Exception) -> HeadgateError:
 
 
 def reason_of(error: Exception) -> str:
-    """The one line that tells what happened, without the stack traces of two languages."""
+    """Return the one line that tells what happened, without the stack traces of two languages."""
     lines = [line.strip(" :\t") for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(_FRAMES)]
     return f"{type(error).__name__}: {(told or lines or ['no reason given'])[0]}"
@@ -233,7 +239,7 @@ def _is_connect(spark: Any) -> bool:
 
 
 def _is_local(spark: Any, options: SparkOptions) -> bool:
-    """Whether tasks run in this machine's own processes, which see this package already."""
+    """Return whether tasks run in processes of this machine, which see this package already."""
     if options.remote:
         return options.remote.startswith("local")
     if _is_connect(spark):
@@ -242,7 +248,7 @@ def _is_local(spark: Any, options: SparkOptions) -> bool:
 
 
 def _cores(spark: Any, *, local: bool) -> int:
-    """How many partitions Spark gives to data without any: its default parallelism.
+    """Return how many partitions Spark gives to data by default: its default parallelism.
 
     A cluster's executors come only with the first job, so there the second answer counts.
     """
@@ -254,7 +260,7 @@ def _cores(spark: Any, *, local: bool) -> int:
 
 
 def _ship(spark: Any, scratch: Path) -> None:
-    """Send this package to the executors; what it needs in turn must be installed there."""
+    """Send this package to the executors; its dependencies must be installed there."""
     archive = package_archive(scratch / "headgate.zip")
     if _is_connect(spark):
         spark.addArtifacts(str(archive), pyfile=True)

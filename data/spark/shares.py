@@ -1,4 +1,4 @@
-"""Cutting a batch into shares, one per Spark task, and joining what the tasks made of them."""
+"""Cuts a batch into shares, one per Spark task, and joins the results of the tasks."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.writers.failures import Wanting
 
 SHARE_OFFSETS_MIN = 50_000
-"""Below this a further task costs more, in start-up and small files, than its core gives."""
+"""Below this, another task costs more, in start-up and small files, than its core gives."""
 
 
 def shares_of(batch: Batch, shares_max: int) -> list[Batch]:
-    """At most ``shares_max`` batches of equal size that together are the batch's ranges.
+    """Return at most ``shares_max`` batches of equal size that together cover the batch's ranges.
 
     A partition may be cut between shares. No offsets, no shares.
     """
@@ -53,9 +53,9 @@ def shares_of(batch: Batch, shares_max: int) -> list[Batch]:
 
 
 def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
-    """The batch's outcome out of its shares'; one that failed fails all.
+    """Combine the shares' outcomes into the batch's; one that failed fails all.
 
-    Raises ``ValueError`` when the shares do not make up the batch: then nothing may be claimed.
+    Raises ``ValueError`` if the shares do not make up the batch: then nothing may be claimed.
     """
     failures = [outcome for outcome in outcomes if isinstance(outcome, BatchFailed)]
     if failures:
@@ -84,7 +84,7 @@ def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
 
 
 def needs_together(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
-    """S2: everything that any of the shares needs."""
+    """S2: return everything that any of the shares needs."""
     return BatchNeeds(
         number,
         reduce(joined_columns, (need.columns for need in needs)),
@@ -96,7 +96,7 @@ def needs_together(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:
 
 
 def _by_table(needs: Sequence[TableNeed]) -> tuple[TableNeed, ...]:
-    """One for each table, of what all shares need of it."""
+    """Return one need for each table, of what all shares need."""
     known: dict[str, TableNeed] = {}
     for need in needs:
         before = known.get(need.at.table, replace(need, records=0))
@@ -115,7 +115,7 @@ class _Wrote(Protocol):
 
 
 def together(written: Iterable[_Wrote]) -> dict[Destination, tuple[WrittenFile, ...]]:
-    """The files of followers, table by table."""
+    """Return the files of followers, table by table."""
     files: dict[Destination, tuple[WrittenFile, ...]] = {}
     for share in written:
         for at, more in share.followed.items():
@@ -124,7 +124,7 @@ def together(written: Iterable[_Wrote]) -> dict[Destination, tuple[WrittenFile, 
 
 
 def files_of(outcomes: Sequence[BatchOutcome]) -> tuple[WrittenFile, ...]:
-    """Every file that the outcomes name, of all tables."""
+    """Return every file that the outcomes name, of all tables."""
     written = [outcome for outcome in outcomes if isinstance(outcome, BatchWritten)]
     return tuple(file for share in written for file in share.every_file)
 

@@ -1,6 +1,6 @@
-"""What runs in the tasks of a job of several stages: read, pack, write.
+"""Runs in the tasks of a multi-stage job: read, pack, write.
 
-A record travels as a row of the columns that a transform knows, or, once it is a row of the table,
+A record travels as a row of the columns that a transform knows or, once it is a row of the table,
 in a packet (``packets``). Failures are values here too.
 """
 
@@ -54,8 +54,8 @@ class ShareRead:
 class PartWritten:
     """What a task wrote: ``rows`` of the records ``numbers``, in ``files``.
 
-    ``twice``: some of the records of which it got more than one row, if there are any. Of many
-    tables: ``followed``, their files; ``unmatched``, records that went to none, by the reason.
+    ``twice``: some of the records for which it got more than one row, if any. With many tables:
+    ``followed``, their files; ``unmatched``, records that went to none, by reason.
     """
 
     files: tuple[WrittenFile, ...]
@@ -90,14 +90,14 @@ class Tally:
         followed: Mapping[Destination, tuple[WrittenFile, ...]] | None = None,
         unmatched: Mapping[Apart, BitMap64] | None = None,
     ) -> PartWritten:
-        """What the task wrote."""
+        """Return what the task wrote."""
         return PartWritten(
             files, self._rows, self._numbers, self._twice, followed or {}, unmatched or {}
         )
 
 
 def row_schema(plan: WriterPlan) -> pa.Schema:
-    """The rows that a transform gets, in Spark's types.
+    """Return the schema of the rows that a transform gets, in Spark's types.
 
     Raises ``ConfigurationError`` for columns that Spark has no type for.
     """
@@ -112,7 +112,7 @@ def row_schema(plan: WriterPlan) -> pa.Schema:
 
 
 def tallied(schema: pa.Schema) -> pa.Schema:
-    """With a column for tallies, which is null beside everything else."""
+    """Add a column for tallies, which is null in all other rows."""
     return schema.append(pa.field(TALLY, pa.binary()))
 
 
@@ -120,7 +120,7 @@ def tallied(schema: pa.Schema) -> pa.Schema:
 
 
 def rows_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
-    """Share numbers in, rows for a transform out, and a row with the tally behind each share's."""
+    """Turn share numbers into rows for a transform, with a tally row after each share's rows."""
     schema = tallied(row_schema(plan))
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -135,7 +135,7 @@ def rows_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> S
 
 
 def packets_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
-    """Share numbers in, packets out, and a row with the tally behind each share's."""
+    """Turn share numbers into packets, with a tally row after each share's packets."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packing = Packing(plan)
@@ -152,7 +152,7 @@ def packets_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -
 
 
 class _Share:
-    """One share on its way; when ``rows`` has ended, ``read`` says how."""
+    """One share on its way; when ``rows`` has ended, ``read`` has the result."""
 
     def __init__(self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], share: int) -> None:
         self._plan = plan
@@ -215,7 +215,7 @@ def tally_row(schema: pa.Schema, read: ShareRead) -> pa.RecordBatch:
 
 
 def packets_of_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
-    """A transform's rows in, packets out. A failure is a packet of no place."""
+    """Turn a transform's rows into packets. A failure is a packet without a place."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packing = Packing(plan)
@@ -231,7 +231,7 @@ def packets_of_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
 
 
 def lonely(schema: pa.Schema, name: str, value: pa.Array) -> pa.RecordBatch:
-    """A row of one value."""
+    """Return a row of one value."""
     columns = [value if field.name == name else pa.nulls(1, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -248,7 +248,7 @@ class _PackedFailure(Exception):
 
 
 def write_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
-    """A transform's rows in, one row of ``OUTCOMES`` out."""
+    """Turn a transform's rows into one row of ``OUTCOMES``."""
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
         result = ResultRows(plan, Numbering(batch.ranges), name)
@@ -258,7 +258,7 @@ def write_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
 
 
 def write_packets(plan: WriterPlan, batch: Batch) -> Stage:
-    """Packets in, one row of ``OUTCOMES`` out."""
+    """Turn packets into one row of ``OUTCOMES``."""
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
         packing = Packing(plan)
@@ -285,14 +285,14 @@ def _writing(
 
 
 def outcome_row(outcome: PartWritten | BatchFailed) -> pa.RecordBatch:
-    """The row of ``OUTCOMES``."""
+    """Return the row of ``OUTCOMES``."""
     return pa.RecordBatch.from_arrays(
         [pa.array([pickle.dumps(outcome)], pa.binary())], schema=OUTCOMES
     )
 
 
 def carried(packet: pa.Scalar) -> Any:
-    """What a packet of no place holds. Raises what it carries, if that is a failure."""
+    """Return the content of a packet without a place. Raises it if it is a failure."""
     found = pickle.loads(packet.as_py())  # noqa: S301 - our own tasks'
     if isinstance(found, BatchFailed):
         raise _PackedFailure(found)
@@ -300,7 +300,7 @@ def carried(packet: pa.Scalar) -> Any:
 
 
 def failure(batch: Batch, error: Exception) -> BatchFailed:
-    """The outcome of a task that ended in ``error``."""
+    """Return the outcome of a task that ended in ``error``."""
     return error.outcome if isinstance(error, _PackedFailure) else failed(batch.number, error)
 
 

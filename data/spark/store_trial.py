@@ -1,4 +1,4 @@
-"""The trial of the store, made by Spark's executors with what a task of the sink gets."""
+"""Tries the store from Spark's executors, with what a task of the sink gets."""
 
 from __future__ import annotations
 

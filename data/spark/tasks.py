@@ -1,4 +1,4 @@
-"""What runs in a Spark task: one share of a batch. The JVM sees a row of metadata per share."""
+"""Runs in a Spark task: one share of a batch. The JVM sees one metadata row per share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _frozen = False
 def share_writer(
     write_one: Callable[[Batch], BatchOutcome], shares: Sequence[Batch]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for ``mapInArrow`` over the shares' numbers; rows of ``RESULT_COLUMNS``."""
+    """Return the function for ``mapInArrow`` over share numbers; rows of ``RESULT_COLUMNS``."""
 
     def write(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
@@ -40,13 +40,13 @@ def share_writer(
 
 
 def outcome_of(row: bytes) -> BatchOutcome:
-    """The outcome in a result row. It comes from this application's own executors."""
+    """Return the outcome in a result row, which comes from this application's own executors."""
     outcome: BatchOutcome = pickle.loads(row)  # noqa: S301 - as trusted as the task that made it
     return outcome
 
 
 def write_share(plan: WriterPlan, share: Batch) -> BatchOutcome:
-    """Write the share. Failures are values: Spark would repeat a raised one, and bury its text."""
+    """Write the share. Failures are values: Spark would retry a raised one, and bury its text."""
     try:
         return write_narrowed(plan, share)
     except Exception as error:  # noqa: BLE001 - it goes on as a value
@@ -57,9 +57,9 @@ def keep_worker_light() -> None:
     """Spare the reused Python worker 0.13 CPU-seconds per task (measured: 131 ms, then 1 ms).
 
     Before each task Spark invalidates the import caches, which makes every zip importer read its
-    archive again (Spark's own libraries, and a jar of the JVM's, are on the path); forgotten
-    importers are made anew from the interpreter's cache when something is imported. After each task
-    Spark collects garbage over all modules, which do not change any more: they are set aside once.
+    archive again (Spark's own libraries, and a jar of the JVM's, are on the path). Forgotten
+    importers are recreated from the interpreter's cache when something is imported. After each task
+    Spark collects garbage over all modules, which no longer change: they are frozen once.
     """
     global _frozen  # noqa: PLW0603 - one flag per worker process
     for path, finder in list(sys.path_importer_cache.items()):

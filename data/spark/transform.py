@@ -1,4 +1,4 @@
-"""The transform of a sink, applied to Spark's rows: SQL text, or a function of somebody's."""
+"""Applies a sink's transform to Spark's rows: SQL text, or a user's function."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Apply = Callable[[Any, Sequence[str]], Any]
 
 
 def transformation(plan: TransformPlan) -> Apply:
-    """From records, and the columns to carry beside the chosen ones, to rows.
+    """Return a function from records, and columns to carry along, to rows.
 
-    Raises ``ConfigurationError`` for a text that is not taken, or a function that is not there.
+    Raises ``ConfigurationError`` for text that is not accepted, or a function that does not exist.
     """
     if plan.function:
         function = _loaded(plan.function)
@@ -57,15 +57,15 @@ def _loaded(path: str) -> Callable[[Any], Any]:
             'write "package.module:function", installed here or in a folder of PYTHONPATH',
         ) from error
     if not callable(function):
-        raise ConfigurationError(f"transform.python: {path!r} is no function")
+        raise ConfigurationError(f"transform.python: {path!r} is not a function")
     found: Callable[[Any], Any] = function
     return found
 
 
 def transformed(records: Any, plan: WriterPlan) -> Any:
-    """The transform's rows, whose columns go into the table.
+    """Return the transform's rows, whose columns go into the table.
 
-    Raises ``ConfigurationError`` when they do not, or Spark does not understand the transform;
+    Raises ``ConfigurationError`` if they do not, or if Spark does not understand the transform;
     ``TransformFailed`` for what the function itself raises.
     """
     transform = plan.shaping.transform
@@ -91,7 +91,7 @@ def _refuse(error: Exception, name: str) -> None:
     if _of_spark(error):
         if blames_query(error):
             raise ConfigurationError(reason, "correct the transform") from error
-        return  # Spark itself is in trouble: tried again
+        return  # Spark itself is in trouble: retried
     raise TransformFailed(reason, "mend the function; nothing was committed") from error
 
 
@@ -106,15 +106,15 @@ def _arrow_schema(rows: Any, name: str) -> pa.Schema:
 
 
 def _of_spark(error: Exception) -> bool:
-    """Not what its classes raise, as Python's own kinds of error, when they are used wrongly."""
+    """Return whether Spark raised it, but not as a Python error about wrong use of its classes."""
     if isinstance(error, (TypeError, ValueError, AttributeError, LookupError)):
         return False
     return any(cls.__module__.startswith(("pyspark.", "py4j.")) for cls in type(error).__mro__)
 
 
 def blames_query(error: Exception) -> bool:
-    """Whether Spark says that the query, its data or its functions are at fault, not Spark."""
+    """Return whether Spark blames the query, its data or its functions, not itself."""
     if type(error).__name__ == "PythonException":
-        return True  # our own tasks return their failures: it comes from a function of a transform
+        return True  # our own tasks return their failures, so it comes from a transform's function
     state = getattr(error, "getSqlState", lambda: None)()
     return isinstance(state, str) and state.startswith(_OF_THE_QUERY)

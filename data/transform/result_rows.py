@@ -1,4 +1,4 @@
-"""What a transform gave, as rows of the table: the columns are checked first, each value then."""
+"""Converts a transform's result to rows of the table: checks the columns first, then each value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECORD = "_headgate_record"
 """The column that a transform must carry: the record's number in its batch (``Numbering``)."""
 
 _OURS = ("topic", "partition", "offset")
-"""Parts of the record that are written from its number, whatever a transform says of them."""
+"""Parts of the record that are written from its number, whatever a transform says about them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +31,16 @@ class Numbered:
 
 
 def coordinate_columns(plan: WriterPlan) -> dict[str, str]:
-    """From the table's columns for topic, partition and offset to what they hold."""
+    """Map the table's columns for topic, partition and offset to what they hold."""
     named = plan.source.record_columns
     return {named[what]: what for what in _OURS if what in named}
 
 
 def check_result(result: pa.Schema, plan: WriterPlan, name: str) -> None:
-    """Whether every row of such a result is a row of the table.
+    """Check that every row of such a result is a row of the table.
 
-    Raises ``ConfigurationError`` for a column that the table has not, one that it must have, and
-    one of a type that does not go into the table's without a question.
+    Raises ``ConfigurationError`` for a column that the table does not have, a missing required
+    column, and one whose type does not fit the table's without conversion.
     """
     twice = sorted(column for column, count in Counter(result.names).items() if count > 1)
     if twice:
@@ -60,7 +60,7 @@ def check_result(result: pa.Schema, plan: WriterPlan, name: str) -> None:
         if not goes_into(from_spark(field.type), target.type):
             raise ConfigurationError(
                 f"{name} gives {field.name!r} as {field.type}, the table has {target.type}",
-                "CAST it to the table's type, which also says what becomes of what does not fit",
+                "CAST it to the table's type, which also says what happens to misfits",
             )
     carried = set(plan.source.record_columns.values())
     for column, target in wanted.items():
@@ -69,7 +69,7 @@ def check_result(result: pa.Schema, plan: WriterPlan, name: str) -> None:
 
 
 def require_record(result: pa.Schema, name: str) -> None:
-    """Raises ``ConfigurationError`` for rows that do not say what record they came from."""
+    """Raises ``ConfigurationError`` for rows that do not say which record they came from."""
     if RECORD not in result.names:
         raise ConfigurationError(
             f"{name} loses the column {RECORD}, which says what record a row came from",
@@ -80,9 +80,9 @@ def require_record(result: pa.Schema, name: str) -> None:
 def record_numbers(
     batch: pa.RecordBatch, numbering: Numbering, name: str
 ) -> tuple[Integers, Integers, Integers]:
-    """The records' numbers, their partitions' places and their offsets.
+    """Return the records' numbers, their partitions' indexes and their offsets.
 
-    Raises ``TransformFailed`` for a row that is of no record.
+    Raises ``TransformFailed`` for a row that belongs to no record.
     """
     numbers = batch.column(RECORD)
     if numbers.null_count:
@@ -107,8 +107,11 @@ class ResultRows:
         self._fitted = pa.schema([field for field in self._schema if field.name not in self._ours])
 
     def of(self, batch: pa.RecordBatch) -> Numbered:
-        """Raises ``PoisonRecord`` for a value that does not fit, ``TransformFailed`` for a row that
-        is of no record."""
+        """Convert a batch.
+
+        Raises ``PoisonRecord`` for a value that does not fit, ``TransformFailed`` for a row that
+        belongs to no record.
+        """
         found, places, offsets = record_numbers(batch, self._numbering, self._name)
         columns = {field.name: field for field in self._fitted}
         given = [name for name in batch.schema.names if name in columns]

@@ -1,4 +1,4 @@
-"""What a transform gave, as rows of many tables: each goes where the routes send it (R1, R2)."""
+"""Sends a transform's result to many tables: each row goes where the routes send it (R1, R2)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Why records go to no table; ``table``: the one that has trouble, where that is why (I1)."""
+    """Why records go to no table; ``table``: the one with the trouble, if that is why (I1)."""
 
     reason: str
     table: str = ""
@@ -60,7 +60,7 @@ Routed = TableRows | Unmatched
 
 
 def check_routed(result: pa.Schema, plan: WriterPlan, name: str) -> None:
-    """Whether routes can read such a result. What single tables make of it, their rows show.
+    """Check that routes can read such a result. Single tables are checked with their rows.
 
     Raises ``ConfigurationError``.
     """
@@ -82,7 +82,7 @@ def check_routed(result: pa.Schema, plan: WriterPlan, name: str) -> None:
 
 
 class _RowRouter:
-    """Finds the tables of rows by their topics, and by what the transform says."""
+    """Finds the tables of rows by their topics, and by the transform's routing columns."""
 
     def __init__(self, routing: Routing, numbering: Numbering) -> None:
         topics = [at.topic for at in numbering.partitions]
@@ -94,7 +94,7 @@ class _RowRouter:
         ]
 
     def targets(self, places: Integers, said: pa.Array) -> tuple[Integers, list[Target]]:
-        """Per row the index of its target, or -1 for none."""
+        """Return, for each row, the index of its target, or -1 for none."""
         encoded = said.dictionary_encode()
         values = np.asarray(encoded.indices.fill_null(-1), np.int64)
         distinct: list[str] = encoded.dictionary.to_pylist()
@@ -114,7 +114,7 @@ class _RowRouter:
 
 @dataclass(slots=True)
 class _TableResult:
-    """How one table takes a result: ``problem`` for not at all."""
+    """How one table takes a result; ``problem``: why it does not."""
 
     rows: ResultRows
     lacking: list[str] = field(default_factory=list)

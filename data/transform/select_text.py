@@ -1,7 +1,7 @@
-"""``SELECT ... FROM records WHERE ...`` taken apart, to be run with the record's number added.
+"""Takes ``SELECT ... FROM records WHERE ...`` apart, to run it with the record's number added.
 
-Only a statement that gives at most one row per record, and the same one whatever else is in the
-batch, is taken. sqlglot judges; the parts are the user's own text, which Spark reads as it stands.
+It accepts only a statement that gives at most one row per record, and the same one whatever else is
+in the batch. sqlglot judges; the parts are the user's own text, which Spark reads unchanged.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ _SEVERAL_ROWS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SelectText:
-    """``items``: the expressions; ``names``: of the columns that they make, where the text tells;
-    ``star``: whether all columns of the records are among them; ``where``: empty for none."""
+    """``items``: the expressions; ``names``: of their columns, if the text tells.
+
+    ``star``: whether all columns of the records are among them; ``where``: empty for none.
+    """
 
     items: tuple[str, ...]
     names: tuple[str, ...]
@@ -38,7 +40,7 @@ class SelectText:
 
 
 def select_text(sql: str) -> SelectText:
-    """Raises ``ConfigurationError`` that says which part of the statement is not taken, and why."""
+    """Raises ``ConfigurationError`` that says which part of the statement is refused, and why."""
     select = _statement(sql)
     _refuse_clauses(select)
     _refuse_expressions(select)
@@ -124,7 +126,7 @@ def _table(select: exp.Select) -> exp.Table:
 
 
 def _parts(sql: str) -> tuple[tuple[str, ...], str]:
-    """The texts between SELECT, the commas, FROM and WHERE, as they stand."""
+    """Return the texts between SELECT, the commas, FROM and WHERE, unchanged."""
     import sqlglot
     from sqlglot.tokens import TokenType
 
@@ -136,7 +138,7 @@ def _parts(sql: str) -> tuple[tuple[str, ...], str]:
     depth = 0
     for place, token in enumerate(tokens):
         depth += (token.token_type in opening) - (token.token_type in closing)
-        # "a IS DISTINCT FROM b" is the one FROM outside of parentheses that begins no clause.
+        # "a IS DISTINCT FROM b" has the only FROM outside parentheses that does not begin a clause.
         comparing = place > 0 and tokens[place - 1].token_type is TokenType.DISTINCT
         if depth == 0 and token.token_type in marks and not comparing:
             cuts.append(token)

@@ -1,4 +1,4 @@
-"""Arrow types on their way to Spark and back, and which of them go into a column as they are."""
+"""Translates Arrow types to Spark's and back, and tells which fit a column unchanged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 
 
 def to_spark(schema: pa.Schema) -> tuple[pa.Schema, list[str]]:
-    """The schema in the types that Spark knows, and the columns for which there is none."""
+    """Return the schema in types that Spark knows, and the columns without such a type."""
     lacking: list[str] = []
     fields = []
     for field in schema:
@@ -44,7 +44,7 @@ def _small(kind: pa.DataType) -> pa.DataType:
 
 
 def from_spark(kind: pa.DataType) -> pa.DataType:
-    """The type as the rest of this package has it: texts, bytes and lists with long offsets."""
+    """Return the type as this package uses it: text, bytes and lists with long offsets."""
     if kinds.is_string(kind):
         return pa.large_string()
     if kinds.is_binary(kind):
@@ -59,12 +59,11 @@ def from_spark(kind: pa.DataType) -> pa.DataType:
 
 
 def goes_into(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a column of ``source`` (of ``from_spark``) is one of ``target`` without a question.
+    """Return whether a column of ``source`` (of ``from_spark``) fits one of ``target`` unchanged.
 
-    Wider numbers; text where Spark has no type for the column (UUID, time, nanoseconds); bytes of
-    some length.
-    What only sometimes fits (a long into an int, text into a number) the transform must cast, so
-    that it also says what happens to what does not fit.
+    That includes wider numbers, text if Spark has no type for the column (UUID, time, nanoseconds),
+    and bytes of some length. What fits only sometimes (a long into an int, text into a number) must
+    be cast by the transform, so that it also says what happens to misfits.
     """
     if kinds.is_null(source):
         return True

@@ -150,6 +150,6 @@ class ChangedRows:
             at = self._partitions[records.places[row]]
             raise SourceTruncated(
                 f"{at} offset {records.offsets[row]} says that the source's table was emptied",
-                "empty the sink's table too, if it shall be; then set changes.on_truncate to skip "
-                "and go on behind this record",
+                "empty the sink's table too, if that is wanted; then set "
+                "changes.on_truncate to skip, to continue after this record",
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
@@ -27,38 +27,59 @@ from headgate.tables.layouts import schema_of, spec_of
 from headgate.tables.stores.object_stores import for_files
 
 
+class PlansAside(Protocol):
+    """The plans of a quarantine; ``Plans`` makes them for Iceberg."""
+
+    def beside(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
+        """Return the plan with that of the batch's quarantine. Raises as ``plan_of``."""
+
+    def forget_temporary(self) -> bool: ...
+
+
 class LayoutPlans:
-    """The plans of a sink's table, and of its quarantine. ``layout`` returns the table's current
-    layout; ``aside`` and ``read`` return the quarantine's layout, and its rows."""
+    """The plans of a sink's table, and with ``aside`` of its quarantine. ``layout`` returns the
+    table's current layout."""
 
     def __init__(
         self,
         layout: Callable[[], Layout],
         shaping: Shaping,
-        aside: Callable[[], Layout] | None = None,
-        read: Callable[[], TableReader] | None = None,
+        aside: PlansAside | None = None,
     ) -> None:
         self._plan = _OnePlan(layout, shaping)
-        self._aside = _OnePlan(aside, Shaping()) if aside else None
-        self._read = read
+        self._aside = aside
         self.shaping = shaping
 
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan for the batch's tables. Raises ``TableChanged``, ``Unreachable``; and
         ``WriteFailed`` for folders that no coordinator of these tables issues."""
         plan = self._plan.plan_of(batch.table, source)
-        if batch.quarantine is None or self._aside is None:
+        return self._aside.beside(plan, batch, source) if self._aside else plan
+
+    def forget_temporary(self) -> bool:
+        """Forget the quarantine's temporary keys; the table has none."""
+        return self._aside is not None and self._aside.forget_temporary()
+
+
+class LayoutAside:
+    """The plans of a quarantine of the table's kind. ``layout`` returns its current layout, and
+    ``read`` opens it for its rows."""
+
+    def __init__(self, layout: Callable[[], Layout], read: Callable[[], TableReader]) -> None:
+        self._plan = _OnePlan(layout, Shaping())
+        self._read = read
+
+    def beside(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
+        if batch.quarantine is None:
             return plan
-        aside = self._aside.plan_of(batch.quarantine, source_aside(source))
-        known = known_offsets(batch, source, self._rows)
-        return replace(plan, quarantine=aside, known=known)
+        aside = self._plan.plan_of(batch.quarantine, source_aside(source))
+        return replace(plan, quarantine=aside, known=known_offsets(batch, source, self._rows))
 
     def forget_temporary(self) -> bool:
         """Return ``False``: there are no temporary keys."""
         return False
 
     def _rows(self, start: TableStart, source: SourcePlan, again: Again) -> list[dict[str, Any]]:
-        assert self._read is not None, "who has a quarantine reads it"
         with closing(self._read()) as reader:
             if reader.view().uuid != start.uuid:
                 raise another_table(start, reader.view().uuid)

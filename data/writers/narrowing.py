@@ -119,7 +119,13 @@ def _lenient(handling: Handling) -> Handling:
         Disposal.SKIP if disposal is Disposal.FAIL else disposal
         for disposal in (handling.policy, handling.tombstones)
     )
-    return replace(handling, policy=policy, tombstones=tombstones, limits=_NO_LIMITS)
+    return replace(
+        handling,
+        policy=policy,
+        tombstones=tombstones,
+        untold_tombstones=handling.untold_tombstones and Disposal.SKIP,
+        limits=_NO_LIMITS,
+    )
 
 
 def _halves(ranges: Ranges) -> Iterable[Ranges]:
@@ -143,7 +149,7 @@ def discard(plan: WriterPlan, files: Iterable[WrittenFile]) -> None:
         try:
             io.delete(file.path)
         except OSError as error:
-            log.warning("%s stays behind, unused: %s", file.path, error)
+            log.warning("%s is left behind, unused: %s", file.path, error)
 
 
 def _owner(plan: WriterPlan, file: WrittenFile) -> WriterPlan:

@@ -59,7 +59,8 @@ STRUCT = "struct"
 @dataclass(frozen=True, slots=True)
 class Handling:
     """What to do with records that are not rows; ``excerpts``: whether errors show their content.
-    ``tag``: the sink's tag in its tables."""
+    ``tag``: the sink's tag in its tables. ``untold_tombstones``: those of which no route tells the
+    table, where it may be a keyed one; by default they are unmatched."""
 
     policy: Disposal = Disposal.FAIL
     tombstones: Disposal = Disposal.FAIL
@@ -67,6 +68,7 @@ class Handling:
     tag: str = ""
     excerpts: bool = True
     unmatched: Disposal = Disposal.FAIL
+    untold_tombstones: Disposal | None = None
 
     @property
     def keeps(self) -> bool:
@@ -238,7 +240,10 @@ class Plans:
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan for both tables of a batch. Raises as ``plan_for``, and ``WriteFailed``
         for folders that no coordinator of these tables issues."""
-        plan = self._within_folder(batch.table, source)
+        return self.beside(self._within_folder(batch.table, source), batch, source)
+
+    def beside(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
+        """Return the plan of a batch's table with that of its quarantine. Raises as ``plan_of``."""
         if batch.quarantine is None or not source.handling.keeps:
             return plan
         aside = self._within_folder(batch.quarantine, source_aside(source))

@@ -19,6 +19,7 @@ from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.writers.aside import BAD_VALUE, Aside
 from headgate.data.writers.failures import go_on, write_failed
+from headgate.data.writers.keyed_routes import may_key
 from headgate.data.writers.known_tables import KnownTables
 from headgate.data.writers.many_files import Followed, ManyFiles, Outlets
 from headgate.data.writers.newcomers import NEWCOMERS_MAX, Newcomer
@@ -48,10 +49,18 @@ class _Rule:
     values: RouteValues | None
 
 
-class Router:
-    """Splits chunks of one batch by table. Serves one thread."""
+OnBad = Callable[[Chunk, Mapping[int, str]], None]
+"""Takes those records of a chunk, by their place, whose value cannot be read, with the reasons."""
 
-    def __init__(self, source: SourcePlan, batch: Batch) -> None:
+
+class Router:
+    """Splits chunks of one batch by table. Serves one thread.
+
+    Where a route looks at values, what has none goes to no table: nothing tells of which it is.
+    """
+
+    def __init__(self, source: SourcePlan, batch: Batch, on_bad: OnBad) -> None:
+        self._on_bad = on_bad
         routing = source.routing
         assert routing is not None, "chosen for it"
         self._topics = [at.topic for at in batch.ranges]
@@ -63,23 +72,27 @@ class Router:
             for found in map(routing.of_topic, known)
         ]
 
-    def split(self, chunk: Chunk, aside: Aside) -> Iterator[tuple[Target | None, Chunk]]:
+    def split(self, chunk: Chunk) -> Iterator[tuple[Target | None, Chunk]]:
         """The chunk's records by table; ``None`` for those that no route matches."""
         codes = self._codes[chunk.places]
         for code in np.unique(codes).tolist():
-            yield from self._of_topic(code, _where(chunk, codes == code), aside)
+            yield from self._of_topic(code, _where(chunk, codes == code))
 
-    def _of_topic(
-        self, code: int, chunk: Chunk, aside: Aside
-    ) -> Iterator[tuple[Target | None, Chunk]]:
+    def _of_topic(self, code: int, chunk: Chunk) -> Iterator[tuple[Target | None, Chunk]]:
         for rule in self._rules[code]:
             if rule.values is None:
                 yield rule.names.alone(), chunk
                 return
+            if rule.route.by_value and chunk.values.array.null_count:
+                there = np.asarray(chunk.values.array.is_valid())
+                yield None, chunk.where(~there)
+                chunk = chunk.where(there)
+                if not len(chunk.offsets):
+                    return
             found = rule.values.of(chunk)
             which = found.codes
             if found.bad:
-                aside.take(chunk, found.bad, BAD_VALUE)
+                self._on_bad(chunk, found.bad)
                 good = others(chunk, found.bad)
                 chunk, which = chunk.where(good), which[good]
             named = [rule.names.of(value) for value in found.distinct]
@@ -194,14 +207,17 @@ class RoutedBatch:
         self._routing = plan.source.routing
         keyed = bool(self._routing.keys)
         self._sieve = Sieve(batch, self._aside, plan.condemned, tombstones=keyed)
-        self._router = Router(plan.source, batch)
+        self._router = Router(plan.source, batch, self._take_bad)
+        topics = {at.topic for at in batch.ranges}
+        self._changing = {topic for topic in topics if may_key(self._routing, topic)}
+        self._partitions = list(batch.ranges)
         self._open: dict[str, _Table] = {}
         self._newcomers: dict[str, Newcomer] = {}
         self._in_vain = False
 
     def take(self, chunk: Chunk) -> None:
         """Raises what ``aside`` raises about records that become no rows."""
-        for target, some in self._router.split(self._sieve.sifted(chunk), self._aside):
+        for target, some in self._router.split(self._sieve.sifted(chunk)):
             self._take(target, some)
         self._between_chunks()
 
@@ -225,11 +241,13 @@ class RoutedBatch:
         self._aside.discard()
         self._outlets.discard()
 
+    def _take_bad(self, chunk: Chunk, bad: Mapping[int, str]) -> None:
+        self._aside.take(chunk, bad, BAD_VALUE)
+
     def _take(self, target: Target | None, chunk: Chunk) -> None:
-        if self._routing.keys and not (target and self._routing.key_of(target.table)):
-            chunk = self._sieve.without_tombstones(chunk)  # of a key they are changes
-            if not len(chunk.offsets):
-                return
+        chunk = self._without_tombstones(target, chunk)
+        if not len(chunk.offsets):
+            return
         if target is not None and (trouble := self._known.trouble(target)):
             self._aside.diverted(chunk, target.table, trouble)
             return
@@ -246,6 +264,18 @@ class RoutedBatch:
         table.waits(chunk)
         if table.worth_decoding:
             self._decode(table)
+
+    def _without_tombstones(self, target: Target | None, chunk: Chunk) -> Chunk:
+        """Of a key they are changes, whose table takes them, or which are as unmatched as others.
+
+        ``chunk``: records of one topic.
+        """
+        if not self._routing.keys or (target and self._routing.key_of(target.table)):
+            return chunk
+        if target is not None or self._partitions[chunk.places[0]].topic not in self._changing:
+            return self._sieve.without_tombstones(chunk)
+        untold = self._plan.source.handling.untold_tombstones
+        return self._sieve.without_tombstones(chunk, untold) if untold else chunk
 
     def _between_chunks(self) -> None:
         """Bounds what waits; headers are lent until the next chunk."""

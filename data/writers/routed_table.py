@@ -45,5 +45,5 @@ class RoutedTable:
 
 def dropped(name: str) -> RoutedTable:
     """Return a table that existed before."""
-    why = f"{TableMissing.code} there is no table {name} any more: it was dropped or renamed"
+    why = f"{TableMissing.code} table {name} no longer exists: it was dropped or renamed"
     return RoutedTable(name, problem=why, trouble=why)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from headgate.control_protocol.errors import RouteUnfit
@@ -50,7 +50,12 @@ class Route:
     @property
     def by_topic(self) -> bool:
         """Whether the topic alone decides."""
-        return not (self.field or self.header or self.record)
+        return not (self.by_value or self.header)
+
+    @property
+    def by_value(self) -> bool:
+        """Whether the record's value decides too."""
+        return bool(self.field or self.record)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -112,6 +117,13 @@ def names_of(route: Route) -> re.Pattern[str]:
     """Everything that the route can name."""
     parts = _PLACEHOLDER.split(route.to)  # text, name, text, name, ...
     return re.compile("[a-z0-9_]+".join(map(re.escape, parts[::2])))
+
+
+def filled(route: Route, parts: Mapping[str, str]) -> Route:
+    """The route whose table's name has these texts, as far as they are known."""
+    known = {name: sanitised(text) for name, text in parts.items() if text}
+    to = _PLACEHOLDER.sub(lambda found: known.get(found[1], found[0]), route.to)
+    return replace(route, to=to)
 
 
 def target(route: Route, parts: Mapping[str, str]) -> Target | None:
@@ -176,7 +188,9 @@ def check_route(route: Route, where: str) -> None:
             try:
                 known |= set(_pattern(text).groupindex)
             except re.error as error:
-                raise RouteUnfit(f"{where}: {name} is no pattern: {error}", "mend it") from None
+                raise RouteUnfit(
+                    f"{where}: {name} is not a valid pattern: {error}", "mend it"
+                ) from None
     unknown = sorted(set(_PLACEHOLDER.findall(route.to)) - known)
     if unknown:
         raise RouteUnfit(

@@ -8,7 +8,6 @@ from typing import Protocol
 import numpy as np
 
 from headgate.control_protocol.ports import Batch
-from headgate.data.envelopes.changes import Tombstones
 from headgate.data.writers.aside import Aside
 from headgate.data.writers.changed_rows import ChangedRows
 from headgate.data.writers.data_files import file_shape
@@ -128,8 +127,8 @@ class ChangeTaking:
     def take(self, chunk: Chunk, *, in_vain: bool) -> None:
         if in_vain and self.needs is None:
             return
-        if self._changes.tombstones is not Tombstones.DELETE:
-            chunk = self._sieve.without_tombstones(chunk, self._changes.disposal)
+        if disposal := self._changes.tombstones.disposal:
+            chunk = self._sieve.without_tombstones(chunk, disposal)
         self._changed.take(chunk)
 
     def ignored(self) -> Mapping[str, int]:

@@ -1,4 +1,4 @@
-"""A real Apache Kafka on this machine: one KRaft node as a child process, from jars alone."""
+"""Runs a real Apache Kafka on this machine: one KRaft node as a child process, from jars alone."""
 
 from __future__ import annotations
 
@@ -40,26 +40,27 @@ HOST = "127.0.0.1"
 START_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 30
 
-# Ports below the range from which Linux takes the local end of outgoing connections: a client that
-# keeps knocking while the broker is down would else connect to itself one day and hold the port.
+# These ports are below the range that Linux uses for the local end of outgoing connections.
+# Otherwise a client that keeps reconnecting while the broker is down could one day connect to
+# itself and hold the port.
 PORTS = range(20_000, 32_000)
 
 
 def fetch_broker_jars(cache_dir: Path | None = None, on_progress: Progress | None = None) -> Path:
-    """The folder with the broker's jars (44 MB), downloaded once per user; see ``fetch_jars``."""
+    """Return the folder with the broker's jars (44 MB), downloaded once per user."""
     return fetch_jars(
         (cache_dir or cache_folder()) / f"kafka-{KAFKA_VERSION}",
-        # Without a binding for slf4j a failing broker says nothing.
+        # Without a binding for slf4j a failing broker prints nothing.
         [f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36"],
         on_progress=on_progress,
     )
 
 
 class EmbeddedKafka:
-    """One broker with its data under ``home``; it dies with this process in every case.
+    """One broker with its data under ``home``; it never outlives this process.
 
-    As a context manager it starts and stops. ``kill`` and ``restart`` keep data and port, so that
-    an outage can be played. ``port`` 0 picks a free one.
+    As a context manager it starts and stops. ``kill`` and ``restart`` keep data and port, to
+    simulate an outage. ``port`` 0 picks a free one.
     """
 
     def __init__(self, home: Path, jars: Path, *, port: int = 0, heap: str = "512m") -> None:
@@ -94,10 +95,10 @@ class EmbeddedKafka:
         self.stop()
 
     def start(self) -> None:
-        """Format the storage where that was not done, start, wait until requests are answered.
+        """Format the storage if needed, start, and wait until requests are answered.
 
-        Raises ``ConfigurationError`` without a fitting Java, ``Unreachable`` with the end of the
-        broker's log when it does not come up.
+        Raises ``ConfigurationError`` without a suitable Java, ``Unreachable`` with the end of the
+        broker's log if it does not come up.
         """
         require_java()
         self._home.mkdir(parents=True, exist_ok=True)
@@ -114,7 +115,7 @@ class EmbeddedKafka:
             raise
 
     def stop(self) -> None:
-        """End in good order; without effect when the broker does not run."""
+        """Stop in order; has no effect if the broker is not running."""
         if self._process is None:
             return
         self._process.terminate()
@@ -126,13 +127,13 @@ class EmbeddedKafka:
             self.kill()
 
     def kill(self) -> None:
-        """What a power cut does to the process; without effect when the broker does not run."""
+        """Kill the process like a power cut; has no effect if the broker is not running."""
         process, self._process = self._process, None
         if process is not None:
             kill_child(process)
 
     def restart(self) -> None:
-        """Stop, if it runs, and start again with the same data on the same port."""
+        """Stop if running, and start again with the same data on the same port."""
         self.stop()
         self.start()
 
@@ -153,7 +154,7 @@ class EmbeddedKafka:
         return config
 
     def _format(self) -> None:
-        """Make the storage that Kafka wants to find; it appears whole or not at all."""
+        """Create the storage that Kafka expects; it appears whole or not at all."""
         draft = self._home / "data.draft"
         shutil.rmtree(draft, ignore_errors=True)
         config = self._configure(draft)
@@ -179,7 +180,7 @@ class EmbeddedKafka:
 
 
 def node_properties(address: str, controller_port: int) -> dict[str, object]:
-    """The settings of one node that is broker and controller; ``log.dirs`` is still to be added."""
+    """Return the settings of a node that is broker and controller; ``log.dirs`` must be added."""
     controller = f"{HOST}:{controller_port}"
     return {
         "process.roles": "broker,controller",
@@ -210,8 +211,8 @@ _NO_REPLICAS = {
     "share.coordinator.state.topic.num.partitions": 1,
 }
 
-# A killed member is missed, a killed broker lets its successor in, and a log is compacted within
-# seconds: nobody wants to wait for any of these.
+# Nobody wants to wait for these: a killed member is noticed, a killed broker's successor is let in,
+# and a log is compacted within seconds.
 _QUICK = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1_000,
@@ -223,18 +224,18 @@ _QUICK = {
     "broker.heartbeat.interval.ms": 500,
     "log.initial.task.delay.ms": 1_000,
     "log.cleaner.backoff.ms": 500,
-    # A node that is alone need not tell itself twice a second that it is there.
+    # A lone node need not tell itself twice a second that it is there.
     "metadata.max.idle.interval.ms": 10_000,
 }
 
 
 def _cluster_id() -> str:
-    """A random id in Kafka's own spelling; a leading dash would be read as an option."""
+    """Return a random id in Kafka's spelling; a leading dash would be read as an option."""
     return "h" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
 
 
 def free_port() -> int:
-    """A port on which nobody listens now; see ``PORTS``."""
+    """Return a port that nobody listens on now; see ``PORTS``."""
     for port in random.sample(PORTS, k=100):
         with socket.socket() as probe:
             try:
@@ -246,7 +247,7 @@ def free_port() -> int:
 
 
 def _answers(port: int) -> bool:
-    """Whether an ApiVersions request is answered: the port accepts long before that."""
+    """Return whether an ApiVersions request is answered: the port accepts long before that."""
     body = struct.pack(">hhih", 18, 0, 1, -1)  # key, version, correlation id, no client id
     try:
         with socket.create_connection((HOST, port), timeout=2) as connection:

@@ -1,4 +1,4 @@
-"""Child processes that never outlive this one, nor leave behind what they started themselves."""
+"""Starts child processes that never outlive this one, nor leave their own children behind."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-# The shell becomes the command; the subshell it leaves behind waits on our end of a pipe and kills
-# the whole process group once we are gone, however we went. The group's id cannot be given to
-# others while the subshell is in it.
+# The shell becomes the command. The subshell that it leaves behind waits on our end of a pipe, and
+# kills the whole process group once we are gone for whatever reason. The group's id cannot be
+# reused while the subshell is in it.
 WITH_LIFELINE = 'exec 3<&0; (read _ <&3; kill -KILL -$$) & exec "$@" </dev/null 3<&-'
 
 
@@ -22,7 +22,7 @@ def start_child(
     cwd: Path,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start the command in a group of its own; it dies with this process in every case."""
+    """Start the command in a process group of its own; it never outlives this process."""
     return subprocess.Popen(
         ["/bin/sh", "-c", WITH_LIFELINE, "sh", *command],
         stdin=subprocess.PIPE,

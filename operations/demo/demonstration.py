@@ -1,7 +1,7 @@
-"""``headgate demo``: the whole system on one machine, and the death of its coordinator.
+"""Implements ``headgate demo``: the whole system on one machine, and its coordinator's death.
 
-A broker, a topic that fills, two participants with the coordinator inside one of them. That one is
-killed in the middle of a transaction; the other takes over; the audit judges what came of it.
+A broker, a topic that fills, and two participants, one of which contains the coordinator. That one
+is killed in the middle of a transaction; the other one takes over; the audit checks the result.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ TERMINATED = 143
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a person may choose."""
+    """What a user may choose."""
 
     records: int
     folder: Path
@@ -80,7 +80,7 @@ class Show:
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code: 0 only when the coordinator died mid-transaction and nothing was lost."""
+    """Return the exit code: 0 only if the coordinator died mid-transaction and nothing was lost."""
     result = _command.main(arguments, prog_name="headgate demo", standalone_mode=False)
     return int(result or 0)
 
@@ -93,12 +93,12 @@ def main(arguments: list[str]) -> int:
     default=FOLDER,
     help="Where everything is kept; the next demo there begins anew.",
 )
-@click.option("--seed", default=1, help="Seed of the trips; equal seeds give equal trips.")
+@click.option("--seed", default=1, help="Seed for the trips; equal seeds give equal trips.")
 @click.option(
     "--writer",
     type=click.Choice([kind.value for kind in WriterKind]),
     default=WriterKind.SPARK.value,
-    help="Who writes the data files.",
+    help="What writes the data files.",
 )
 @click.option(
     "--store",
@@ -111,7 +111,7 @@ def _command(**chosen: Any) -> int:
     """Run the whole system on this machine and watch it survive a kill.
 
     Kafka, two participants, and taxi trips that flow into an Iceberg table. Then the coordinator is
-    killed in the middle of a transaction. In the end the audit proves that each trip is in the
+    killed in the middle of a transaction. At the end the audit proves that each trip is in the
     table exactly once.
     """
     screen = Screen(_console())
@@ -150,7 +150,7 @@ def _demonstrate(options: Options, screen: Screen) -> int:
 
 
 def _store(stage: ExitStack, folder: Path, screen: Screen) -> str:
-    """Start the object store; it ends with the stage. Return its address."""
+    """Start the object store, which ends with the stage, and return its address."""
     with screen.working("starting the object store"):
         endpoint = stage.enter_context(EmbeddedS3(folder)).endpoint
     screen.say("S3", f"moto's server at {endpoint}, bucket {BUCKET}, in memory")
@@ -190,7 +190,7 @@ def _stop(screen: Screen, play: Play) -> None:
     for survivor in play.survivors:
         with screen.working(f"stopping pid {survivor.pid}"):
             survivor.stop()
-        screen.say("stopped", f"pid {survivor.pid} ended in good order when asked to")
+        screen.say("stopped", f"pid {survivor.pid} ended in order when asked to")
 
 
 def _judge(show: Show, play: Play) -> bool:
@@ -213,7 +213,7 @@ def _judge(show: Show, play: Play) -> bool:
 
 
 def _about_kill(play: Play, held: Contents) -> Iterator[str]:
-    """Why the demo proves nothing of a coordinator's death, if so."""
+    """Yield why the demo proves nothing about a coordinator's death, if so."""
     kill = play.kill
     if kill is None:
         yield "No coordinator was killed: no transaction had rows on their way. Try more --records."
@@ -226,7 +226,7 @@ def _about_kill(play: Play, held: Contents) -> Iterator[str]:
 
 
 def _about_records(sent: int, report: AuditReport) -> Iterator[str]:
-    """Why the demo proves nothing of the records, if so."""
+    """Yield why the demo proves nothing about the records, if so."""
     if not report.well:
         yield "The audit found something wrong: see above."
     produced, in_table = report.total("produced"), report.total("in_table")
@@ -243,7 +243,7 @@ def _wait_for_ctrl_c(screen: Screen, kafka: EmbeddedKafka) -> None:
 
 
 def _console() -> Console:
-    """Calm in a wide terminal; what goes to a file or a pipe is not folded at all."""
+    """Return a console that does not fold what goes to a file or a pipe."""
     console = Console(highlight=False)
     width = min(console.width, WIDTH_MAX) if console.is_terminal else UNFOLDED
     return Console(highlight=False, width=width)
@@ -251,7 +251,7 @@ def _console() -> Console:
 
 @contextmanager
 def _sigterm_unwinds() -> Iterator[None]:
-    """SIGTERM ends the demo as Ctrl-C does: through everything that it has opened."""
+    """Make SIGTERM end the demo as Ctrl-C does, closing everything it has opened."""
 
     def unwind(_number: int, _frame: FrameType | None) -> NoReturn:
         sys.exit(TERMINATED)

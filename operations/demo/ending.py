@@ -1,4 +1,4 @@
-"""The end of the demo: what the table holds now, judged by the audit, and what to type next."""
+"""Ends the demo: what the table holds now, the audit's verdict, and what to type next."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Contents:
     rows: Sequence[dict[str, Any]]
 
     def holds(self, transaction: TransactionId) -> bool:
-        """Whether a commit of the transaction's epoch is it, or comes after it."""
+        """Return whether a commit of the transaction's epoch is that transaction or later."""
         return any(
             commit.record.transaction.epoch == transaction.epoch
             and commit.record.transaction.number >= transaction.number
@@ -108,22 +108,25 @@ def show_judgement(screen: Screen, settings: SinkSettings) -> AuditReport:
 def show_next(
     screen: Screen, sink_file: Path, survivor_log: Path, *, kafka_runs: bool, here: bool = True
 ) -> None:
-    """``here``: the table is in the demo's folder, not on its object store."""
+    """Show what to type next.
+
+    ``here``: the table is in the demo's folder, not on its object store.
+    """
     stopped = "Kafka is stopped, the table stays" if here else "Kafka and the store are stopped"
     screen.head("What to type next" + ("" if kafka_runs else f" ({stopped})"))
     for what, command in next_commands(sink_file, survivor_log, kafka_runs=kafka_runs, here=here):
         line = Text.assemble((f"  {what:<20} ", "dim"), command)
-        screen.console.print(line, soft_wrap=True)  # what is copied must not be folded
+        screen.console.print(line, soft_wrap=True)  # text to copy must not be folded
 
 
 def next_commands(
     sink_file: Path, survivor_log: Path, *, kafka_runs: bool, here: bool = True
 ) -> list[tuple[str, str]]:
-    """What there is to see, each with the command that works from the current folder."""
+    """Return what there is to see, each with the command that works from the current folder."""
     headgate, sink = headgate_command(), _typed(sink_file)
     catalog = _typed(sink_file.with_name(CATALOG_FILE))
     pyiceberg = _typed(Path(sys.executable).with_name("pyiceberg"))
-    # Without Kafka nothing can be compared with the topic: proven is what the table proves alone.
+    # Without Kafka there is no topic to compare with: the table alone must prove it.
     alone = "" if kafka_runs else " --accept-unproven"
     files = [
         ("the sink's file", f"less {sink}"),
@@ -147,7 +150,7 @@ def next_commands(
 
 
 def headgate_command() -> str:
-    """How this ``headgate`` is called from here: by its name where the path leads to it."""
+    """Return how to call this ``headgate`` from here: by its name if it is on the path."""
     own = Path(sys.executable).with_name("headgate")
     found = shutil.which(own.name)
     return own.name if found and Path(found) == own else _typed(own)

@@ -1,4 +1,4 @@
-"""The demo's folder: made anew by each run, one run at a time, and never somebody else's."""
+"""Manages the demo's folder: created by each run, one at a time, and never somebody else's."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _MARK = ".headgate-demo"
 
 @contextmanager
 def demo_folder(folder: Path) -> Iterator[Path]:
-    """The folder, absolute and empty. What a former demo left in it is removed.
+    """Yield the folder, absolute and empty. What a former demo left in it is removed.
 
-    Raises ``ConfigurationError`` when it holds anything else, or a demo is running in it.
+    Raises ``ConfigurationError`` if it holds anything else, or if a demo is running in it.
     """
     folder = folder.resolve()
     mark = folder / _MARK
     try:
         if folder.exists() and any(folder.iterdir()) and not mark.exists():
             raise ConfigurationError(
-                f"{folder} is not empty and no folder of a demo", "name another one: --folder"
+                f"{folder} is not empty and not a demo's folder", "name another one: --folder"
             )
         folder.mkdir(parents=True, exist_ok=True)
         with mark.open("w") as held:

@@ -1,7 +1,7 @@
-"""Java for those who have none of its build tools: which one is here, and jars through Ivy.
+"""Finds the installed Java, and fetches jars through Ivy without any Java build tool.
 
-PySpark's wheel carries Apache Ivy; it needs nothing but Java itself, so neither Maven nor Docker
-is asked for. A mirror is named by ``HEADGATE_IVY_SETTINGS`` (the path of an Ivy settings file).
+PySpark's wheel contains Apache Ivy, which needs only Java itself, so neither Maven nor Docker is
+required. ``HEADGATE_IVY_SETTINGS`` (the path of an Ivy settings file) can name a mirror.
 """
 
 from __future__ import annotations
@@ -19,25 +19,28 @@ from pathlib import Path
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 
 SUPPORTED_JAVA = (17, 21)
-"""What Spark 4.1 and Kafka 4.3 both support."""
+"""The releases that both Spark 4.1 and Kafka 4.3 support."""
 
 Progress = Callable[[int, int], None]
-"""Called with the jars downloaded so far and the number of all."""
+"""Called with the number of jars downloaded so far and of all jars."""
 
 
 def cache_folder() -> Path:
-    """The per-user folder for what can be fetched again."""
+    """Return the per-user folder for what can be fetched again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate"
 
 
 def java_command() -> str:
-    """The Java that Spark would start too: ``JAVA_HOME`` before the path."""
+    """Return the Java that Spark would start too: ``JAVA_HOME`` before the path."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else "java"
 
 
 def java_version() -> int | None:
-    """The feature release of ``java_command`` (17 for 17.0.15), ``None`` without a working one."""
+    """Return the feature release of ``java_command`` (17 for 17.0.15);
+
+    ``None`` without a working one.
+    """
     try:
         said = subprocess.run(
             [java_command(), "-version"], capture_output=True, text=True, check=True
@@ -49,7 +52,10 @@ def java_version() -> int | None:
 
 
 def require_java() -> str:
-    """The command of a supported Java. Raises ``ConfigurationError`` in one line otherwise."""
+    """Return the command of a supported Java.
+
+    Raises ``ConfigurationError`` in one line otherwise.
+    """
     version = java_version()
     if version in SUPPORTED_JAVA:
         return java_command()
@@ -67,10 +73,10 @@ def fetch_jars(
     transitive: bool = True,
     on_progress: Progress | None = None,
 ) -> Path:
-    """``folder`` holding the jars of the ``group:artifact:version`` coordinates.
+    """Return ``folder``, holding the jars of the ``group:artifact:version`` coordinates.
 
-    The folder appears whole or not at all, and whoever comes second waits for the first. Raises
-    ``ConfigurationError`` without Java or PySpark, ``Unreachable`` when Ivy cannot resolve.
+    The folder appears whole or not at all, and a second caller waits for the first. Raises
+    ``ConfigurationError`` without Java or PySpark, ``Unreachable`` if Ivy cannot resolve.
     """
     if folder.is_dir():
         return folder

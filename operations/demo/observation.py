@@ -1,4 +1,4 @@
-"""What the control topic tells whoever listens: the conversation folded into a state. Pure."""
+"""Folds the conversation on the control topic into a state, as any listener can. Pure."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ Happening = Arrived | Leads | Ending | Announced | Committed
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A participant by its last sign of life."""
+    """A participant, as its last sign of life shows it."""
 
     owned: Mapping[TopicPartition, PartitionPresence]
     state: str
@@ -74,7 +74,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Observation:
-    """The conversation so far. ``settled``: next offsets in the table, as last told."""
+    """The conversation so far. ``settled``: next offsets in the table, as last reported."""
 
     epoch: Epoch = Epoch(0)
     coordinator: str | None = None
@@ -86,11 +86,11 @@ class Observation:
 
     @property
     def in_table(self) -> int:
-        """Records in the table: each partition begins at 0 and has no gaps here."""
+        """Return the records in the table: each partition begins at 0 and has no gaps here."""
         return sum(self.settled.values())
 
     def ends(self) -> dict[TopicPartition, int]:
-        """Where each partition ended, as far as its owner has said."""
+        """Return where each partition ended, as far as its owner has said."""
         ends = dict(self.settled)
         for seen in self.participants.values():
             for at, presence in seen.owned.items():
@@ -98,7 +98,7 @@ class Observation:
         return ends
 
     def hear(self, envelope: Envelope) -> Happening | None:
-        """Take in one whole event, in the order of the log."""
+        """Take one whole event, in the order of the log."""
         match envelope.event:
             case Presence() as presence:
                 return self._sign_of_life(envelope.sender.member, presence)
@@ -151,5 +151,5 @@ def _transaction(envelope: Envelope) -> TransactionId:
 
 
 def pid_of(member: str) -> int:
-    """The process of a member: ``<host>-<pid>``."""
+    """Return the process id of a member: ``<host>-<pid>``."""
     return int(member.rpartition("-")[2])

@@ -1,5 +1,6 @@
-"""The demo's course: listen to the control topic, kill the coordinator when it hurts most, wait
-until the other has brought every record in.
+"""Plays the demo: listens to the control topic and kills the coordinator when it hurts most.
+
+Then it waits until the other participant has written every record.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ READ_MS = 100
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A coordinator's death by signal, in the midst of a transaction as the log had it."""
+    """A coordinator's death by a signal, in the middle of a transaction according to the log."""
 
     pid: int
     by_signal: int
@@ -70,7 +71,7 @@ class Play:
         return tuple(p for pid, p in self._participants.items() if pid != killed_pid)
 
     def run(self) -> None:
-        """Raises ``HeadgateError`` when a process ended by itself, or nothing moves any more."""
+        """Raises ``HeadgateError`` if a process ended by itself, or if nothing moves any more."""
         with self._screen.playing():
             while not self._drained():
                 for record in self._log.read(READ_MS):
@@ -99,14 +100,14 @@ class Play:
     def _hear(self, envelope: Envelope) -> None:
         whole = self._assembler.add(envelope)
         happening = self._observation.hear(whole) if whole else None
-        # At once, before anything is drawn: a moment later the commit might have landed.
+        # Kill before anything is drawn: a moment later the commit might have landed.
         if isinstance(happening, Ending) and self._ripe(happening):
             self._do_kill(happening)
         elif happening:
             self._tell(happening)
 
     def _ripe(self, end: Ending) -> bool:
-        """Whether the end is the coordinator's: rows on their way, and somebody to take over."""
+        """Return whether to kill the coordinator: rows under way, and somebody to take over."""
         return (
             self.kill is None
             and self._observation.commits >= COMMITS_BEFORE_KILL
@@ -117,7 +118,7 @@ class Play:
 
     @property
     def _all_read(self) -> bool:
-        """Whether each participant has partitions."""
+        """Return whether each participant has partitions."""
         seen = self._observation.participants
         reading = {pid_of(member) for member, said in seen.items() if said.owned}
         return reading >= self._participants.keys()

@@ -1,4 +1,4 @@
-"""A participant as an operating system's process: started, watched, killed, never left behind."""
+"""Runs a participant as a process of its own: started, watched, killed, never left behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADGATE = (sys.executable, "-c", "from headgate.operations.cli import main; mai
 
 
 class ParticipantProcess:
-    """``headgate run`` with its output in a file. It dies with this process in every case."""
+    """Runs ``headgate run`` with its output in a file. It never outlives this process."""
 
     def __init__(self, sink_file: Path, log: Path) -> None:
         self.log = log
@@ -40,7 +40,7 @@ class ParticipantProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End it and all that it started, such as its Spark."""
+        """End it and everything that it started, such as its Spark."""
         kill_child(self._process)
 
     @property
@@ -52,12 +52,15 @@ class ParticipantProcess:
         return self._process.poll() is None
 
     def kill(self) -> int:
-        """``kill -9``; answers the signal that the process died by, 0 when it ended by itself."""
+        """Send ``kill -9``; return the signal that ended the process, 0 if it ended by itself."""
         self._process.kill()
         return max(0, -self._process.wait())
 
     def stop(self) -> None:
-        """Ask for an orderly end and wait for it. Raises ``HeadgateError`` when it was none."""
+        """Ask for an orderly end and wait for it.
+
+        Raises ``HeadgateError`` if the end was not orderly.
+        """
         self._process.terminate()
         try:
             code = self._process.wait(STOP_SECONDS_MAX)
@@ -67,7 +70,7 @@ class ParticipantProcess:
             raise self._ended(f"ended with {code} when asked to stop")
 
     def check(self) -> None:
-        """Raises ``HeadgateError`` with the end of its log when it ended by itself."""
+        """Raises ``HeadgateError`` with the end of its log if it ended by itself."""
         code = self._process.poll()
         if code is not None:
             raise self._ended(f"ended by itself with {code}")

@@ -1,4 +1,4 @@
-"""Fills the demo's topic: so many trips, so fast, each one confirmed by the broker."""
+"""Fills the demo's topic with a number of trips at a given rate, each confirmed by the broker."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headgate.control_protocol.errors import ConfigurationError, Unreachable
 REQUEST_SECONDS_MAX = 30.0
 FLUSH_SECONDS_MAX = 120.0
 
-# Records between two looks at the clock and at the broker's answers.
+# Records between two checks of the clock and of the broker's answers.
 STRIDE = 500
 
 PRODUCER_SETTINGS = {
-    "enable.idempotence": True,  # a retry of librdkafka's must not double a record of the demo
+    "enable.idempotence": True,  # a retry by librdkafka must not double a record of the demo
     "compression.type": "lz4",
     "linger.ms": 20,
     "queue.buffering.max.messages": 200_000,
@@ -30,9 +30,9 @@ PRODUCER_SETTINGS = {
 def create_topic(
     bootstrap: str, topic: str, *, partitions: int = 4, config: Mapping[str, str] | None = None
 ) -> None:
-    """Make the topic, or find it as it should be; it can be used when this returns.
+    """Create the topic, or check that it is as it should be; it can be used when this returns.
 
-    Raises ``Unreachable``, and ``ConfigurationError`` when it has another number of partitions.
+    Raises ``Unreachable``, and ``ConfigurationError`` if it has another number of partitions.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     new = NewTopic(topic, partitions, 1, config=dict(config or {}))
@@ -53,7 +53,7 @@ def create_topic(
 
 
 def _await_partitions(admin: AdminClient, topic: str) -> int:
-    """The topic's partitions: a broker learns of a new topic some moments after its creation."""
+    """Return the topic's partitions; a broker learns of a new topic only after some moments."""
     deadline = time.monotonic() + REQUEST_SECONDS_MAX
     while time.monotonic() < deadline:
         described = admin.list_topics(topic, timeout=REQUEST_SECONDS_MAX).topics[topic]
@@ -72,9 +72,9 @@ def produce(
     rate: int | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> dict[int, int]:
-    """Send the records round the partitions; answers how many each of them confirmed.
+    """Send the records to the partitions in turn; return how many each of them confirmed.
 
-    ``rate`` is in records per second, ``None`` for as fast as it goes. ``on_progress`` is called
+    ``rate`` is in records per second, ``None`` for as fast as possible. ``on_progress`` is called
     with the number confirmed so far. Raises ``Unreachable`` unless every record was confirmed.
     """
     delivery = _Delivery(bootstrap, topic)
@@ -96,7 +96,7 @@ def produce(
 
 
 class _Delivery:
-    """One producer and what the broker said to its records."""
+    """One producer, and the broker's answers to its records."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._where = f"{bootstrap}: {topic}"
@@ -121,13 +121,16 @@ class _Delivery:
                 return
 
     def check(self) -> None:
-        """Take the answers that are there. Raises ``Unreachable`` when one was a refusal."""
+        """Take the answers so far. Raises ``Unreachable`` if one was a refusal."""
         self._producer.poll(0)
         if self._failure:
             raise Unreachable(f"{self._where}: a record was not taken: {self._failure.str()}")
 
     def finish(self, sent: int) -> None:
-        """Wait for all answers. Raises ``Unreachable`` unless each of ``sent`` is a yes."""
+        """Wait for all answers.
+
+        Raises ``Unreachable`` unless all ``sent`` records were confirmed.
+        """
         self._producer.flush(FLUSH_SECONDS_MAX)
         self.check()
         if self.count != sent:

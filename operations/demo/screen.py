@@ -1,5 +1,6 @@
-"""What the demo shows while it runs: a line for each thing that happened, and below them how it
-stands now. Without a terminal only the lines are written. Nothing is decided here.
+"""Shows the running demo: a line for each thing that happened, and the current state below.
+
+Without a terminal only the lines are written. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ WIDTH_MAX = 78
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """How it stands: records wanted and produced, what the log told, whether each process lives."""
+    """The state: records wanted and produced, what the log told, whether each process lives."""
 
     records: int
     produced: int
@@ -35,7 +36,7 @@ class Scene:
 
 
 class Screen:
-    """One console; times are those since the demo began."""
+    """One console; times count from the demo's start."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -48,7 +49,7 @@ class Screen:
         return time.monotonic() - self._began_s
 
     def say(self, what: str, detail: str = "", style: str = "") -> None:
-        """Something happened: two words, and what is to be known of it."""
+        """Report what happened: two words, and the details."""
         minutes, seconds = divmod(int(self.elapsed_s), 60)
         line = Table.grid(padding=(0, 2, 0, 0))
         line.add_column(style="dim", no_wrap=True)
@@ -65,7 +66,7 @@ class Screen:
 
     @contextmanager
     def working(self, text: str) -> Iterator[None]:
-        """Something that takes a moment; only a terminal sees it."""
+        """Show that something takes a moment; only a terminal displays it."""
         if not self.console.is_terminal:
             yield
             return
@@ -74,7 +75,7 @@ class Screen:
 
     @contextmanager
     def fetching(self, what: str) -> Iterator[OnProgress]:
-        """A bar for a download, gone when done; a line without a terminal."""
+        """Show a bar for a download, gone when done; a line without a terminal."""
         if not self.console.is_terminal:
             yield lambda done, _total: self.say("download", what) if done == 1 else None
             return
@@ -148,7 +149,7 @@ def _partitions(scene: Scene) -> Table:
         settled = seen.settled.get(at, 0)
         if at in readers:
             table.add_row(str(at), f"{settled:,}", f"{ends[at] - settled:,}", f"pid {readers[at]}")
-        else:  # its end is not told any more
+        else:  # its end is not reported any more
             table.add_row(str(at), f"{settled:,}", "-", "nobody")
     return table
 
@@ -168,7 +169,7 @@ def _processes(scene: Scene) -> Table:
 
 
 def _plain_table(*headings: str) -> Table:
-    """A table of words; headings that end in ``>`` are over numbers."""
+    """Return a table of words; headings that end in ``>`` are over numbers."""
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     for heading in headings:
         justify = "right" if heading.endswith(">") else "left"

@@ -1,4 +1,4 @@
-"""The demo's sink file: a real one, with a comment at every line that somebody may wonder about."""
+"""Writes the demo's sink file: a real one, with a comment wherever somebody may wonder."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ type = "{type}"
 
 
 def sink_file_text(path: Path, bootstrap: str, writer: str, endpoint: str | None = None) -> str:
-    """The text for ``path``, in whose folder catalog and warehouse will be; an absolute path.
+    """Return the text for ``path``, an absolute path, whose folder will hold catalog and warehouse.
 
-    ``endpoint``: the object store that has the warehouse instead.
+    ``endpoint``: the object store that holds the warehouse instead.
     """
     place = _HERE if endpoint is None else _ON_S3
     columns = "\n".join(_COLUMN.format(name=name, type=kind) for name, kind in TRIP_COLUMNS.items())

@@ -1,4 +1,4 @@
-"""S3 on this machine for the demo: moto's server as a child process, with one bucket in memory."""
+"""Runs S3 on this machine for the demo: moto's server as a child process, one bucket in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SERVER = "import sys; from moto.server import main; main(sys.argv[1:])"
 
 
 class EmbeddedS3:
-    """One store; it dies with this process in every case, and what it holds with it."""
+    """One store; it never outlives this process, and its content is gone with it."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -34,7 +34,7 @@ class EmbeddedS3:
         return f"http://{HOST}:{self._port}"
 
     def __enter__(self) -> Self:
-        """Raises ``ConfigurationError`` without moto, ``Unreachable`` when it does not come up."""
+        """Raises ``ConfigurationError`` without moto, ``Unreachable`` if it does not come up."""
         if find_spec("moto") is None or find_spec("flask") is None:
             raise ConfigurationError(
                 "the demo's object store is moto's server, which is not installed",
@@ -75,7 +75,7 @@ class EmbeddedS3:
 
 
 def _made(port: int) -> bool:
-    """Whether the server answers and has the bucket now. It asks nobody for keys."""
+    """Return whether the server answers and has the bucket now. It needs no keys."""
     connection = http.client.HTTPConnection(HOST, port, timeout=5)
     try:
         connection.request("PUT", f"/{BUCKET}")

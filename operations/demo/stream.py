@@ -1,4 +1,4 @@
-"""The demo's producer: a thread that fills the topic at the pace of the show."""
+"""Produces the demo's records: a thread that fills the topic at the pace of the show."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ DURATION_S = 40
 """How long the whole stream would last at its even pace."""
 
 BACKLOG_SHARE = 0.25
-"""So much comes before anybody reads."""
+"""The share that is produced before anybody reads."""
 
 RESERVE_SHARE = 0.4
 TRICKLE = 3
-"""On a busy machine the last share comes so much slower until the kill: rows must be in flight."""
+"""Slowdown of the last share until the kill on a busy machine: rows must be in flight."""
 
 STOP_SECONDS_MAX = 15
 
 
 class TripStream:
-    """Sends ``records`` trips round the partitions of a topic, in a thread of its own."""
+    """Sends ``records`` trips to the partitions of a topic in turn, in a thread of its own."""
 
     def __init__(self, bootstrap: str, topic: str, *, records: int, seed: int) -> None:
         self.records = records
@@ -41,11 +41,11 @@ class TripStream:
         self._thread.start()
 
     def go_on(self) -> None:
-        """Somebody reads: more than the backlog may come."""
+        """Note that somebody reads: more than the backlog may follow."""
         self._awaited.set()
 
     def release(self) -> None:
-        """Nothing needs to be held back any longer."""
+        """Stop holding back records."""
         self._released.set()
 
     def stop(self) -> None:
@@ -56,7 +56,7 @@ class TripStream:
 
     @property
     def confirmed(self) -> int:
-        """How many records the broker has confirmed. Raises what ended the stream early."""
+        """Return how many records the broker has confirmed. Raises what ended the stream early."""
         if self._failure:
             raise self._failure
         return self._confirmed
@@ -84,7 +84,7 @@ class TripStream:
 
 
 def stride_s(number: int, records: int, *, released: bool) -> float:
-    """Seconds between two strides at record ``number`` of ``records``."""
+    """Return the seconds between two strides at record ``number`` of ``records``."""
     even = DURATION_S * STRIDE / records
     held_back = not released and number >= records * (1 - RESERVE_SHARE)
     return even * TRICKLE if held_back else even

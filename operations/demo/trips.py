@@ -1,9 +1,9 @@
-"""A city's taxi trips as a stream: seeded, endless, and the same on every machine.
+"""Generates a city's taxi trips as a stream: seeded, endless, and the same on every machine.
 
-Each trip is a JSON object of about 210 bytes with the columns of ``TRIP_COLUMNS``. The shapes are
-those of real taxi data: few zones are popular and most are not, trips are short with a long tail,
-the night is quiet, fares follow distance and time, tips are paid by card, and most people ride
-alone. Nobody's data is in it.
+Each trip is a JSON object of about 210 bytes with the columns of ``TRIP_COLUMNS``. The
+distributions are those of real taxi data: few zones are popular and most are not, trips are short
+with a long tail, the night is quiet, fares follow distance and time, tips are paid by card, and
+most people ride alone. It contains nobody's data.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRIP_COLUMNS = {
 
 FIRST_PICKUP = datetime(2026, 1, 1, tzinfo=UTC)
 
-# By popularity; the numbers themselves should not tell it.
+# By popularity, which the numbers themselves should not reveal.
 ZONES = tuple(rank * 97 % 263 + 1 for rank in range(263))
 VENDORS = {"Yellow Line": 5, "Harbour Cabs": 3, "Green Mile": 2}
 PASSENGERS = {1: 72, 2: 15, 3: 5, 4: 3, 5: 3, 6: 2}
@@ -47,7 +47,7 @@ GAPS_MS = (
     *(24, 24, 23, 22, 22, 19, 17, 18, 21, 24, 27, 32),
 )
 
-# Rides are drawn beforehand, which makes a trip cost microseconds; powers of two, drawn as bits.
+# Rides are drawn in advance, so that a trip costs microseconds. Powers of two are drawn as bits.
 RIDES = 1 << 14
 CREWS = 1 << 8
 HOUR_MS = 3_600_000
@@ -55,7 +55,7 @@ HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class _Ride:
-    """What does not depend on when and by whom: texts are pieces of JSON."""
+    """The parts that do not depend on time and vendor, as pieces of JSON text."""
 
     zones: str
     metres: int
@@ -64,7 +64,7 @@ class _Ride:
 
 
 def trips(seed: int = 1) -> Iterator[bytes]:
-    """Trips in the order of their pickups, numbered from 0. Equal seeds give equal bytes."""
+    """Yield trips in the order of their pickups, numbered from 0. Equal seeds give equal bytes."""
     chance = random.Random(seed)
     rides = [_ride(chance) for _ in range(RIDES)]
     crews = [(_pick(chance, VENDORS), _pick(chance, PASSENGERS)) for _ in range(CREWS)]
@@ -105,7 +105,7 @@ def _ride(chance: random.Random) -> _Ride:
 
 
 def _zone(chance: random.Random) -> int:
-    """A zone by its popularity, which falls as one over its rank."""
+    """Return a zone by its popularity, which falls as one over its rank."""
     return chance.choices(ZONES, cum_weights=_ZONE_WEIGHTS)[0]
 
 
@@ -118,7 +118,7 @@ def _pick(chance: random.Random, weighted: Mapping[T, int]) -> T:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _second(since_first: int) -> str:
-    # Neighbouring trips share their seconds: most texts are made once for many trips.
+    # Neighbouring trips share their seconds: most texts serve many trips.
     return (FIRST_PICKUP + timedelta(seconds=since_first)).strftime("%Y-%m-%dT%H:%M:%S")
 
 

@@ -1,8 +1,8 @@
 """Decides who may do what over HTTP. Pure.
 
 A viewer may look, an operator may also act. Tokens are compared in constant time. A browser sends
-one as the password of HTTP's basic login, for looking only: what acts asks for ``Authorization:
-Bearer``, which no page of another site can make a browser send.
+one as the password of HTTP's basic login, which only permits looking: requests that act need
+``Authorization: Bearer``, which no page of another site can make a browser send.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Role(IntEnum):
 
 
 def role_of(authorization: str, http: HttpSettings) -> Role:
-    """What the header entitles to; without a viewer token everybody (on loopback) may look."""
+    """Return the role that the header grants; without a viewer token all (on loopback) may look."""
     scheme, _, given = authorization.strip().partition(" ")
     bearer = scheme.lower() == "bearer"
     token = given.strip() if bearer else _password(scheme, given)
@@ -51,8 +51,11 @@ def _same(given: str, wanted: str) -> bool:
 
 
 def own_host(headers: Mapping[str, str], http: HttpSettings) -> bool:
-    """Whether the request names this machine: without tokens a foreign name that leads here is not
-    answered, for a page of that name could read what it gets."""
+    """Return whether the request names this machine.
+
+    Without tokens, a foreign name that resolves to this machine gets no answer: a page under that
+    name could read it.
+    """
     if http.viewer_token:
         return True
     host = headers.get("Host", "")

@@ -1,4 +1,4 @@
-"""What is answered over HTTP, with the headers that keep a browser from doing anything else."""
+"""Builds HTTP answers, with headers that keep a browser from doing anything else."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ CAREFUL: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-"""On every answer; a page's own policy allows its one style sheet besides."""
+"""Sent with every answer; a page's own policy also allows its one style sheet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer; ``headers`` are besides ``CAREFUL``."""
+    """One answer; ``headers`` are sent in addition to ``CAREFUL``."""
 
     status: int
     body: bytes
@@ -48,12 +48,12 @@ def document(status: int, said: Any) -> Answer:
 
 
 def refusal(status: int, said: str, hint: str = "") -> Answer:
-    """A request that cannot be; the same form as an error of headgate."""
+    """Answer an invalid request, in the same form as an error of headgate."""
     return document(status, {"error": said, "hint": hint})
 
 
 def of_error(error: HeadgateError) -> Answer:
-    """An error with its code: 503 to try again, 404 for a table that is not there, else 409."""
+    """Answer with an error's code: 503 to try again, 404 for a missing table, else 409."""
     status = 409
     if isinstance(error, RetryLater):
         status = 503

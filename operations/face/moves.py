@@ -1,4 +1,4 @@
-"""What an operator may do over HTTP: the functions behind the commands, each with a dry run."""
+"""Runs an operator's requests over HTTP: the functions behind the commands, each with a dry run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _toggle(
 
 
 def _stop(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
-    """Stored in the table: it stays stopped over restarts of processes."""
+    """Stop the sink; stored in the table, so that it stays stopped when processes restart."""
     _refuse_unknown(given, frozenset())
     before = stopping.standing(settings)
     done = None if dry_run else stopping.stop(settings)
@@ -86,7 +86,7 @@ def _wished(
 
 
 def _set_offsets(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
-    """``{"offsets": {"topic/0": 17, "topic/1": "earliest"}}``; only of a stopped sink."""
+    """Take ``{"offsets": {"topic/0": 17, "topic/1": "earliest"}}``; only for a stopped sink."""
     _refuse_unknown(given, frozenset({"offsets"}))
     wanted = given.get("offsets")
     if not isinstance(wanted, dict) or not wanted:
@@ -105,9 +105,9 @@ def _set_offsets(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping
 
 
 def _roll_back(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
-    """``{"to": "4.17", "drop_foreign": false}``; only of a stopped sink.
+    """Take ``{"to": "4.17", "drop_foreign": false}``; only for a stopped sink.
 
-    With ``"to_branch": "NAME"`` it is only shown there, of any sink.
+    With ``"to_branch": "NAME"`` it only shows the result there, for any sink.
     """
     _refuse_unknown(given, frozenset({"to", "drop_foreign", "to_branch"}))
     to, drop_foreign = given.get("to"), given.get("drop_foreign", False)

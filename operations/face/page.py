@@ -1,6 +1,6 @@
-"""Renders the status page: HTML and SVG made here, without scripts, forms or foreign parts.
+"""Renders the status page: HTML and SVG generated here, without scripts, forms or foreign parts.
 
-Every text that comes from outside is escaped where it is put into the page.
+Every text from outside is escaped where it is put into the page.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ POLICY = (
 
 
 def sink_page(report: StatusReport, now_ms: int) -> str:
-    """Everything about one sink."""
+    """Return the page with everything about one sink."""
     condition = f"{report.condition}{', paused' if _also_paused(report) else ''}"
     body = [
         '<p class="pale"><a href="/">all sinks</a></p>',
@@ -91,7 +91,7 @@ def sink_page(report: StatusReport, now_ms: int) -> str:
 
 
 def index_page(sinks: Mapping[str, StatusReport | str], now_ms: int) -> str:
-    """One line for each sink; for one that could not be asked its error."""
+    """Return one line for each sink, or its error if it could not be asked."""
     rows = []
     for name, report in sorted(sinks.items()):
         link = f'<a href="/sinks/{_e(name)}">{_e(name)}</a>'
@@ -252,7 +252,7 @@ def _table(
     numbers: Iterable[int],
     long: Iterable[int] = (),
 ) -> str:
-    """``rows`` are of HTML already."""
+    """Return a table; ``rows`` are HTML already."""
     kinds = {**dict.fromkeys(numbers, ' class="n"'), **dict.fromkeys(long, ' class="long"')}
     head = "".join(f"<th{kinds.get(i, '')}>{_e(h)}</th>" for i, h in enumerate(heads))
     body = "".join(

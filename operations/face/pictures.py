@@ -1,4 +1,4 @@
-"""Draws small charts as SVG: no script, no style but classes of the page's own sheet. Pure."""
+"""Draws small charts as SVG: no script, and no style but classes of the page's own sheet. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BAR_HEIGHT, _ROW_HEIGHT = 8, 28
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values over time, oldest first; ``unit`` goes behind the largest. ``steps``: no slopes."""
+    """Values over time, oldest first; ``unit`` follows the largest. ``steps``: no slopes."""
 
     title: str
     points: Sequence[tuple[int, float]]
@@ -25,7 +25,7 @@ class Series:
 
 
 def over_time(series: Series, begin: str, end: str) -> str:
-    """One chart; ``begin`` and ``end`` are written below."""
+    """Draw one chart; ``begin`` and ``end`` are written below."""
     values = [value for _, value in series.points]
     if not values:
         return _empty(series.title)
@@ -70,7 +70,7 @@ def over_time(series: Series, begin: str, end: str) -> str:
 
 
 def by_name(title: str, values: Mapping[str, float], unit: str = "", shown_max: int = 20) -> str:
-    """Horizontal bars, the largest first; the rest are counted."""
+    """Draw horizontal bars, the largest first; the rest are counted."""
     if not values:
         return _empty(title)
     ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
@@ -96,7 +96,7 @@ def by_name(title: str, values: Mapping[str, float], unit: str = "", shown_max: 
 
 
 def number(value: float) -> str:
-    """1234567 as 1.23 M; small ones as they are."""
+    """Write 1234567 as 1.23 M; small numbers as they are."""
     for size, letter in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
         if abs(value) >= size:
             return f"{value / (1e3 if letter == ' k' else size):.3g}{letter}"
@@ -104,7 +104,7 @@ def number(value: float) -> str:
 
 
 def shortened(name: str, characters: int = 26) -> str:
-    """The name with its middle left out, for its end tells partitions apart."""
+    """Leave out the middle of a name, since its end tells partitions apart."""
     if len(name) <= characters:
         return name
     half = (characters - 1) // 2

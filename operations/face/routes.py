@@ -1,4 +1,4 @@
-"""Answers a request: which path is what, and who may ask for it. No socket is known here."""
+"""Answers a request: what each path serves, and who may ask for it. It knows no socket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Why = Callable[[], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``body`` is what came with it; ``headers`` have their names as ``Host`` and alike.
+    """A request. ``headers`` have names spelled like ``Host``.
 
     ``peer`` is the address that asks.
     """

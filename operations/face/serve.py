@@ -1,4 +1,4 @@
-"""Puts a face together: for one participant, or for any number of sinks that run elsewhere."""
+"""Assembles a face: for one participant, or for any number of sinks that run elsewhere."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _alike(one: SinkSettings, other: SinkSettings) -> bool:
 
 
 def follow(followed: Sequence[tuple[ServedSink, Reload]], stop: threading.Event) -> None:
-    """Show each sink as its file says, until ``stop``; their secrets stay out of the log."""
+    """Show each sink by its current file, until ``stop``; secrets stay out of the log."""
     with ExitStack() as redactions:
         while not stop.wait(LOOKED_AT_S):
             for sink, reload in followed:
@@ -79,7 +79,10 @@ def follow(followed: Sequence[tuple[ServedSink, Reload]], stop: threading.Event)
 
 
 def shown(before: SinkSettings, now: SinkSettings) -> str:
-    """Say when the settings hold. Raises ``ConfigurationError`` for what a server cannot change."""
+    """Say when the settings apply.
+
+    Raises ``ConfigurationError`` for what a server cannot change.
+    """
     if not _alike(before, now):
         raise ConfigurationError(
             "[http] is that of the server, which is running", "start headgate serve again"
@@ -98,7 +101,7 @@ def _redacting_all(sinks: Sequence[SinkSettings]) -> Iterator[None]:
 
 @contextmanager
 def faced(settings: SinkSettings) -> Iterator[SinkMeters | None]:
-    """The meters of a participant with a server of its own, where its sink file asks for one."""
+    """Yield the meters of a participant with its own server, if its sink file asks for one."""
     if not settings.http.listen:
         yield None
         return

@@ -1,4 +1,4 @@
-"""A sink as a server sees it: its report, asked for at most every so often, and its gauges."""
+"""Presents a sink to a server: its report, refreshed at most every so often, and its gauges."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Seen:
 
 
 class ServedSink:
-    """One sink file's sink. Safe for several threads: one asks, the others wait for its answer."""
+    """The sink of one sink file. Thread-safe: one thread asks, the others wait for its answer."""
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
@@ -41,12 +41,12 @@ class ServedSink:
         return self._settings
 
     def adopt(self, settings: SinkSettings) -> None:
-        """Go by another version of its file."""
+        """Adopt another version of its file."""
         with self._lock:
             self._settings, self._seen = settings, None
 
     def report(self) -> StatusReport:
-        """The sink's state, not older than ``KEPT_S``. Raises what ``status`` raises."""
+        """Return the sink's state, not older than ``KEPT_S``. Raises what ``status`` raises."""
         with self._lock:
             if self._seen is None or time.monotonic() - self._seen.at_s > KEPT_S:
                 self._seen = _Seen(time.monotonic(), self._asked())
@@ -56,7 +56,7 @@ class ServedSink:
         return found
 
     def forget(self) -> None:
-        """Ask anew: something was done to the sink."""
+        """Ask again next time: the sink was changed."""
         with self._lock:
             self._seen = None
 
@@ -68,7 +68,7 @@ class ServedSink:
 
 
 def gauges(sinks: Iterable[ServedSink]) -> list[Gauge]:
-    """The sink-wide gauges of all, several asked at once; one that is away is ``not known``."""
+    """Return the sink-wide gauges of all, several asked at once; an absent one is ``not known``."""
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
         return [gauge for told in threads.map(_gauges, sinks) for gauge in told]
 
@@ -83,7 +83,7 @@ def _gauges(sink: ServedSink) -> list[Gauge]:
 
 
 def report_gauges(report: StatusReport) -> Iterable[Gauge]:
-    """What a report says, as the coordinator of the sink would tell it."""
+    """Return what a report says, as the sink's coordinator would report it."""
     yield from _state(Condition(report.condition))
     if report.last_error and not report.last_error.past:
         yield Gauge(names.ERROR_INFO, 1, {"code": report.last_error.code})

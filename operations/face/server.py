@@ -1,8 +1,8 @@
 """Listens for HTTP, in threads beside whatever else the process does.
 
-The standard library's server: a scrape every ten seconds and a person now and then need no more,
-and a participant should carry no second event loop. Everything that a stranger sends is bounded:
-how many are served at once, how long one may take, and how much one may say.
+This is the standard library's server: a scrape every ten seconds and an occasional person need no
+more, and a participant should not carry a second event loop. Everything that a stranger sends is
+bounded: the number of connections served at once, their duration, and the size of a request.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "0")
         if "Transfer-Encoding" in self.headers or not length.isdecimal():
             self.close_connection = True
-            return b"", refusal(411, "the length of the body must be told")
+            return b"", refusal(411, "the length of the body must be given")
         if int(length) > BODY_BYTES_MAX:
             self.close_connection = True
             return b"", refusal(413, f"a body may have {BODY_BYTES_MAX} bytes")
@@ -76,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(told.body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server itself refuses, in our form and without echoing the request."""
+        """Send what http.server itself refuses in our form, without echoing the request."""
         del message, explain
         self.close_connection = True
         if not hasattr(self, "command") or self.command is None:
@@ -102,7 +102,7 @@ class _Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)  # whoever comes now is refused, and not queued for ever
+            self.shutdown_request(request)  # newcomers are refused instead of queued forever
             return
         try:
             super().process_request(request, client_address)
@@ -112,7 +112,7 @@ class _Server(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
-            request.settimeout(_IDLE_S)  # the handshake is done here: a slow one holds nobody else
+            request.settimeout(_IDLE_S)  # the handshake is done here: a slow one blocks nobody else
             if self._tls is not None:
                 request = self._tls.wrap_socket(request, server_side=True)
             self._serve_one(request, client_address)
@@ -128,7 +128,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def serving(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
-    """Serve until the end of the body; yields the URL. Raises ``ConfigurationError``."""
+    """Serve until the end of the body; yield the URL. Raises ``ConfigurationError``."""
     check_listening(listen, http)
     host, port = address(listen)
     tls = _tls(http)

@@ -1,7 +1,8 @@
-"""One slice of the source's records against the same slice of the table's rows: what is wrong.
+"""Compares one slice of the source's records with the same slice of the table's rows.
 
-Of each key the record with the highest offset is the last one. Its row must be in the table, with
-the values that the record has, and no other row of the key; where it deletes, no row at all.
+The record with the highest offset of each key is its last one, in the youngest partition if some
+were added (U8). Its row must be in the table with the record's values, and no other row with that
+key; if it deletes, there must be no row at all.
 """
 
 from __future__ import annotations
@@ -17,29 +18,30 @@ from pyroaring import BitMap64
 from headgate.native.loops import Flags, Integers, Words
 from headgate.operations.audit_records import EXAMPLES_MAX
 from headgate.operations.fold.slices import DELETES, HIGH, LOW, OFFSET, OURS, SOURCE
+from headgate.tables.iceberg.keyed.changed_keys import Sources
 
 
 class Fault(StrEnum):
-    """How a table is another one than the fold of its source; or what nobody can say."""
+    """How a table differs from the fold of its source, or what nobody can say."""
 
     LOST = "row-lost"
-    """The last record of a key has a row, and the table has none of the key."""
+    """The last record of a key has a row, but the table has none with that key."""
     OUTDATED = "row-outdated"
     """The table has an older record of the key."""
     UNDELETED = "row-undeleted"
-    """The last record of the key deletes it, and a row is there."""
+    """The last record of the key deletes it, but a row exists."""
     INVENTED = "row-invented"
-    """No record of the source is this row."""
+    """No record of the source matches this row."""
     TWICE = "key-twice"
-    """A row stands beside the right one of its key."""
+    """A row exists in addition to the right one of its key."""
     VALUE = "value-differs"
-    """The row is of the right record, with another value."""
+    """The row comes from the right record, but has another value."""
     VANISHED = "vanished"
-    """The source holds its log at the row's offset, but no record there: a compacted topic."""
+    """The source's log covers the row's offset, but has no record there: a compacted topic."""
     AGED = "aged"
     """The row's record is older than what the source holds."""
     CROSSED = "crossed"
-    """Records of the key are in several partitions."""
+    """Records of the key are in several partitions, none of which is younger."""
     NEW_COLUMN = "new-column"
     """The row has no value in a column that was added later; its record has one."""
 
@@ -56,8 +58,10 @@ WRONG = (
 
 @dataclass(slots=True)
 class Faults:
-    """How many rows have a fault, by the source's number, with some of their records' offsets;
-    ``columns`` in which values differ. ``rows``: as many as were compared value by value."""
+    """How many rows have a fault, by the source's number, with some of their records' offsets.
+
+    ``columns``: where values differ. ``rows``: how many were compared value by value.
+    """
 
     rows: int = 0
     records: int = 0
@@ -84,20 +88,22 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the source holds, by its number: the offset it begins at, and those with records.
+    """What the source holds, by its number: its first offset, and the offsets with records.
 
-    ``later``: columns that not all of the table's schemas had.
+    ``later``: columns that some of the table's schemas lack; ``sources`` tells which of them are
+    younger.
     """
 
     begins: Mapping[int, int]
     offsets: Mapping[int, BitMap64]
     later: frozenset[str] = frozenset()
+    sources: Sources = field(default_factory=Sources)
 
 
 def compare(records: pa.Table, rows: pa.Table, held: Held, faults: Faults) -> None:
-    """Both with the columns of ``OURS`` behind the table's."""
+    """Compare them. Both have the columns of ``OURS`` after the table's."""
     faults.records += records.num_rows
-    last, crossed = _last(records)
+    last, crossed = _last(records, held.sources)
     ids = _numbered(last, rows)
     of_last, of_rows = ids[: last.num_rows], ids[last.num_rows :]
     place = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
@@ -105,23 +111,25 @@ def compare(records: pa.Table, rows: pa.Table, held: Held, faults: Faults) -> No
     _Slice(last, rows, place[of_rows], held=held, faults=faults).judge(crossed)
 
 
-def _last(records: pa.Table) -> tuple[pa.Table, Flags]:
-    """The last record of each key, and which keys have records in several partitions."""
+def _last(records: pa.Table, known: Sources) -> tuple[pa.Table, Flags]:
+    """Return the last record of each key, and which keys have records without an order."""
     high, low = _words(records)
     sources, offsets = _array(records, SOURCE), _array(records, OFFSET)
-    order = np.lexsort((offsets, sources, low, high))
+    order = np.lexsort((offsets, sources, known.ages(sources), low, high))
     high, low, sources = high[order], low[order], sources[order]
     same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
     chosen = np.append(~same, True)[: len(order)]
     begins = np.append(True, ~same)[: len(order)]
-    mixed = np.append(False, same & (sources[1:] != sources[:-1]))[: len(order)]
+    puzzling = same & (sources[1:] != sources[:-1])
+    puzzling[puzzling] = ~known.younger(sources[1:][puzzling], sources[:-1][puzzling])
+    mixed = np.append(False, puzzling)[: len(order)]
     keys = np.cumsum(begins) - 1
     crossed = np.bincount(keys, mixed, int(chosen.sum())) > 0
     return records.take(pa.array(order[chosen])), crossed
 
 
 def _numbered(one: pa.Table, other: pa.Table) -> Integers:
-    """A number for each key, the same for the same one, of both tables' rows."""
+    """Number the keys of both tables' rows: equal keys get equal numbers."""
     (high, low), (more_high, more_low) = _words(one), _words(other)
     high, low = np.concatenate([high, more_high]), np.concatenate([low, more_low])
     order = np.lexsort((low, high))
@@ -133,7 +141,7 @@ def _numbered(one: pa.Table, other: pa.Table) -> Integers:
 
 
 class _Slice:
-    """The last records of some keys, and the rows; ``place``: of each row's key among them."""
+    """The last records of some keys, and the rows; ``place``: the key's position for each row."""
 
     def __init__(
         self, last: pa.Table, rows: pa.Table, place: Integers, *, held: Held, faults: Faults
@@ -167,7 +175,7 @@ class _Slice:
         self._compare_values(right)
 
     def _once(self, right: Flags) -> tuple[Flags, Flags]:
-        """Of right rows the first one of each key, and the others."""
+        """Split right rows into the first one of each key and the others."""
         places = np.flatnonzero(right)
         _, first = np.unique(self._place[places], return_index=True)
         once = np.zeros(len(right), np.bool_)
@@ -175,13 +183,13 @@ class _Slice:
         return once, right & ~once
 
     def _note_wrong(self, wrong: Flags, known: Flags, right: Flags) -> None:
-        """Why these rows are not those of the last records of their keys."""
+        """Note why these rows are not those of the last records of their keys."""
         held, aged = self._held_at(wrong)
         older = np.zeros(len(wrong), np.bool_)
         at = self._place[known]
-        older[known] = (self._offsets[known] < self._last_offsets[at]) & (
-            self._sources[known] == self._last_sources[at]
-        )
+        own, last = self._sources[known], self._last_sources[at]
+        before = (self._offsets[known] < self._last_offsets[at]) & (own == last)
+        older[known] = before | self._held.sources.younger(last, own)
         older &= wrong
         undeleted, beside = older.copy(), older.copy()
         undeleted[older] = self._deletes[self._place[older]]
@@ -194,7 +202,7 @@ class _Slice:
         self._note(Fault.VANISHED, wrong & ~older & ~held & ~aged)
 
     def _held_at(self, some: Flags) -> tuple[Flags, Flags]:
-        """Of which rows the source has a record at the offset, and of which it is too old."""
+        """Return which rows have a record at their offset in the source, and which are too old."""
         held, aged = np.zeros(len(some), np.bool_), np.zeros(len(some), np.bool_)
         for row in np.flatnonzero(some).tolist():
             source, offset = int(self._sources[row]), int(self._offsets[row])
@@ -235,7 +243,7 @@ class _Slice:
 
 
 def differing(one: pa.Array, other: pa.Array, begin: int = 0) -> list[int]:
-    """The places at which two arrays of one type differ; what is no number equals itself."""
+    """Return the positions where two arrays of one type differ; NaN equals NaN."""
     one, other = _bits(one), _bits(other)
     if one.equals(other):
         return []
@@ -248,7 +256,7 @@ def differing(one: pa.Array, other: pa.Array, begin: int = 0) -> list[int]:
 
 
 def _bits(values: pa.Array) -> pa.Array:
-    """Fractions as their bits, by which also those that are no numbers are equal."""
+    """Return fractions as their bits, which also makes NaN equal to NaN."""
     if pa.types.is_floating(values.type):
         return values.view(pa.int64() if values.type.bit_width == 64 else pa.int32())
     return values

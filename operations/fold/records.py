@@ -1,12 +1,13 @@
-"""The records of the source as changes, read by the sink's own code; and the table's rows beside
-them, both by slices of their keys: what a fold of the source is made of.
+"""Reads the source's records as changes, with the sink's own code, and the table's rows.
+
+Both are split into slices by the hash of their keys: the material of a fold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,32 +31,40 @@ from headgate.data.envelopes.operations import Operation
 from headgate.data.writers.change_reading import ChangeReading
 from headgate.data.writers.numbering import bitmap
 from headgate.data.writers.plan import WriterPlan
-from headgate.data.writers.ranges import chunks_of
 from headgate.data.writers.sieve import others
 from headgate.data.writers.singling import read_apart
 from headgate.kafka.fetch import Chunk
-from headgate.operations.fold.slices import OURS, Slices, Slicing
+from headgate.operations.fold.slices import OURS, SLICE_BYTES, Slices, Slicing
 from headgate.tables.iceberg.keyed.changed_keys import UNKNOWN, Sources
 from headgate.tables.iceberg.keyed.delete_files import positions_of
 from headgate.tables.iceberg.keyed.key_hash import KeyHash
 
-Chunks = Callable[[WriterPlan, Batch], Generator[Chunk, None, None]]
+Shares = Callable[[Chunk], Iterable[tuple[int, Chunk]]]
+"""The records of a chunk that are of folds, each with the number of its fold."""
+
+WAITING_BYTES_MAX = SLICE_BYTES
+"""So many bytes of records wait in all folds together."""
 
 
 @dataclass(slots=True)
 class ReadRecords:
-    """Which offsets hold records, by partition, and how many of them change nothing:
-    ``passed_over`` by the envelope or the policy for tombstones, ``bad`` by their contents."""
+    """Which offsets hold records, by partition, and which of these are the fold's ``own``.
+
+    Of its own ones so many change nothing: ``passed_over``, skipped by the envelope or the policy
+    for tombstones; ``bad``, by their contents.
+    """
 
     offsets: dict[TopicPartition, BitMap64] = field(default_factory=dict)
+    own: dict[TopicPartition, BitMap64] = field(default_factory=dict)
     passed_over: int = 0
     bad: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Where records and rows are set aside, and by which hash of their keys."""
+    """Where records and rows of a table are set aside, and by which hash of their keys."""
 
+    start: TableStart
     plan: WriterPlan
     folder: Path
     slicing: Slicing
@@ -64,7 +73,7 @@ class Fold:
 
     @property
     def columns(self) -> pa.Schema:
-        """The table's; any of them may be null, since a record that deletes has none."""
+        """Return the table's columns; any may be null, since a deleting record has no row."""
         return pa.schema([each.with_nullable(nullable=True) for each in self.plan.arrow_schema()])
 
     @property
@@ -75,11 +84,11 @@ class Fold:
         return Slices(self.folder, name, self.schema, self.slicing)
 
     def words(self, columns: Sequence[pa.Array]) -> Sequence[pa.Array]:
-        """The hash of a key, of which ``columns`` have the types of the table's."""
+        """Hash the keys, whose ``columns`` have the table's types."""
         return [pa.array(word) for word in self.hashed([_plain(each) for each in columns])]
 
     def source(self, at: TopicPartition) -> int:
-        """The number of a partition; by the topic only where the table has a column for it."""
+        """Return a partition's number; the topic counts only if the table has a column for it."""
         with_topic = "topic" in self.plan.source.record_columns
         return self.sources.number(at.topic if with_topic else "", at.partition)
 
@@ -89,32 +98,41 @@ def fold_batch(
     ranges: Mapping[TopicPartition, OffsetRange],
     topic_ids: Mapping[str, TopicId],
 ) -> Batch:
-    """The ranges as a batch that is read, and never written."""
+    """Return the ranges as a batch that is read and never written."""
     first = TransactionId(Epoch(0), TransactionNumber(0))
     return Batch(1, first, start, ranges, 1, topic_ids)
 
 
 def fold_source(
-    fold: Fold,
+    folds: Sequence[Fold],
     batch: Batch,
     left_out: Mapping[TopicPartition, BitMap64],
     on_progress: Callable[[int], None],
+    chunks: Generator[Chunk, None, None],
     *,
-    chunks: Chunks = chunks_of,
-) -> tuple[Slices, ReadRecords]:
-    """Read the batch's ranges into slices. ``left_out``: offsets that never were changes.
+    shares: Shares = lambda chunk: [(0, chunk)],
+) -> list[tuple[Slices, ReadRecords]]:
+    """Read the ``chunks`` of a batch, and close them, into slices of each fold. ``left_out``:
+    offsets that never were changes.
 
-    Raises what reading a batch raises, and ``Unreachable`` where there is no room for them.
+    Raises what reading a batch raises, and ``Unreachable`` if there is no room for them.
     """
-    reading = _SourceReading(fold, batch, left_out)
+    sifting = _Sifting(batch, left_out)
+    readings = [
+        _SourceReading(fold, replace(batch, table=fold.start), sifting.offsets) for fold in folds
+    ]
     done = 0
-    with closing(chunks(fold.plan, batch)) as every:
+    with closing(chunks) as every:
         for chunk in every:
-            reading.take(chunk)
+            for number, records in shares(sifting.sifted(chunk)):
+                readings[number].take(records)
+            while sum(each.slices.waiting_bytes for each in readings) > WAITING_BYTES_MAX:
+                max(readings, key=lambda each: each.slices.waiting_bytes).slices.flush()
             done += len(chunk.offsets)
             on_progress(done)
-    reading.slices.flush()
-    return reading.slices, reading.read
+    for reading in readings:
+        reading.slices.flush()
+    return [(reading.slices, reading.read) for reading in readings]
 
 
 def fold_table(fold: Fold, reader: TableReader) -> Slices:
@@ -138,12 +156,29 @@ def fold_table(fold: Fold, reader: TableReader) -> Slices:
     return slices
 
 
-class _SourceReading:
-    """The records of one batch on their way into slices."""
+class _Sifting:
+    """Notes the ``offsets`` of all records of one batch, by partition."""
 
-    def __init__(
-        self, fold: Fold, batch: Batch, left_out: Mapping[TopicPartition, BitMap64]
-    ) -> None:
+    def __init__(self, batch: Batch, left_out: Mapping[TopicPartition, BitMap64]) -> None:
+        self.offsets = {at: BitMap64() for at in batch.ranges}
+        self._left_out = [left_out.get(at, BitMap64()) for at in batch.ranges]
+
+    def sifted(self, chunk: Chunk) -> Chunk:
+        """The records that may be changes."""
+        wanted = np.ones(len(chunk.offsets), np.bool_)
+        for place, at in enumerate(self.offsets):
+            here = np.flatnonzero(chunk.places == place)
+            found = bitmap(pa.array(chunk.offsets[here]))
+            self.offsets[at] |= found
+            if out := found & self._left_out[place]:
+                wanted[here[np.isin(chunk.offsets[here], positions_of(out))]] = False
+        return chunk if wanted.all() else chunk.where(wanted)
+
+
+class _SourceReading:
+    """The records of one fold on their way into slices."""
+
+    def __init__(self, fold: Fold, batch: Batch, offsets: dict[TopicPartition, BitMap64]) -> None:
         changes = fold.plan.source.changes
         assert changes is not None, "only keyed tables are folded"
         self._fold = fold
@@ -151,13 +186,15 @@ class _SourceReading:
         self._deleting = changes.tombstones is Tombstones.DELETE
         self._partitions = list(batch.ranges)
         self._numbers = np.array([fold.source(at) for at in self._partitions], np.int32)
-        self._left_out = [left_out.get(at, BitMap64()) for at in self._partitions]
         self._reading = ChangeReading(fold.plan, batch, fold.plan.arrow_schema())
         self.slices = fold.slices("records")
-        self.read = ReadRecords({at: BitMap64() for at in self._partitions})
+        self.read = ReadRecords(offsets, {at: BitMap64() for at in self._partitions})
 
     def take(self, chunk: Chunk) -> None:
-        chunk = self._sifted(chunk)
+        for place in np.unique(chunk.places).tolist():
+            offsets = chunk.offsets[chunk.places == place]
+            self.read.own[self._partitions[place]] |= bitmap(pa.array(offsets))
+        chunk = self._with_values(chunk)
         if not len(chunk.offsets):
             return
         read = read_apart(chunk, self._reading.schema, self._reading.read)
@@ -195,20 +232,13 @@ class _SourceReading:
                 pa.RecordBatch.from_arrays([*columns, *ours], schema=self.slices.schema)
             )
 
-    def _sifted(self, chunk: Chunk) -> Chunk:
-        """The records that may be changes; each one's offset is noted."""
-        wanted = np.ones(len(chunk.offsets), np.bool_)
-        for place, at in enumerate(self._partitions):
-            here = np.flatnonzero(chunk.places == place)
-            found = bitmap(pa.array(chunk.offsets[here]))
-            self.read.offsets[at] |= found
-            if out := found & self._left_out[place]:
-                wanted[here[np.isin(chunk.offsets[here], positions_of(out))]] = False
-        if not self._deleting:
-            empty = np.asarray(chunk.values.array.is_null()) & wanted
-            self.read.passed_over += int(empty.sum())
-            wanted &= ~empty
-        return chunk if wanted.all() else chunk.where(wanted)
+    def _with_values(self, chunk: Chunk) -> Chunk:
+        """Skip records without a value if they delete nothing."""
+        if self._deleting or not chunk.values.array.null_count:
+            return chunk
+        there = np.asarray(chunk.values.array.is_valid())
+        self.read.passed_over += int((~there).sum())
+        return chunk.where(there)
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Rows set aside on disk by the hash of their key, so that one slice of them fits into memory."""
+"""Sets rows aside on disk by the hash of their key, so that one slice of them fits into memory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from headgate.native.loops import Words
 HIGH, LOW, SOURCE, OFFSET, DELETES = (
     f"headgate.{part}" for part in ("high", "low", "source", "offset", "deletes")
 )
-"""The key's hash, the number of the record's partition and its offset there, and whether the record
-deletes; where nobody knows the record, both are negative."""
+"""Extra columns: the key's hash, and the record's partition number, offset, and whether it deletes.
+
+If the record is unknown, number and offset are negative.
+"""
 
 OURS = pa.schema(
     [
@@ -35,9 +37,9 @@ _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 @dataclass(slots=True)
 class Slicing:
-    """How many slices there are, which the first rows decide by their size.
+    """The number of slices, derived from the size of the first rows.
 
-    ``rows``: about so many there will be; ``bytes_max`` of one slice.
+    ``rows``: about how many there will be; ``bytes_max``: the limit of one slice.
     """
 
     rows: int
@@ -53,7 +55,7 @@ class Slicing:
 
 @dataclass(slots=True)
 class Slices:
-    """Rows that were added, to be read back slice by slice, from files ``name`` in the folder."""
+    """Rows that were added, to be read back slice by slice from files ``name`` in the folder."""
 
     folder: Path
     name: str
@@ -63,14 +65,21 @@ class Slices:
     _bytes: int = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows of the schema, which ends with ``OURS``. Raises ``Unreachable``: no room."""
+        """Take rows of the schema, which ends with ``OURS``.
+
+        Raises ``Unreachable`` without room.
+        """
         self._waiting.append(rows)
         self._bytes += rows.nbytes
         if self._bytes >= self.slicing.bytes_max:
             self.flush()
 
+    @property
+    def waiting_bytes(self) -> int:
+        return self._bytes
+
     def flush(self) -> None:
-        """Set aside what waits. Raises ``Unreachable``: no room."""
+        """Write what is buffered. Raises ``Unreachable`` without room."""
         rows = pa.Table.from_batches(self._waiting, self.schema)
         self._waiting, self._bytes = [], 0
         numbers = _slice_numbers(rows, self.slicing.decide(rows))
@@ -111,7 +120,7 @@ def _slice_numbers(rows: pa.Table, count: int) -> Words:
 
 
 def _streams(path: Path) -> Iterator[pa.Table]:
-    """Each was appended by one ``flush``."""
+    """Yield the tables of a file, each appended by one ``flush``."""
     with path.open("rb") as file:
         end = path.stat().st_size
         while file.tell() < end:

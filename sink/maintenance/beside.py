@@ -1,4 +1,4 @@
-"""Maintenance in a thread of the coordinator's process; whatever fails there ends no sink."""
+"""Runs maintenance in a thread of the coordinator's process; no failure there ends the sink."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _log = redacted_logger("headgate.maintenance")
 
 
 class Maintenance:
-    """Its thread begins with it; ``close`` ends it, within the call that is under way.
+    """Starts its thread when it is created; ``close`` ends it, within the call under way.
 
-    ``ended`` hears of each table's round, and whether a part of it failed.
+    ``ended`` receives each table's round, and whether a part of it failed.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Maintenance:
             try:
                 locations = self._locations()
             except Exception as error:  # noqa: BLE001 - it is tried again an interval later
-                _log.warning("tables are not maintained for now: %s", error)
+                _log.warning("table maintenance is suspended for now: %s", error)
                 continue
             for table in locations:
                 if self._ending.is_set():
@@ -85,18 +85,25 @@ class Maintenance:
                     step()
             except Exception as error:  # noqa: BLE001 - storage and catalogs fail in many ways
                 failed = True
-                _log.warning("%s is not maintained for now: %r", table, error)
+                _log.warning("maintenance of %s is suspended for now: %r", table, error)
         if not self._ending.is_set():
             self._ended(one.done, failed)
 
     def _locations(self) -> dict[str, str]:
-        lead = iceberg_table(self._settings, self._catalog, self._settings.table.identifier)
-        record = lead.read().record
+        record = None
+        if not self._settings.apart:
+            lead = iceberg_table(self._settings, self._catalog, self._settings.table.identifier)
+            record = lead.read().record
         return locations(self._catalog, maintained(self._settings, record))
 
 
 def maintained(settings: SinkSettings, record: CommitRecord | None) -> list[str]:
-    """The tables of a sink that are maintained, the lead first; a ledger has no files."""
+    """Return the sink's tables to maintain, the lead first; a ledger has no files.
+
+    Beside a table of another kind it is the Iceberg quarantine alone.
+    """
+    if settings.apart:
+        return [settings.quarantine.table]
     names = [] if settings.tables else [settings.table.identifier]
     names += [settings.quarantine.table] if settings.quarantine.keeps else []
     names += sorted(record.followers) if record else []
@@ -109,7 +116,7 @@ def _wanted(settings: SinkSettings, name: str) -> bool:
 
 
 def locations(catalog: Catalog, names: Iterable[str]) -> dict[str, str]:
-    """Where those of the tables lie that there are."""
+    """Return the locations of those tables that exist."""
     found = {}
     for name in names:
         try:

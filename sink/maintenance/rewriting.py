@@ -1,7 +1,7 @@
-"""Reads data files and writes their live rows as other ones, in bounded memory (T8, U11).
+"""Rewrites the live rows of data files into new files, in bounded memory (T8, U11).
 
-Columns are found by their ids, as Iceberg has it, by pyarrow alone: pyiceberg 0.12 reads a null
-list of structs as an empty one. A file whose columns cannot be fitted without doubt stays.
+Columns are found by their field ids and with pyarrow alone, because pyiceberg 0.12 reads a null
+list of structs as an empty one. A file whose columns cannot be matched without doubt stays.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from headgate.tables.iceberg.small_files import Choice, SmallFile, sinks_folder
 
 ROWS_AT_ONCE = 65_536
 SORTED_BYTES = BUFFER_BYTES // 4
-"""Of a sorted file on disk: its rows are in memory while they are sorted."""
+"""Size on disk of a sorted portion: its rows are in memory while they are sorted."""
 
 _ID = b"PARQUET:field_id"
 _ROW_ID, _UPDATED = 2_147_483_540, 2_147_483_539
-"""Of the columns that keep a row's lineage, by Iceberg's specification."""
+"""Field ids of the row lineage columns, by Iceberg's specification."""
 
 LINEAGE = pa.schema(
     [
@@ -55,33 +55,37 @@ LINEAGE = pa.schema(
 
 
 class Unfit(Exception):
-    """A file's columns cannot be those of the table without doubt."""
+    """A file's columns cannot be matched to the table's without doubt."""
 
     path = ""
 
 
 class Stopped(Exception):
-    """Whoever asked for it wants it no more."""
+    """The caller asked to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """``written`` is what was chosen and done; ``unfit`` are files that kept their portions from
-    it, each with the reason."""
+    """``written`` is what was chosen and done;
+
+    ``unfit`` lists, with reasons, the files that kept their portions from it.
+    """
 
     written: Written | None
     unfit: Mapping[str, str]
 
 
 def target_bytes(table: Table, named: int, otherwise: int) -> int:
-    """How large compacted files get: as named, as the table says, or as the sink's files."""
+    """Return the size for compacted files: as configured, else the table's, else the sink's."""
     wanted = named or int(table.properties.get("write.target-file-size-bytes", otherwise))
     return min(wanted, SORTED_BYTES) if table.sort_order().fields else wanted
 
 
 class Rewriting:
-    """For one loaded table. ``stopped`` is asked now and then. ``born``: whether the rows are the
-    table's already, so that in version 3 they keep their ids."""
+    """Rewrites files of one loaded table. ``stopped`` is asked now and then.
+
+    ``born``: whether the rows are the table's already, so that they keep their ids in version 3.
+    """
 
     def __init__(
         self,
@@ -104,7 +108,10 @@ class Rewriting:
     def rewrite(
         self, choice: Choice, on_portion: Callable[[int, int], None] = lambda *_: None
     ) -> Rewritten:
-        """Write each portion. Raises ``Stopped`` and what storage raises; then no file is left."""
+        """Write each portion.
+
+        Raises ``Stopped`` and what storage raises; then no file is left behind.
+        """
         since_s = now_s()
         done: list[tuple[SmallFile, ...]] = []
         files: list[DataFiles] = []
@@ -135,9 +142,9 @@ class Rewriting:
         return Rewritten(rewritten if done else None, unfit)
 
     def _write(self, portion: Sequence[SmallFile], writing: DataFiles) -> Positions | None:
-        """Rows of many files together, until they fill a row group, or what is sorted at once.
+        """Write the rows of many files together, a row group or a sorted run at a time.
 
-        Return where those that are sorted went: for each row read its number among those written.
+        Return where sorted rows went: for each row read, its number among those written.
         """
         key = self._key(portion[0].partition)
         sorter = self._shape.sorter
@@ -165,8 +172,10 @@ class Rewriting:
             yield pa.concat_tables(waiting)
 
     def _whole(self, file: SmallFile) -> Iterator[pa.Table]:
-        """Its live rows, of as many as its manifest says. Raises ``Unfit``, which then knows its
-        path."""
+        """Yield the file's live rows, as many as its manifest counts.
+
+        Raises ``Unfit`` with its path.
+        """
         rows, dead = 0, positions_of(file.dead)
         if len(dead) == file.records:
             return
@@ -236,7 +245,7 @@ class Rewriting:
 
 
 def _places(runs: Sequence[Positions]) -> Positions:
-    """Of each row read, in runs that were sorted so, its number among the rows written."""
+    """Return, for each row read in sorted runs, its number among the rows written."""
     begins = np.cumsum([0, *(len(order) for order in runs)])
     read = [begin + order for begin, order in zip(begins, runs, strict=False)]
     return np.argsort(np.concatenate([np.empty(0, np.int64), *read]))
@@ -249,7 +258,7 @@ def _without(rows: pa.Table, places: Positions) -> pa.Table:
 
 
 def _shape(table: Table, *, numbered: bool) -> FileShape:
-    """Parquet, as the table wants it, and of the size that is asked for."""
+    """Return the Parquet shape that the table asks for, with the configured size."""
     start = TableStart(
         ".".join(table.name()),
         str(table.metadata.table_uuid),
@@ -272,7 +281,7 @@ def _shape(table: Table, *, numbered: bool) -> FileShape:
 def _lineage(
     rows: pa.Table, there: dict[int, int], file: SmallFile, position: int
 ) -> list[pa.ChunkedArray]:
-    """What each row's id and last change were: stored in the file, or told by its place."""
+    """Return each row's id and last change, stored in the file or derived from its position."""
     first = (file.first_row_id or 0) + position
     ids = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
     updated = pa.array(np.full(rows.num_rows, file.sequence_number, np.int64))
@@ -290,9 +299,9 @@ def _id(field: pa.Field) -> int:
 
 
 def _shape_of(field: pa.Field) -> tuple[Any, ...]:
-    """Name, id, and the same of everything inside; a column may be renamed, what is inside not.
+    """Return name, id and nested shape; a column may be renamed, nested fields may not.
 
-    Of a plain type nothing: whether it can be cast is the cast's to say.
+    A plain type has no shape: the cast decides whether it fits.
     """
     return (field.name, _id(field), *_inside(field.type))
 

@@ -1,4 +1,4 @@
-"""One table's upkeep, step by step: compaction (T8), expiry (T6), orphans (T9)."""
+"""Maintains one table step by step: compaction (T8), expiry (T6), orphans (T9)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.sink.maintenance.deciding import deciding_of
 from headgate.sink.maintenance.rewriting import Rewriting, Stopped, target_bytes
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.gate import Gate
@@ -28,7 +30,7 @@ _log = redacted_logger("headgate.maintenance")
 
 @dataclass(slots=True)
 class Done:
-    """What was done to one table, or would be. ``left``: what was not, and why."""
+    """What was done to one table, or would be. ``left``: what was not done, and why."""
 
     table: str
     live_files: int = 0
@@ -42,8 +44,10 @@ class Done:
 
 @dataclass
 class Round:
-    """``quiet`` waits for a good moment to commit. ``ending``: set when it shall stop. ``unfit``:
-    files that are known to stay as they are, and why."""
+    """One round of one table. ``quiet`` waits for a good moment to commit.
+
+    ``ending`` is set when the round must stop. ``unfit``: files known to stay as they are, and why.
+    """
 
     settings: SinkSettings
     catalog: Catalog
@@ -62,8 +66,11 @@ class Round:
     # ---------------------------------------------------------------------------------- compaction
 
     def compact(self) -> None:
-        """Raises what catalogs and storage raise; what was written then is taken back, or an
-        orphan."""
+        """Compact small files, and commit.
+
+        Raises what catalogs and storage raise; files written by then are removed, or become
+        orphans.
+        """
         born_max: int | None = None
         while not self.ending.is_set():
             table = self.catalog.load_table(self.table)
@@ -93,7 +100,7 @@ class Round:
         self.on_progress(f"{self.table}: portions", done, total)
 
     def _choice(self, table: Table, born_max: int | None = None) -> Choice:
-        """``born_max``: the head's sequence number when the round began."""
+        """Choose the files; ``born_max`` is the head's sequence number when the round began."""
         wanted = Wanted(
             self._size_bytes(table),
             self.settings.maintenance.files_min,
@@ -112,7 +119,7 @@ class Round:
         return Rewriting(table, self.settings.name, size_bytes, self.ending.is_set)
 
     def _settled(self, written: Written) -> bool:
-        """Whether it landed. After a lost race it is tried again on the newer head."""
+        """Return whether the commit landed. After a lost race it is retried on the newer head."""
         replacement = Replacement(
             self.catalog,
             self.table,
@@ -126,7 +133,7 @@ class Round:
             self.done.compacted_files += len(written.removed)
             self.done.into_files += len(written.files)
             _log.info(
-                "%s: %d small files became %d",
+                "%s: compacted %d small files into %d",
                 self.table,
                 len(written.removed),
                 len(written.files),
@@ -140,7 +147,7 @@ class Round:
     # ------------------------------------------------------------------------- expiry, and orphans
 
     def expire(self) -> None:
-        """What the table's owner asks for, else what the sink file says."""
+        """Expire snapshots, by the table's own properties or else the sink file."""
         table = self.catalog.load_table(self.table)
         upkeep = Upkeep(
             self.catalog,
@@ -154,19 +161,28 @@ class Round:
             self.done.expired_snapshots = upkeep.expire_now(table)
 
     def remove_orphans(self) -> None:
-        """Raises what catalogs and storage raise, ``TimeoutError`` for a table too large."""
+        """Remove orphans.
+
+        Raises what storage raises, and ``TimeoutError`` for a table that is too large.
+        """
         ages = Ages(
             self.settings.maintenance.orphans_after_ms, self.settings.coordinator.claim_age_max_ms
         )
         lead = self.settings.table.identifier
         orphans = Orphans(
-            self.catalog, self.settings.name, lead, self.table, ages, beside=self.beside
+            self.catalog,
+            self.settings.name,
+            lead,
+            self.table,
+            ages,
+            beside=self.beside,
+            deciding=partial(deciding_of, self.settings) if self.settings.apart else None,
         )
         self.on_progress(f"{self.table}: orphans", 0, 0)
         found = orphans.found()
         self.done.young_orphans = found.young
         if found.why:
-            self.done.left.append(f"orphans were not looked for: {found.why}")
+            self.done.left.append(f"did not look for orphans: {found.why}")
         self.done.orphans = len(found.files)
         if found.files and not self.dry_run and not self.ending.is_set():
             self.done.orphans = orphans.delete(found)

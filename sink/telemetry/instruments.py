@@ -1,4 +1,7 @@
-"""Lists every metric of headgate: a closed table, from which docs/metrics.md is checked. Pure."""
+"""Lists every metric of headgate: a closed table, against which docs/metrics.md is checked.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """One metric. Every series of it bears ``sink`` and these ``labels``."""
+    """One metric. Each of its series carries ``sink`` and these ``labels``."""
 
     kind: Kind
     labels: tuple[str, ...]
@@ -50,6 +53,7 @@ PARKED_TABLES = "headgate_parked_tables"
 LAG_RECORDS = "headgate_lag_records"
 LAG_SECONDS = "headgate_lag_seconds"
 STALLED_PARTITIONS = "headgate_stalled_partitions"
+UNREAD_PARTITIONS = "headgate_unread_partitions"
 STORED_OFFSET = "headgate_stored_offset"
 LOG_END_OFFSET = "headgate_log_end_offset"
 OWED_ROWS = "headgate_owed_rows"
@@ -147,6 +151,11 @@ _OF_SINK: Mapping[str, Instrument] = {
         (),
         "Partitions with lag whose stored offset did not move for three intervals and time-outs.",
     ),
+    UNREAD_PARTITIONS: Instrument(
+        Kind.GAUGE,
+        (),
+        "Partitions that were added to a topic and are not read yet: keyed tables hold them.",
+    ),
     STORED_OFFSET: Instrument(
         Kind.GAUGE,
         ("topic", "partition"),
@@ -179,4 +188,4 @@ _OF_SINK: Mapping[str, Instrument] = {
 
 INSTRUMENTS: Mapping[str, Instrument] = {**_OF_PROCESS, **_OF_SINK}
 OF_COORDINATOR = frozenset(_OF_SINK)
-"""Told by the process that coordinates. Take their maximum by sink."""
+"""Reported by the process that coordinates. Take their maximum by sink."""

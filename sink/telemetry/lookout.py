@@ -1,7 +1,7 @@
-"""Looks at the sources beside a coordinator: where they end, how old the first unstored record is.
+"""Watches the sources beside a coordinator: their ends, and the age of the first unstored record.
 
-A thread of its own with clients of its own: it waits for nobody and nobody waits for it. A record
-is read once; while its partition does not move, its timestamp is known.
+It has a thread and clients of its own: it blocks nobody, and nobody blocks it. It reads a record
+once: while the partition does not move, its timestamp is known.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from headgate.sink.telemetry.meters import CoordinatorMeters
 _log = redacted_logger("headgate.telemetry")
 
 _JOIN_S = 1.0
-"""Not longer: whoever gives up leadership must not wait for a look."""
+"""Kept short: whoever gives up leadership must not wait for a look."""
 
 
 class LagLookout:
-    """Runs from its making until ``close``."""
+    """Runs from its creation until ``close``."""
 
     def __init__(self, settings: SinkSettings, meters: CoordinatorMeters) -> None:
         self._settings = settings
@@ -49,7 +49,7 @@ class LagLookout:
                 try:
                     look(self._meters, lambda: log_ends(topics), self._first)
                 except HeadgateError as error:
-                    _log.debug("lag was not looked at: %s", error)
+                    _log.debug("lag could not be measured: %s", error)
 
     def _first(self, places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         return first_timestamps(self._settings.kafka, self._settings.source.group_id, places)
@@ -60,7 +60,7 @@ def look(
     ends: Callable[[], Mapping[TopicPartition, int]],
     first: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
 ) -> None:
-    """One look. What it asked for a partition that moved meanwhile does not count."""
+    """Look once. Answers for a partition that moved meanwhile do not count."""
     meters.looked(ends(), {})
     before = meters.progress
     places = {
@@ -74,7 +74,7 @@ def look(
 
 
 def log_ends(topics: KafkaSourceTopics) -> Mapping[TopicPartition, int]:
-    """Where the readable logs end. Raises ``Unreachable``, ``ConfigurationError``."""
+    """Return where the readable logs end. Raises ``Unreachable``, ``ConfigurationError``."""
     return {
         TopicPartition(name, number): log.end
         for name, topic in topics.describe().items()

@@ -1,4 +1,4 @@
-"""Measures maintenance beside the stream: what its rounds did, and when the last good one was."""
+"""Measures background maintenance: what its rounds did, and when the last good one was."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from headgate.sink.telemetry import instruments as names
 from headgate.sink.telemetry.metered import Count
 from headgate.sink.telemetry.port import Gauge
 
-if TYPE_CHECKING:  # who maintains nothing loads none of it
+if TYPE_CHECKING:  # loads nothing for a sink without maintenance
     from headgate.sink.maintenance.rounds import Done
 
 
 class MaintenanceMeters:
-    """What the rounds of one coordinator's life came to. Safe for several threads."""
+    """Sums up the rounds of one coordinator's life. Thread-safe."""
 
     def __init__(self, count: Count, wall_ms: Callable[[], int]) -> None:
         self._count = count

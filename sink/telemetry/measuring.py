@@ -1,4 +1,4 @@
-"""Decides whether a sink is measured, and puts the meters between a coordinator and its ports."""
+"""Decides whether a sink is measured, and puts meters between a coordinator and its ports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.sink.telemetry.open_telemetry import OpenTelemetry
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Those of a coordinator's ports that are measured."""
+    """The coordinator's ports that are measured."""
 
     log: ControlLog
     table: Lead
@@ -26,7 +26,7 @@ class Ports:
 
 @contextmanager
 def measured(settings: SinkSettings) -> Iterator[SinkMeters | None]:
-    """Meters that send over OTLP, where the sink file says whereto. Nobody else takes numbers."""
+    """Yield meters that send over OTLP, if the sink file has a target; otherwise ``None``."""
     if not settings.telemetry.otlp_endpoint:
         yield None
         return
@@ -36,7 +36,7 @@ def measured(settings: SinkSettings) -> Iterator[SinkMeters | None]:
 
 @contextmanager
 def opened_meters(settings: SinkSettings) -> Iterator[tuple[OpenTelemetry, SinkMeters]]:
-    """A participant's meters, with what its numbers leave by."""
+    """Yield a participant's meters, with what exports them."""
     with ExitStack() as closing:
         telemetry = OpenTelemetry(settings.telemetry)
         closing.callback(telemetry.close)
@@ -48,7 +48,7 @@ def opened_meters(settings: SinkSettings) -> Iterator[tuple[OpenTelemetry, SinkM
 def metered(
     ports: Ports, settings: SinkSettings, life: CoordinatorMeters, closing: ExitStack
 ) -> Ports:
-    """The same ports, measured; and the sources looked at, until the coordinator's life ends."""
+    """Return the same ports, measured; and watch the sources until the coordinator's life ends."""
     closing.callback(life.close)
     closing.callback(LagLookout(settings, life).close)
 

@@ -1,6 +1,6 @@
-"""Measures a sink at its ports: what passes through them is counted, and passed on as it is.
+"""Measures a sink at its ports: counts what passes through them, and passes it on unchanged.
 
-No machine and no driver knows of it. What is counted comes per batch, per transaction or per call.
+No state machine and no driver knows about it. It counts per batch, per transaction or per call.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Observe = Callable[[str, float, Mapping[str, str]], None]
 
 
 class MeteredWriter:
-    """A ``BatchWriter`` whose batches are measured."""
+    """Measures the batches of a ``BatchWriter``."""
 
     def __init__(self, writer: BatchWriter, count: Count, observe: Observe) -> None:
         self._writer = writer
@@ -91,7 +91,7 @@ class MeteredWriter:
 
 
 class MeteredLog:
-    """A ``ControlLog`` whose events are looked at: ``heard`` when read, ``said`` once appended."""
+    """Observes the events of a ``ControlLog``: ``heard`` when read, ``said`` once appended."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class MeteredLog:
 
 
 class MeteredLead:
-    """The table whose commit decides, with its commits measured."""
+    """Measures the commits to the table whose commit decides."""
 
     def __init__(self, table: Lead, name: str, count: Count, observe: Observe) -> None:
         self._table = table
@@ -155,8 +155,10 @@ class MeteredLead:
 
 
 class MeteredFollowers:
-    """The tables that are paid, with their payments counted. ``paid`` is told of each record that
-    lands in a table."""
+    """Counts the payments to the follower tables.
+
+    ``paid`` receives each record that lands in one.
+    """
 
     def __init__(
         self,
@@ -204,7 +206,7 @@ class MeteredFollowers:
 
 
 def _count_changes(count: Count, table: str, record: CommitRecord) -> None:
-    """Of a commit to a keyed table (U10)."""
+    """Count the changes of a commit to a keyed table (U10)."""
     for what in KEY_COUNTS if record.keys else ():
         if records := getattr(record.keys, what):
             count(names.CHANGES, records, {"table": table, "what": what})
@@ -221,11 +223,11 @@ def settlement_outcome(event: Settlement) -> str:
 
 
 def coordinates(event: object) -> bool:
-    """Whether an event tells of a coordinator's progress."""
+    """Return whether an event shows a coordinator's progress."""
     return isinstance(event, StartCommit | Settlement)
 
 
 def assignment_kind(envelope: Envelope) -> str | None:
-    """What happened to the partitions that a presence concerns; ``None`` for a sign of life."""
+    """Return what a presence reports about its partitions; ``None`` for a mere sign of life."""
     event = envelope.event
     return event.kind.value if isinstance(event, Presence) and event.concerns else None

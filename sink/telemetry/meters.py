@@ -1,6 +1,6 @@
-"""Measures one sink in one process: wraps its ports, keeps its coordinator's progress, tells both.
+"""Measures one sink in one process: wraps its ports, tracks its coordinator, exports both.
 
-Where nobody takes the numbers there are none of these, and ports stay as they are.
+If nothing takes the metrics, none of this exists and ports stay unwrapped.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from headgate.sink.telemetry.port import Gauge, Telemetry
 
 INTERVALS_MISSED = 3
 _CALLS_MS_MAX = 120_000
-"""Longer than a turn of bounded calls: a start of Spark, a coordinator that is joined."""
+"""Longer than a turn of bounded calls: Spark starting, or a coordinator being joined."""
 
 
 def window_ms(settings: CoordinatorSettings) -> int:
-    """How long records may wait before a partition that does not move counts as stalled."""
+    """Return how long records may wait before a partition that does not move counts as stalled."""
     return INTERVALS_MISSED * (settings.commit_interval_ms + settings.commit_timeout_ms)
 
 
 class SinkMeters:
-    """Everything that is measured of one sink in this process. Safe for several threads."""
+    """Everything that is measured about one sink in this process. Thread-safe."""
 
     def __init__(self, telemetry: Telemetry, settings: SinkSettings) -> None:
         self._telemetry = telemetry
@@ -83,11 +83,11 @@ class SinkMeters:
         self._telemetry.observe(name, value, {"sink": self._settings.name, **labels})
 
     def drain(self) -> None:
-        """This process was asked to end."""
+        """Note that this process was asked to end."""
         self._draining = True
 
     def rest(self) -> None:
-        """A person has stopped the sink, and this process waits."""
+        """Note that an operator has stopped the sink, and this process waits."""
         self._resting, self._state = True, None
 
     @property
@@ -97,18 +97,18 @@ class SinkMeters:
     # ------------------------------------------------------------------------------- the process
 
     def turned(self) -> None:
-        """The participant's loop has come round."""
+        """Note that the participant's loop has made a turn."""
         self._turned_s = time.monotonic()
 
     def not_live(self) -> str | None:
-        """Why the process should be restarted, if it should."""
+        """Return why the process should be restarted, if it should."""
         still_s = time.monotonic() - self._turned_s
         if still_s > self._turn_s_max:
             return f"the participant's loop has not turned for {still_s:.0f} s"
         return None
 
     def not_ready(self) -> str | None:
-        """Why this participant does no work, if it does none."""
+        """Return why this participant does no work, if it does none."""
         if self._resting:
             return "stopped by a person"
         if self._draining:
@@ -145,7 +145,7 @@ class SinkMeters:
     # ------------------------------------------------------------------------- the coordinator
 
     def coordinator(self, life: Sender) -> CoordinatorMeters:
-        """Begin to follow a coordinator's life in this process; close what is returned."""
+        """Start to follow a coordinator's life in this process; the caller closes the result."""
         with self._lock:
             self._life = CoordinatorMeters(self, life, self._settings)
             return self._life
@@ -179,7 +179,7 @@ class SinkMeters:
 
 
 class CoordinatorMeters:
-    """What one coordinator's life says and does. Sink-wide series are told from here only."""
+    """Follows one coordinator's life. Sink-wide series are reported only from here."""
 
     def __init__(self, meters: SinkMeters, life: Sender, settings: SinkSettings) -> None:
         self._meters = meters
@@ -206,7 +206,7 @@ class CoordinatorMeters:
         )
 
     def error(self) -> LastError | None:
-        """What is wrong with the sink, as far as its coordinator knows."""
+        """Return what is wrong with the sink, as far as its coordinator knows."""
         return progress.error_of(self.progress, time.monotonic(), self._window_s)
 
     def log(self, log: ControlLog) -> ControlLog:
@@ -226,7 +226,7 @@ class CoordinatorMeters:
                 self._progress = replace(self._progress, fresh_ms=fresh)
 
     def trouble(self, text: str, next_try_ms: int | None = None) -> None:
-        """The coordinator has tried something in vain, again and again."""
+        """Note that the coordinator keeps failing at something."""
         found = CODE.search(text)
         code = found[0] if found else RetryLater.code
         now_ms, member = _wall_ms(), self._sender.member
@@ -240,7 +240,7 @@ class CoordinatorMeters:
     def heard(self, envelope: Envelope) -> None:
         """Take an event from the log; only this life's own count, and each settlement once.
 
-        Of participants it counts what they could not write.
+        Participants' events count only for what they could not write.
         """
         event = envelope.event
         if isinstance(event, WriteStatus) and envelope.sink == self._settings.name:
@@ -265,7 +265,7 @@ class CoordinatorMeters:
             self._count_settled(event, now_s - before.opened.get(at, now_s))
 
     def _count_ended(self, event: Notice, time_ms: int) -> None:
-        """Count for a process whose own counters are gone with it; what was before is counted."""
+        """Count for a process whose own counters died with it; older ends are counted already."""
         if event.kind is NoticeKind.STOPPED and event.code and time_ms >= self._begun_ms:
             self._meters.count(names.ENDED_PARTICIPANTS, 1, {"code": event.code})
 
@@ -281,7 +281,7 @@ class CoordinatorMeters:
     def looked(
         self, ends: Mapping[TopicPartition, int], first_ms: Mapping[TopicPartition, int]
     ) -> None:
-        """The sources' ends, and the timestamps of first records not stored, at a look."""
+        """Take the sources' ends, and the timestamps of first unstored records."""
         with self._lock:
             known = progress.looked(self._progress, ends, time.monotonic())
             self._progress = replace(known, first_ms={**known.first_ms, **first_ms})
@@ -307,9 +307,9 @@ class CoordinatorMeters:
 
 
 class _ErrorCounter(logging.Handler):
-    """Counts what the package logs as a warning or worse, by the code that it names.
+    """Counts the package's log lines of level warning and above, by the error code they name.
 
-    What another sink of the process logs is that one's.
+    Lines of another sink in the process count for that sink.
     """
 
     def __init__(self, sink: str, count: Callable[[str], None]) -> None:

@@ -1,7 +1,7 @@
-"""Counts by OpenTelemetry, from where the same instruments leave as Prometheus text and as OTLP.
+"""Counts with OpenTelemetry, which exports the same instruments as Prometheus text and as OTLP.
 
-The adapter for OpenTelemetry. A collection asks every gauge once; a counter costs its process one
-call per batch or transaction, never one per record.
+This is the adapter for OpenTelemetry. A collection asks every gauge once; a counter costs one call
+per batch or transaction, never one per record.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class OpenTelemetry:
         self._shown: list[Gauges] = []
         self._lock = threading.Lock()
         self._collecting = threading.Lock()
-        self._found = threading.local()  # each reader collects in a thread of its own
+        self._found = threading.local()  # each reader collects in its own thread
         self._instruments = self._created()
 
     def count(self, name: str, amount: float, labels: Labels) -> None:
@@ -71,14 +71,14 @@ class OpenTelemetry:
         return hide
 
     def text(self) -> bytes:
-        """Return everything as Prometheus reads it (``CONTENT_TYPE``)."""
+        """Return everything in Prometheus's format (``CONTENT_TYPE``)."""
         from prometheus_client import generate_latest
 
         with self._collecting:
             return bytes(generate_latest(self._registry))
 
     def close(self) -> None:
-        """Send what is left, bounded in time."""
+        """Send what is left, in bounded time."""
         self._provider.shutdown(timeout_millis=_SHUTDOWN_MS)
 
     def _created(self) -> dict[str, Any]:
@@ -109,7 +109,10 @@ class OpenTelemetry:
         return observations
 
     def _now(self, name: str) -> list[Gauge]:
-        """The gauges of one name. The first name of a collection asks; the others are kept."""
+        """Return the gauges of one name.
+
+        A collection's first name asks; the others use its result.
+        """
         if name == _FIRST_GAUGE:
             with self._lock:
                 shown = tuple(self._shown)

@@ -1,4 +1,7 @@
-"""What counts and measures, as a port: roles and drivers do not know it, assembly wraps ports."""
+"""Defines counting and measuring as a port.
+
+Roles and drivers do not know it; assembly wraps ports.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One series' value now."""
+    """One series' current value."""
 
     name: str
     value: float
@@ -22,20 +25,20 @@ Gauges = Callable[[], Iterable[Gauge]]
 
 
 class Telemetry(Protocol):
-    """Names are those of ``instruments.INSTRUMENTS``; another one is a mistake of the caller."""
+    """Takes names from ``instruments.INSTRUMENTS``; any other name is the caller's bug."""
 
     def count(self, name: str, amount: float, labels: Labels) -> None:
         """Add to a counter."""
 
     def observe(self, name: str, value: float, labels: Labels) -> None:
-        """Put a value into a histogram."""
+        """Record a value in a histogram."""
 
     def show(self, gauges: Gauges) -> Callable[[], None]:
         """Ask these gauges at every collection, until the returned function is called."""
 
 
 class NoTelemetry:
-    """Takes everything and keeps nothing."""
+    """Accepts everything and keeps nothing."""
 
     def count(self, name: str, amount: float, labels: Labels) -> None: ...
 

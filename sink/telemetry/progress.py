@@ -1,6 +1,6 @@
-"""Keeps what a coordinator of this process says and sees, and tells lag, stall and condition. Pure.
+"""Tracks what this process's coordinator says and sees, and derives lag, stall and condition. Pure.
 
-A partition stalls as in Burrow: it had records to read, and its stored offset did not move, for a
+A partition stalls as in Burrow: it had records to read, and its stored offset did not move for a
 whole window. There is no threshold of records to choose.
 """
 
@@ -27,14 +27,14 @@ _NONE = TransactionId(Epoch(0), TransactionNumber(0))
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One coordinator's life as its own words show it.
+    """One coordinator's life, as its own events show it.
 
-    ``stored`` are the next offsets by the table, ``ends`` where the logs ended at the last look,
-    ``still_since_s`` since when a partition has had lag without moving. ``first_ms``: timestamps of
-    the first records that are not stored yet, by partition. ``error``: what this coordinator tried
-    in vain, ``batches``: what participants failed to write, and since when nothing else was heard.
-    ``fresh_ms``: valid-through of each table that this coordinator paid, as the table's own record
-    has it; ``parked``: how many tables take nothing.
+    ``stored``: the next offsets by the table; ``ends``: where the logs ended at the last look;
+    ``still_since_s``: since when a partition has had lag without moving; ``first_ms``: timestamps
+    of the first unstored records, by partition. ``error``: what this coordinator keeps failing at;
+    ``batches``: what participants failed to write, and since when nothing newer was heard.
+    ``fresh_ms``: valid-through of each table that this coordinator paid, from the table's own
+    record; ``parked``: how many tables take nothing.
     """
 
     epoch: int = 0
@@ -54,16 +54,22 @@ class Progress:
 
     @property
     def lags(self) -> Mapping[TopicPartition, int]:
-        """Of the partitions whose end is known."""
+        """Return the lag of the partitions whose end is known."""
         return {
             at: max(0, end - self.stored.get(at, 0))
             for at, end in self.ends.items()
             if at in self.stored
         }
 
+    @property
+    def unread(self) -> int:
+        """How many partitions of topics that are read nobody reads: they may be held (U8)."""
+        topics = {at.topic for at in self.stored}
+        return sum(at.topic in topics and at not in self.stored for at in self.ends)
+
 
 def started(before: Progress, at: TransactionId, start: StartCommit, now_s: float) -> Progress:
-    """A START of this coordinator was heard."""
+    """Take a START of this coordinator."""
     return _moved(
         replace(
             before,
@@ -81,7 +87,7 @@ def started(before: Progress, at: TransactionId, start: StartCommit, now_s: floa
 def settled(
     before: Progress, at: TransactionId, settlement: Settlement, now: tuple[float, int]
 ) -> Progress:
-    """A settlement was heard for the first time; ``now`` is monotonic s, and epoch ms."""
+    """Take a settlement that was not heard before; ``now`` is monotonic s, and epoch ms."""
     now_s, now_ms = now
     rows = any(table.records for table in settlement.tables if table.snapshot_id)
     return _moved(
@@ -102,7 +108,7 @@ def settled(
 def answered(
     before: Progress, sender: Sender, status: WriteStatus, now: tuple[float, int]
 ) -> Progress:
-    """A participant's status was heard; ``now`` is monotonic s, and epoch ms."""
+    """Take a participant's status; ``now`` is monotonic s, and epoch ms."""
     now_s, now_ms = now
     others = {who: told for who, told in before.batches.items() if who != sender}
     if not status.failure:
@@ -112,8 +118,10 @@ def answered(
 
 
 def error_of(now: Progress, now_s: float, window_s: float) -> LastError | None:
-    """The error that counts; what a participant failed to write does for a window, for it may have
-    died of it."""
+    """Return the error that counts.
+
+    A participant's failed batch counts for a window, since the participant may have died of it.
+    """
     if now.error and not now.error.past:
         return now.error
     lately = [told for at_s, told in now.batches.values() if now_s - at_s < window_s]
@@ -121,13 +129,13 @@ def error_of(now: Progress, now_s: float, window_s: float) -> LastError | None:
 
 
 def looked(before: Progress, ends: Mapping[TopicPartition, int], now_s: float) -> Progress:
-    """The sources were asked where they end."""
+    """Take the sources' ends."""
     known = replace(before, ends={**before.ends, **ends})
     return replace(known, still_since_s=_still(known, before.still_since_s, now_s))
 
 
 def _moved(after: Progress, stored: Mapping[TopicPartition, int], now_s: float) -> Progress:
-    """Replace the stored offsets; whatever moved is not still any more."""
+    """Replace the stored offsets; a partition that moved is no longer still."""
     kept = {
         at: since for at, since in after.still_since_s.items() if stored.get(at) == after.stored[at]
     }
@@ -147,14 +155,14 @@ def _past(error: LastError | None) -> LastError | None:
 
 
 def stalled(now: Progress, now_s: float, window_s: float) -> tuple[TopicPartition, ...]:
-    """Partitions with lag that have not moved for the whole window."""
+    """Return the partitions with lag that have not moved for the whole window."""
     if now.paused:
         return ()
     return tuple(sorted(at for at, since in now.still_since_s.items() if now_s - since >= window_s))
 
 
 def condition(now: Progress, now_s: float, window_s: float, *, draining: bool) -> Condition:
-    """The condition of a sink whose coordinator runs here."""
+    """Return the condition of a sink whose coordinator runs here."""
     return condition_of(
         Facts(
             reachable=True,
@@ -171,12 +179,13 @@ def condition(now: Progress, now_s: float, window_s: float, *, draining: bool) -
 
 
 def sink_gauges(now: Progress, state: Condition, still: int, now_ms: int) -> Iterable[Gauge]:
-    """Everything that is told once per sink, without what is told per topic."""
+    """Yield everything that is reported once per sink, except what is reported per topic."""
     yield from (Gauge(names.STATE, float(state is c), {"state": c.value}) for c in Condition)
     if now.error and not now.error.past:
         yield Gauge(names.ERROR_INFO, 1, {"code": now.error.code})
     yield Gauge(names.EPOCH, now.epoch)
     yield Gauge(names.STALLED_PARTITIONS, still)
+    yield Gauge(names.UNREAD_PARTITIONS, now.unread)
     if now.last_commit_ms is not None:
         yield Gauge(names.LAST_COMMIT, now.last_commit_ms / 1000)
     if now.valid_through_ms is not None:
@@ -185,7 +194,7 @@ def sink_gauges(now: Progress, state: Condition, still: int, now_ms: int) -> Ite
 
 
 def table_gauges(now: Progress) -> Iterable[Gauge]:
-    """What is told of a sink's many tables."""
+    """Yield what is reported about a sink's many tables."""
     yield Gauge(names.PARKED_TABLES, now.parked)
     for table, valid_through_ms in now.fresh_ms.items():
         yield Gauge(names.TABLE_VALID_THROUGH, valid_through_ms / 1000, {"table": table})
@@ -194,7 +203,7 @@ def table_gauges(now: Progress) -> Iterable[Gauge]:
 def lag_gauges(
     lags: Mapping[TopicPartition, int], first_ms: Mapping[TopicPartition, int], now_ms: int
 ) -> Iterable[Gauge]:
-    """Lag per topic: records are summed, ages are those of the oldest."""
+    """Yield lag per topic: records are summed, and the oldest age counts."""
     records: dict[str, int] = defaultdict(int)
     ages_ms: dict[str, list[int]] = defaultdict(list)
     for at, lag in lags.items():

@@ -1,1 +1,1 @@
-"""Delta tables, through delta-rs: no JVM, and no catalog."""
+"""Implements Delta tables through delta-rs: no JVM, and no catalog."""

@@ -1,5 +1,7 @@
-"""Columns of Delta tables: their JSON into neutral columns and back, and values as Delta writes
-them (Delta's protocol, "Schema Serialization Format" and "Partition Value Serialization")."""
+"""Translates Delta's columns between its JSON and neutral columns, and values as Delta writes them.
+
+See Delta's protocol, "Schema Serialization Format" and "Partition Value Serialization".
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ _DELTAS = {ours: delta for delta, ours in _OURS.items()}
 _PARTITIONS = ("string", "long", "int", "boolean", "date", "timestamptz", "timestamp")
 _BOUNDED = ("string", "long", "int", "float", "double", "date", "timestamptz", "timestamp")
 _MEANING = ("delta.generationExpression", "delta.identity.", "delta.invariants")
-"""Of a field's metadata: what a writer would have to compute or to check."""
+"""Field metadata that a writer would have to compute or to check."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS_TOLD = range(-719_162, 2_932_897)
 _DAY_US = 86_400_000_000
@@ -50,7 +52,7 @@ def delta_from_columns(columns: Struct, comments: Mapping[str, str]) -> str:
 
 
 def refuse_partitions(columns: Struct, partition_by: Sequence[str]) -> None:
-    """Raise ``ConfigurationError`` where Delta cannot name a file's value of such a column."""
+    """Raise ``ConfigurationError`` if Delta cannot name a file's value of such a column."""
     types = {column.name: column.type for column in columns.fields}
     for name in partition_by:
         kind = types.get(name)
@@ -76,7 +78,10 @@ def may_partition(kind: Type) -> bool:
 
 
 def partition_value(kind: Type, value: Any) -> str | None:
-    """Return the text of a partition value. Readers take an empty one for null, as Delta says."""
+    """Return the text of a partition value.
+
+    Readers take an empty one for null, as Delta specifies.
+    """
     if value is None:
         return None
     match kind:
@@ -93,7 +98,7 @@ def partition_value(kind: Type, value: Any) -> str | None:
 
 
 def bound(kind: Type, value: Any) -> Any:
-    """Return a minimum or maximum as statistics have it; ``None`` for types and values without."""
+    """Return a minimum or maximum as in statistics; ``None`` for types and values without."""
     if kind not in _BOUNDED or (kind in TOLD and value not in TOLD[kind]):
         return None
     match kind:
@@ -108,7 +113,7 @@ def _day(days: int) -> date:
 
 
 def _moment(microseconds: int, between: str) -> str:
-    """Return the moment in UTC; unlike ``strftime`` this gives each year four digits."""
+    """Format the time in UTC; unlike ``strftime`` this gives each year four digits."""
     moment = (_EPOCH + timedelta(microseconds=microseconds)).replace(tzinfo=None)
     return moment.isoformat(between, "microseconds")
 
@@ -189,7 +194,7 @@ def _delta(kind: Type, name: str) -> Any:
 
 
 def leaf_types(columns: Struct, path: Path = ()) -> Iterator[tuple[Path, Type]]:
-    """Yield every column that has one value a row, with its path."""
+    """Yield every column that has one value per row, with its path."""
     for column in columns.fields:
         at = (*path, column.name)
         if isinstance(column.type, Struct):

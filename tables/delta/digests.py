@@ -1,7 +1,7 @@
-"""What the versions of a Delta log come to: who looks at all of them keeps no texts.
+"""Reduces the versions of a Delta log to what matters, so that a full scan keeps no texts.
 
-A version names every file that it adds, with statistics of every column. Audits need of it who
-committed, how many rows it brought and took, and which live files are its.
+A version names every file that it adds, with statistics of every column. Audits only need who
+committed, how many rows it added and removed, and which of its files are live.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ _NOTHING_CHANGES = "replace"
 
 @dataclass(slots=True)
 class Digest:
-    """One version. ``properties``: what commit records are made of; ``replaces``: no row of the
-    table is another one for it. ``removed_rows`` grows while older versions are looked at."""
+    """One version. ``properties``: what commit records are made of.
+
+    ``replaces``: it does not change any row of the table. ``removed_rows`` grows while older
+    versions are looked at.
+    """
 
     version: int
     committed_ms: int
@@ -38,7 +41,7 @@ class Digest:
     removed_rows: int = 0
 
     def commit(self, record: CommitRecord) -> SinkCommit:
-        """The version as the sink's own."""
+        """Return the version as the sink's own."""
         return SinkCommit(
             snapshot_id=self.version,
             committed_ms=self.committed_ms,
@@ -48,7 +51,7 @@ class Digest:
         )
 
     def foreign(self, own: SinkName) -> ForeignSnapshot:
-        """The version as somebody else's."""
+        """Return the version as somebody else's."""
         sink = sink_of(self.properties)
         sink = None if sink == own else sink
         return ForeignSnapshot(
@@ -63,9 +66,9 @@ class Digest:
 
 
 class Walk:
-    """Versions that are taken one by one, the newest first; ``digests`` has them in that order.
+    """Takes versions one by one, newest first; ``digests`` has them in that order.
 
-    ``live``: the files of which ``brought`` says by which version they came.
+    ``live``: the files, with the version that added them in ``brought``.
     """
 
     def __init__(self, live: Iterable[str] = ()) -> None:
@@ -76,7 +79,7 @@ class Walk:
 
     @property
     def complete(self) -> bool:
-        """Whether the oldest version that was taken is the table's first."""
+        """Return whether the oldest version taken is the table's first."""
         return bool(self.digests) and not self.digests[-1].version
 
     def take(self, entry: LogEntry) -> None:
@@ -107,7 +110,7 @@ class Walk:
             self.brought[path] = version
 
     def _removed(self, remove: Mapping[str, Any], digest: Digest) -> None:
-        """A remove need not say how many rows go with the file: an older version's add did."""
+        """Count removed rows: a remove need not have the count, but an older version's add did."""
         if rows := rows_of(remove):
             digest.removed_rows += rows
         elif not digest.replaces:
@@ -115,12 +118,12 @@ class Walk:
 
 
 def rows_of(action: Mapping[str, Any]) -> int:
-    """What its statistics say."""
+    """Return the count in its statistics."""
     return int(json.loads(action.get("stats") or "{}").get("numRecords", 0))
 
 
 def _is_of_record(name: str) -> bool:
-    """A ledger's versions repeat which tables it has filled: that would be kept for each."""
+    """Keep only record properties: a ledger's versions also repeat which tables it has filled."""
     return name.startswith("headgate.") and not is_filled_property(name)
 
 

@@ -1,4 +1,4 @@
-"""``TableKind`` of Delta tables. Imports delta-rs only once a table is opened."""
+"""Implements ``TableKind`` for Delta. Imports delta-rs only once a table is opened."""
 
 from __future__ import annotations
 
@@ -95,7 +95,10 @@ class DeltaKind:
             raise Unreachable(f"{parent} cannot be listed: {first_line(error)}") from error
 
     def _create(self, place: DeltaPlace, wanted: WantedTable) -> None:
-        """Another process may be first: what there is then is loaded, and judged."""
+        """Create the table.
+
+        Another process may be first: what exists then is loaded and checked.
+        """
         from deltalake import DeltaTable, Schema
         from deltalake.exceptions import DeltaError
 
@@ -109,7 +112,7 @@ class DeltaKind:
                 partition_by=list(wanted.partition_by),
                 name=wanted.name,
                 configuration=dict(wanted.properties),
-                raise_if_key_not_exists=False,  # of ours, as of other engines
+                raise_if_key_not_exists=False,  # our property, as well as other engines'
                 storage_options=place.options,
             )
         except (DeltaError, OSError) as error:

@@ -1,7 +1,7 @@
-"""A Delta table's log as the sink reads it: what each version says of itself, and their order.
+"""Reads a Delta table's log: what each version says about itself, and their order.
 
-delta-rs knows the state that the log adds up to; who committed what is read here, one file per
-version, and only as many of them as the question needs.
+delta-rs knows the state that the log adds up to. Who committed what is read here, one file per
+version, and only as many of them as a question needs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headgate.control_protocol.kind_errors import LogUnreadable
 class LogEntry:
     """One version. ``text`` is the whole file at ``path``, a JSON object per line.
 
-    What it says raises ``LogUnreadable`` where it is no JSON.
+    Its properties raise ``LogUnreadable`` if it is not JSON.
     """
 
     version: int
@@ -32,12 +32,12 @@ class LogEntry:
 
     @cached_property
     def info(self) -> Mapping[str, Any]:
-        """What the writer says of its commit; empty where it says nothing."""
+        """Return what the writer says about its commit; empty if it says nothing."""
         return next(iter(self._actions("commitInfo")), {})
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The texts among it; a commit record is one of them each."""
+        """Return the texts among it; a commit record is one such text."""
         return {key: value for key, value in self.info.items() if isinstance(value, str)}
 
     @property
@@ -55,7 +55,7 @@ class LogEntry:
 
     @property
     def restored(self) -> int | None:
-        """The version to which it went back; ``None`` where it names a time instead."""
+        """Return the version that was restored; ``None`` if it names a time instead."""
         version = (self.info.get("operationParameters") or {}).get("version")
         return int(str(version)) if str(version).isdecimal() else None
 
@@ -69,7 +69,7 @@ class LogEntry:
 
     @property
     def layouts(self) -> list[tuple[str, tuple[str, ...]]]:
-        """The columns that it gave the table, as delta-rs writes them, and the partitioning."""
+        """Return columns and partitioning that it gave the table, as delta-rs writes them."""
         said = self._actions("metaData")
         return [
             (Schema.from_json(each["schemaString"]).to_json(), tuple(each["partitionColumns"]))
@@ -101,7 +101,7 @@ class Log:
         self._folder = f"{location}/_delta_log"
 
     def entry(self, version: int) -> LogEntry | None:
-        """One version; ``None`` for one that is not there, or has been cleaned up."""
+        """Return one version; ``None`` if it does not exist, or was cleaned up."""
         path = f"{self._folder}/{version:020}.json"
         try:
             with self._files.new_input(path).open() as stream:
@@ -112,15 +112,15 @@ class Log:
             raise log_unreadable(path, error) from error
 
     def line(self, head: int) -> Iterator[LogEntry | None]:
-        """From the head to the first version, newest first, without what was restored away.
+        """Yield versions from the head to the first, without what was restored away.
 
-        The last one is ``None`` where the way back is not known any more.
+        The last one is ``None`` if the way back is not known any more.
         """
         return line(self.entry, head)
 
 
 def line(read: Callable[[int], LogEntry | None], head: int) -> Iterator[LogEntry | None]:
-    """As ``Log.line``, with any way to read an entry."""
+    """Do the same as ``Log.line``, with any way to read an entry."""
     version: int | None = head
     while version is not None and version >= 0:
         entry = read(version)

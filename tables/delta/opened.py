@@ -31,14 +31,14 @@ _FEATURES = frozenset(
         "clustering",
     )
 )
-"""Features that appends need not heed, unless a property or a column makes use of them."""
+"""Features that appends may ignore, unless a property or a column makes use of them."""
 
 _CONSTRAINT = "delta.constraints."
 _TXN_RETENTION = "delta.setTransactionRetentionDuration"
 _LOG_RETENTION = "delta.logRetentionDuration"
 _LOG_DAYS_MIN = 2
 _TRIES, _PAUSE_S = 3, 0.5
-"""A log that cannot be understood is read again: a clean-up may have met the first look at it."""
+"""An invalid log is read again: a clean-up may have interfered with the first look."""
 
 _SHORT = re.compile(r"\b(second|minute|hour|milli|micro)", re.IGNORECASE)
 _DAYS = re.compile(r"(\d+)\s*day", re.IGNORECASE)
@@ -46,7 +46,7 @@ _DAYS = re.compile(r"(\d+)\s*day", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class DeltaPlace:
-    """Where a table lies, and with which keys: of its log and files, and for delta-rs."""
+    """Where a table lies, and the storage keys for its log and files, and for delta-rs."""
 
     name: str
     location: str
@@ -60,7 +60,7 @@ class DeltaPlace:
 
     @property
     def uri(self) -> str | Path:
-        """For delta-rs, which reads an address as one, and a path as it is."""
+        """Return the location for delta-rs, which takes addresses as well as plain paths."""
         return local_path(self.location) or self.location
 
     @property
@@ -71,7 +71,7 @@ class DeltaPlace:
         return Log(open_files(self.storage, self.location), self.location)
 
     def refuse_store(self) -> None:
-        """Raise ``PutsUnconditional`` where two could put the same version, ``OSError``."""
+        """Raise ``PutsUnconditional`` if two writers could put the same version; or ``OSError``."""
         files = open_files(self.storage, self.location)
         if on_s3(files) and not files.puts_conditionally(f"{self.location}/data/headgate"):
             raise PutsUnconditional(
@@ -100,7 +100,7 @@ class DeltaPlace:
         return table
 
     def _loaded(self) -> DeltaTable:
-        """Raises ``DeltaError`` for what was read and is no log; storage fails by ``OSError``."""
+        """Raises ``DeltaError`` for an invalid log, ``OSError`` for storage failures."""
         try:
             return DeltaTable(self.uri, storage_options=self.options)
         except TableNotFoundError as error:
@@ -127,7 +127,7 @@ def layout_id_of(table: DeltaTable) -> int:
 
 
 def layout_id_of_parts(schema: str, partition_by: tuple[str, ...]) -> int:
-    """Return the number of columns and partitioning; ``schema`` is delta-rs' JSON of them."""
+    """Return the number of columns and partitioning; ``schema`` is delta-rs's JSON."""
     return layout_number(f"{schema} {partition_by}")
 
 
@@ -146,7 +146,7 @@ def layout_of(place: DeltaPlace, table: DeltaTable) -> Layout:
 
 
 def refuse_unfit(name: str, table: DeltaTable) -> None:
-    """Raise ``TableUnfit`` for a table with features to heed, or partitions of unwritten types."""
+    """Raise ``TableUnfit`` for unsupported features or types of partition columns."""
     protocol, properties = table.protocol(), table.metadata().configuration
     named = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     if unknown := sorted(named - _FEATURES):

@@ -1,4 +1,4 @@
-"""Where a Delta table may lie, and the keys of its storage in delta-rs' names."""
+"""Decides where a Delta table may lie, and translates storage keys to delta-rs's names."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _S3_OPTIONS = {
 }
 
 _REQUEST_S, _CONNECT_S = 15.0, 3.0
-"""delta-rs' own bounds let a commit hang for three minutes where the store does not answer."""
+"""By default, delta-rs lets a commit hang for three minutes if the store does not answer."""
 
 
 def refuse_location(location: str) -> None:
-    """Raise ``ConfigurationError`` unless a version can be put there if it is absent."""
+    """Raise ``ConfigurationError`` unless a version can be put there if absent."""
     folder = local_path(location)
     if folder is None and location.partition("://")[0] not in SCHEMES:
         raise ConfigurationError(
@@ -33,7 +33,7 @@ def refuse_location(location: str) -> None:
 
 
 def storage_options(location: str, storage: Mapping[str, str]) -> dict[str, str]:
-    """Return delta-rs' options; on S3 versions are put by conditional writes, within bounds."""
+    """Return delta-rs's options; on S3 versions are put by conditional writes, with time limits."""
     if local_path(location) is not None:
         return {}
     options = {ours: storage[name] for name, ours in _S3_OPTIONS.items() if name in storage}

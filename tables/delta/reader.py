@@ -1,4 +1,4 @@
-"""``TableReader`` over a Delta table: its log, its live files, and their rows."""
+"""Implements ``TableReader`` for a Delta table: its log, its live files, and their rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headgate.tables.stores.files import open_files
 
 
 class DeltaReader:
-    """The table as it was when this was made."""
+    """The table as it was when this was created."""
 
     def __init__(self, place: DeltaPlace, sink: SinkName) -> None:
         self._place = place
@@ -90,7 +90,7 @@ class DeltaReader:
         return len(files), (self._rows(file, columns, values) for file, values in every)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is open."""
 
     def _rows(self, file: LiveFile, columns: Sequence[str], values: Mapping[str, Any]) -> FileRows:
         of = columns_of(self._place.name, self._table)
@@ -108,7 +108,7 @@ class DeltaReader:
 
     @property
     def _partitions(self) -> list[Mapping[str, Any]]:
-        """The values that the log says for each live file; its columns may lack in the file."""
+        """Return the log's values for each live file, whose columns the file may lack."""
         if "partition" not in self._adds.column_names:
             return [{}] * len(self._adds)
         return [values or {} for values in self._adds["partition"].to_pylist()]
@@ -120,7 +120,7 @@ class DeltaReader:
         return self._walked()
 
     def _walked(self, newest: Newest | None = None) -> Walk:
-        """Each version is a request of its own, and forgotten but for what it comes to."""
+        """Walk the versions; each is a request of its own, and only its digest is kept."""
         walk = Walk(self._adds["path"].to_pylist() if newest is None else ())
         for entry in self._log.line(self._table.version()):
             if entry is None:
@@ -134,7 +134,7 @@ class DeltaReader:
         return path if "://" in path else f"{self._place.location}/{path}"
 
     def _told(self, digest: Digest) -> Told:
-        made = not digest.version  # the first one makes the table
+        made = not digest.version  # the first one creates the table
         return Told(
             f"version {digest.version}",
             digest.properties,

@@ -1,7 +1,7 @@
-"""A Delta table as one sink commits to it: the next version is put if absent, or nothing is.
+"""Commits to a Delta table for one sink: the next version is put if absent, or nothing is.
 
-The lock is Delta's own, without delta-rs' rebasing: exactly version ``head + 1``, or a refusal. The
-sink's ``txn`` action, whose application is the sink's tag, names that version and outlives
+The lock is Delta's own, without delta-rs's rebasing: exactly version ``head + 1``, or a refusal.
+The sink's ``txn`` action, whose application is the sink's tag, names that version and outlives
 checkpoints; the commit record is in that version's commitInfo.
 """
 
@@ -57,9 +57,9 @@ from headgate.tables.layouts import FileFacts, file_facts
 from headgate.tables.layouts import layout_id_of as layout_id_of_file
 
 _ATTEMPT = "headgate-attempt"
-"""Names one try in commitInfo: two tries of one commit bring different files."""
+"""Names one try in commitInfo: two tries of one commit add different files."""
 _LOOKED_BACK = 200
-"""So many versions are looked into for records of a sink without a ``txn``."""
+"""How many versions are searched for records of a sink without a ``txn``."""
 _OTHERS_WITHIN = 20
 
 _Columns = tuple[Struct, tuple[str, ...]]
@@ -72,9 +72,9 @@ def _write(table: DeltaTable, *arguments: Any, **named: Any) -> None:
 
 
 class DeltaSinkTable:
-    """``ports.SinkTable`` over a Delta table; used by one thread.
+    """Implements ``ports.SinkTable`` over a Delta table; used by one thread.
 
-    ``write`` is delta-rs' call, which a test may let fail.
+    ``write`` is delta-rs's call, which a test may let fail.
     """
 
     def __init__(self, place: DeltaPlace, sink: SinkName, write: _Write = _write) -> None:
@@ -91,7 +91,7 @@ class DeltaSinkTable:
         return self.seen(self._load())
 
     def seen(self, table: DeltaTable) -> TableView:
-        """The view of a table that was loaded already. Raises as ``read``."""
+        """Return the view of a table that was loaded already. Raises as ``read``."""
         try:
             return self._view(table)
         except OSError as error:
@@ -125,19 +125,22 @@ class DeltaSinkTable:
         return self._landed(attempt, head + 1)
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
-        """As ``table_kinds.FollowingTable``."""
+        """See ``table_kinds.FollowingTable``."""
         table = self._load()
         for file in files:
             self._added(table, file)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is open."""
 
     # ------------------------------------------------------------------------------------ reading
 
     def _load(self) -> DeltaTable:
-        """The table as it is now. What was loaded before is only brought up to date, where the log
-        is the one that it was: a table that was made anew begins at version 0 again."""
+        """Return the table as it is now.
+
+        A table that was loaded before is only updated, provided that its log is the same: a
+        re-created table starts at version 0 again.
+        """
         table = self._brought_up_to_date() or self._place.load()
         self._remember(table)
         name, layout = self._place.name, layout_id_of(table)
@@ -165,7 +168,7 @@ class DeltaSinkTable:
         return table
 
     def _layout(self, table: DeltaTable, layout_id: int) -> _Columns | None:
-        """Of columns that the table has, or had: files that were decided are paid by anybody."""
+        """Return columns that the table has, or had: anybody may pay files that were decided."""
         if layout_id not in self._layouts:
             for entry in self._log.line(table.version()):
                 for schema, partitions in entry.layouts if entry else ():
@@ -201,8 +204,10 @@ class DeltaSinkTable:
         )
 
     def _way(self, head: int, tag: int | None) -> tuple[list[_Said | None], Lineage]:
-        """What the versions say of themselves back to the tag, and some behind it; and how the tag
-        stands to the head. Of a long way the texts would be large: they are not kept."""
+        """Return what the versions say back to the tag, and some before it; and the lineage.
+
+        Over a long way the texts would be large, so they are not kept.
+        """
         way: list[_Said | None] = []
         lineage: Lineage | None = None
         for entry in self._log.line(head):
@@ -217,7 +222,7 @@ class DeltaSinkTable:
         return way, lineage or Lineage.ROLLED_BACK
 
     def _said(self, tag: int | None) -> _Said:
-        """What the sink's newest version says of itself, a record among it."""
+        """Return what the sink's newest version says about itself, including a record."""
         if tag is None:
             return {}
         entry = self._log.entry(tag)
@@ -232,7 +237,7 @@ class DeltaSinkTable:
         return entry.properties
 
     def _others(self, way: Iterable[_Said | None]) -> Mapping[SinkName, Mapping[str, TopicId]]:
-        """Rule T7, as far as the newest versions tell."""
+        """Check rule T7, as far as the newest versions tell."""
         found: dict[SinkName, Mapping[str, TopicId]] = {}
         for said in islice(way, _OTHERS_WITHIN):
             sink = sink_of(said) if said else None
@@ -283,9 +288,9 @@ class DeltaSinkTable:
     def _judged(
         self, attempt: CommitAttempt, version: int, number: str, said: Exception
     ) -> CommitOutcome:
-        """What the log says: the version is this attempt's, somebody else's, or not there (yet).
+        """Judge by the log: the version is this attempt's, somebody else's, or not there (yet).
 
-        Hooks run behind the commit: what fails there fails a call that has landed.
+        Hooks run after the commit: a failing hook fails a call that has landed.
         """
         if not isinstance(said, (DeltaError, OSError)) or isinstance(said, ConnectionError):
             return Unknown(first_line(said))
@@ -300,7 +305,7 @@ class DeltaSinkTable:
         return Refused(first_line(said))
 
     def _added(self, table: DeltaTable, file: WrittenFile) -> AddAction:
-        """Raises ``TableChanged`` for files of columns that the table does not have any more."""
+        """Raises ``TableChanged`` for files with columns that the table no longer has."""
         name = self._place.name
         inside = file.path.removeprefix(f"{self._place.location}/")
         now = self._layouts[layout_id_of(table)]
@@ -329,7 +334,7 @@ class DeltaSinkTable:
 
 
 def _filled(attempt: CommitAttempt) -> Mapping[str, str]:
-    """N5: no version forgets what the one before it remembered, and a log is read from its end."""
+    """N5: repeat what the last version remembered, because a log is read from its end."""
     return filled_after(attempt.record, attempt.base.filled, attempt.forgets)
 
 
@@ -340,7 +345,7 @@ def _lineage(tag: int | None, newest: CommitRecord | None, reached: Lineage) -> 
 
 
 def _holds(now: _Columns, written: _Columns) -> bool:
-    """Whether files of these columns are files of the table: what it has more may be null."""
+    """Return whether files with these columns belong to the table: its further ones may be null."""
     if now == written:
         return True
     older = {column.name: column for column in written[0].fields}

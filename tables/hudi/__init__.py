@@ -1,1 +1,1 @@
-"""Hudi tables: base files by our own writers, commits by Hudi's write client in a JVM."""
+"""Implements Hudi tables: base files by our own writers, commits by Hudi's client in a JVM."""

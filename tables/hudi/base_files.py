@@ -1,6 +1,6 @@
-"""Base files of Hudi as participants write them without a JVM: names, markers, the five columns.
+"""Names, marks and dresses Hudi's base files, which participants write without a JVM.
 
-A file bears its commit's instant in its name and in every row (rule P13), and its marker lies there
+A file carries its commit's instant in its name and in every row (rule P13). Its marker exists
 before it does, so that Hudi's own reconciliation and rollback find it.
 """
 
@@ -31,11 +31,10 @@ NOWHERE = "__HIVE_DEFAULT_PARTITION__"
 """The partition of rows without a value."""
 
 _FOLDER_BYTES_MAX = 240
-"""File systems take 255 in a name."""
+"""File systems allow 255 bytes in a name."""
 MARKERS = ".hoodie/.temp"
 NOTED = ".hoodie/.aux/headgate/begun"
-"""Where a note lies of each file that may come to be there after its marker has gone; it says of
-which."""
+"""Holds a note, with its path, of each file that may still appear after its marker is gone."""
 NOTE = ".note"
 
 _SUFFIX = ".parquet"
@@ -50,7 +49,7 @@ def stamp_of(location: str, instant: str) -> str:
 
 
 def instant_of(path: str) -> str:
-    """Return the instant of a base file's name, or of a stamp. Raises ``ValueError``."""
+    """Return the instant in a base file's name, or in a stamp. Raises ``ValueError``."""
     instant = path.removesuffix(_SUFFIX).rpartition("_")[2]
     if not _INSTANT.fullmatch(instant):
         raise ValueError(f"{path} names no instant")
@@ -64,10 +63,10 @@ def file_id_of(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HudiDressing:
-    """``table_kinds.Dressing`` of a Hudi table.
+    """Implements ``table_kinds.Dressing`` for a Hudi table.
 
-    ``key``: the column of its record key; empty where Hudi makes keys itself. ``partition_by``:
-    its partition columns; ``hive_style`` and ``url_encoded`` say how their folders are called.
+    ``key``: the column of its record key; empty if Hudi generates keys. ``partition_by``: its
+    partition columns; ``hive_style`` and ``url_encoded`` determine their folders' names.
     """
 
     location: str
@@ -81,7 +80,7 @@ class HudiDressing:
         return tuple(pa.field(name, pa.string()) for name in COLUMNS)
 
     def path(self, stamp: str, partition: Sequence[Any]) -> str:
-        """Return a new file's. Raises ``ValueError`` for what is no stamp of this table."""
+        """Return a new file's path. Raises ``ValueError`` for an invalid stamp."""
         instant = instant_of(stamp)
         if stamp != stamp_of(self.location, instant):
             raise ValueError(f"{stamp} is no stamp of {self.location}")
@@ -89,7 +88,7 @@ class HudiDressing:
         return "/".join(filter(None, (self.location, self.partition_path(partition), name)))
 
     def partition_path(self, values: Sequence[Any]) -> str:
-        """Return the folder of a partition, below the table's; of an unpartitioned one none."""
+        """Return the folder of a partition, relative to the table's; empty without partitions."""
         return "/".join(map(self._folder, self.partition_by, values))
 
     def announced(self, path: str) -> Mapping[str, bytes]:
@@ -105,10 +104,10 @@ class HudiDressing:
         }
 
     def dressed(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
-        """Return the rows with Hudi's columns behind them; ``begin`` rows are in the file yet."""
+        """Return the rows followed by Hudi's columns; the file already has ``begin`` rows."""
         folder, _, name = path.rpartition("/")
         instant, partition = instant_of(path), folder.removeprefix(self.location).strip("/")
-        # Nobody else's: the name is made of a UUID, and Hudi's own rows have a task's number there.
+        # Unique: the name contains a UUID, and Hudi's own rows have a task's number there.
         numbers = pa.array(range(begin, begin + rows.num_rows), pa.int64()).cast(pa.string())
         numbered = pc.binary_join_element_wise(f"{instant}_{file_id_of(path)}", numbers, "_")
         key = rows.column(self.key).cast(pa.string()) if self.key else numbered
@@ -124,7 +123,7 @@ class HudiDressing:
         return rows
 
     def unfit(self, column: str, text: str) -> str | None:
-        """Say why no row with this value could be found in its folder again."""
+        """Say why a row with this value could not be found in its folder again."""
         if text == NOWHERE:
             return f"{NOWHERE} is Hudi's word for no value"
         if len(self._folder(column, text).encode()) > _FOLDER_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""Columns of Hudi tables: the Avro schema of the table's creation into neutral columns and back."""
+"""Translates columns of Hudi tables between neutral ones and the Avro schema at creation."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _LOGICAL = {
     "timestamp": ("long", "local-timestamp-micros"),
 }
 _SPARK = {"timestamptz": "timestamp", "timestamp": "timestamp_ntz"}
-"""Types that Spark calls otherwise."""
+"""Types that have another name in Spark."""
 
 _MEANING = ("_hoodie_is_deleted", "_hoodie_operation")
 """Columns that Hudi heeds where a table has them: a row may say in them that it is none."""
 
 _INSIDE = "columns"
-"""Nested types are named within this: no column is called like another's."""
+"""Nested types are named within this namespace: no column has the name of another's type."""
 
 _OURS = {avro: ours for ours, avro in _PLAIN.items()}
 _OURS_LOGICAL = {logical: ours for ours, (_, logical) in _LOGICAL.items()}
@@ -76,17 +76,17 @@ def _own(columns: Struct, names: Sequence[str]) -> str | None:
 
 
 def spark_columns(columns: Sequence[Column]) -> str:
-    """Return Spark's text for columns of these names and types."""
+    """Return Spark's text for columns with these names and types."""
     return ", ".join(f"{quoted(column.name)} {_spark(column.type)}" for column in columns)
 
 
 def quoted(name: str) -> str:
-    """Return a column's name as Spark reads it, whatever it is made of."""
+    """Quote a column's name for Spark, whatever characters it has."""
     return "`{}`".format(name.replace("`", "``"))
 
 
 def refuse_partitions(columns: Struct, partition_by: Sequence[str]) -> None:
-    """Raise ``ConfigurationError`` where the folder of a value would be a guess."""
+    """Raise ``ConfigurationError`` if the folder of a value would be a guess."""
     types = {column.name: column.type for column in columns.fields}
     for name in partition_by:
         if types.get(name) not in PARTITION_TYPES:
@@ -115,9 +115,9 @@ def refuse_key(columns: Struct, key: str, partition_by: Sequence[str]) -> None:
 
 
 def changed(columns: Struct, schema: str) -> str | None:
-    """Return a column that a commit's Avro schema has otherwise, if there is one.
+    """Return a column that a commit's Avro schema has changed, if any.
 
-    Whether values may be missing is not compared: Spark's writers say of all that they may be.
+    Whether values may be missing is not compared: Spark's writers declare all columns optional.
     """
     now = {column.name: _spark(column.type) for column in columns_of("", schema).fields}
     known = {column.name: _spark(column.type) for column in columns.fields}
@@ -178,7 +178,7 @@ def _avro(kind: Type, path: Path) -> Any:
 
 
 def _named(name: str, path: Path) -> dict[str, str]:
-    """Name a type within its column, since no two types have one name."""
+    """Name a type within its column, since no two types may have one name."""
     return {"name": name, "namespace": dotted((_INSIDE, *path[:-1]))}
 
 
@@ -199,7 +199,7 @@ def _column(table: str, form: Mapping[str, Any]) -> Column:
 
 
 def _item(table: str, told: str, kind: Any, name: str = "") -> Column:
-    """``told``: of which column. What a list or a map holds has no name."""
+    """Read the item of a list or map, which has no name; ``told``: the column it belongs to."""
     required = True
     if isinstance(kind, list):
         others = [each for each in kind if each != "null"]

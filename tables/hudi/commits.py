@@ -1,8 +1,8 @@
-"""Commits of one sink to a Hudi table, whatever brings their files (rules T1 to T5; docs/hudi.md).
+"""Commits for one sink to a Hudi table, whatever wrote the files (rules T1 to T5; docs/hudi.md).
 
-The tag is when the sink's newest commit was completed, and the head when anybody's was: completion
-times grow, and are unique under Hudi's lock. The compare-and-set is in the hook that Hudi calls
-inside of it.
+The tag is the completion time of the sink's newest commit, and the head that of anybody's:
+completion times grow, and are unique under Hudi's lock. The compare-and-set is in the hook that
+Hudi calls inside its lock.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from headgate.tables.hudi.reservations import Kept, Reservations
 from headgate.tables.hudi.timeline_files import unread
 
 _LOOKED_AT = 20
-"""So many of the newest commits tell of other sinks."""
+"""How many of the newest commits are searched for other sinks."""
 
 _SCHEMA = "schema"
-"""Hudi's key, in what a commit says, of the columns that it was made with."""
+"""Hudi's key, in a commit's metadata, for the columns that it was made with."""
 
 _Place = tuple[str, int | None, int | None]
 
 
 class _Moved(Exception):
-    """The table is not what the attempt was made for; raised inside of Hudi's lock."""
+    """The table is not what the attempt was made for; raised inside Hudi's lock."""
 
 
 class HudiCommits:
-    """``SinkTable`` over a Hudi table, but for where its rows come from; used by one thread.
+    """Implements ``SinkTable`` over a Hudi table, except the source of rows; used by one thread.
 
     ``answer`` makes the call that commits, which a test may let fail; ``java`` is Hudi.
     """
@@ -110,7 +110,7 @@ class HudiCommits:
     # ------------------------------------------------------------------------------------ reading
 
     def _opened(self) -> tuple[TableConfig, HudiJava]:
-        """The table's properties, and the client that knows its columns; anew where it is."""
+        """Return the table's properties, and the client that knows its columns, if new."""
         config = self._place.config()
         if self._open is None or self._open[0] != config:
             self.close()
@@ -154,7 +154,7 @@ class HudiCommits:
         )
 
     def _refuse_filled(self, view: TableView) -> TableView:
-        """U1: what was appended without a key may be there twice, and the other way round."""
+        """U1: refuse a table filled without the key, which may hold duplicates, and the reverse."""
         keyed = self._place.key is not None
         if view.record and (view.record.keys is not None) != keyed:
             raise KeyChanged(
@@ -168,8 +168,7 @@ class HudiCommits:
         return (each for each in commits if sink_of(each.said) == self._sink)
 
     def _kept(self, java: HudiJava, meta: object) -> Kept | None:
-        """The newest commit that is known landed; it may be archived before anybody has noted it
-        down."""
+        """Return the newest commit known to have landed, even if archived before it was noted."""
         kept, coming = self._reservations.kept(), self._reservations.announced()
         if coming is None or (kept and kept.instant == coming.instant):
             return kept
@@ -179,7 +178,7 @@ class HudiCommits:
         return replace(coming, tag=tag) if tag and tag > (kept.tag if kept else 0) else kept
 
     def _lineage(self, java: HudiJava, meta: object, kept: Kept, *, below: bool) -> Lineage:
-        """T5, where the newest commit that is known landed is not on the active timeline."""
+        """T5: return the lineage if the newest landed commit is not on the active timeline."""
         if java.archived(meta, kept.instant) is not None:
             return Lineage.CONTAINS_TAG
         return Lineage.ROLLED_BACK if below else Lineage.TAG_MISSING
@@ -188,7 +187,7 @@ class HudiCommits:
         forks.refuse_risen(self._place.name, self._sink, self._reservations.condemned(), complete)
 
     def _refuse_changed(self, config: TableConfig, newest: list[Instant]) -> None:
-        """The sink's next commit would take the columns back that somebody has changed."""
+        """Refuse if the sink's next commit would undo a change of columns by somebody else."""
         schema = next((each.said[_SCHEMA] for each in newest if each.said.get(_SCHEMA)), None)
         if schema and (column := changed(config.columns, schema)):
             raise TableUnfit(
@@ -211,14 +210,14 @@ class HudiCommits:
         return instant
 
     def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
-        """The instant that the attempt is made under."""
+        """Return the instant that the attempt is made under."""
         raise NotImplementedError
 
     def _renewed(self) -> None:
-        """The table is another one, or was changed: what was known of it counts no more."""
+        """Forget what was known: the table is another one, or was changed."""
 
     def _coming(self) -> Sequence[str]:
-        """The instants of transactions that may not be settled, oldest first."""
+        """Return the instants of transactions that may not be settled, oldest first."""
         return ()
 
     def _brought(
@@ -227,20 +226,20 @@ class HudiCommits:
         java: HudiJava,  # noqa: ARG002 - for those that have it to do
         instant: str,  # noqa: ARG002
     ) -> CommitAttempt | Refused:
-        """Bring rows into the table's folder, below the pending instant, that are not there yet."""
+        """Bring rows into the table's folder, under the pending instant, that are not there yet."""
         return attempt
 
     def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:
-        """Refuse to commit what is not there any more."""
+        """Refuse to commit what no longer exists."""
         raise NotImplementedError
 
     def _done(self, attempt: CommitAttempt) -> None:
-        """The attempt has landed, and nobody will ask for what only it needed."""
+        """Clean up after a landed attempt what only it needed."""
 
     def _evict(self, java: HudiJava) -> None:
-        """H3: whatever this sink has left pending is rolled back, and cannot land any more.
+        """H3: roll back whatever this sink has left pending, so that it cannot land any more.
 
-        The newest that is to come is of the transaction that the claim begins with.
+        The newest instant to come belongs to the transaction that the claim begins with.
         """
         meta, first = java.meta(), set(self._coming()[-1:])
         self._refuse_risen(lambda instant: java.landed(meta, instant) is not None)
@@ -255,7 +254,7 @@ class HudiCommits:
         java.bury(instant, condemn)
 
     def _begin(self, java: HudiJava, instant: str) -> Refused | None:
-        """H4: the instant enters the timeline now; H7: one that was begun is gone on with."""
+        """H4: put the instant on the timeline; H7: continue one that was begun."""
         meta = java.meta()
         if java.completed(meta, instant):
             return Refused(f"instant {instant} is complete", for_good=True)
@@ -298,8 +297,10 @@ class HudiCommits:
         return self._landed(attempt, config, java, coming)
 
     def _refusal(self, attempt: CommitAttempt, java: HudiJava, instant: str) -> Refused | None:
-        """Inside of Hudi's lock: the table is what the attempt was made for, and its files lie
-        there: a claim that did not land may have removed them (H3)."""
+        """Inside Hudi's lock, check that the table is what the attempt expects and its files exist.
+
+        A claim that did not land may have removed them (H3).
+        """
         view = self._view(self._place.config(), java)
         if _place(view) != _place(attempt.base):
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
@@ -315,7 +316,7 @@ class HudiCommits:
     def _judged(
         self, attempt: CommitAttempt, java: HudiJava, coming: Kept, error: Exception
     ) -> CommitOutcome:
-        """H7, H11: what fails behind the commit fails a call that has landed."""
+        """H7, H11: judge by the timeline, since a failure after the commit fails a landed call."""
         if isinstance(error, ConnectionError):
             return Unknown(repr(error))
         try:
@@ -354,13 +355,13 @@ class HudiCommits:
         return Landed(tag, view)
 
     def _unfinished(self, java: HudiJava, meta: object) -> frozenset[str]:
-        """What this sink's instants have left: pending, in the metadata table alone, or markers."""
+        """Return this sink's unfinished instants: pending, metadata table only, or markers."""
         kept = self._reservations
         ghosts = java.ghosts(meta, kept.condemned())
         return kept.noted() & (java.pending(meta) | ghosts | kept.marked())
 
     def _tidy(self, java: HudiJava, landed: str) -> None:
-        """H5: late participants write behind the end of their transaction, and nobody reads it."""
+        """H5: clean up; late participants write after their transaction, and nobody reads it."""
         meta = java.meta()
         for instant in sorted(self._unfinished(java, meta)):
             if java.completed(meta, instant):
@@ -371,7 +372,7 @@ class HudiCommits:
         self._reservations.forget_old(landed)
 
     def _settled(self, java: HudiJava, meta: object) -> Callable[[str], Collection[str] | None]:
-        """Return what tells of the sink's instants what they have brought, once that is settled."""
+        """Return a function that tells what the sink's settled instants have added."""
         noted, condemned = self._reservations.noted(), self._reservations.condemned()
 
         def brought(instant: str) -> Collection[str] | None:

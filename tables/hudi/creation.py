@@ -1,4 +1,4 @@
-"""New Hudi tables, and the clock that instants are told by."""
+"""Creates Hudi tables, and sets the clock for instants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TABLE_VERSION = 9
 
 
 def create(place: HudiPlace, schema: str, partition_by: Sequence[str], kind: str) -> None:
-    """Make a table of these columns; somebody else may be quicker. Raises what Java raises."""
+    """Create a table with these columns; somebody else may be faster. Raises what Java raises."""
     spark = open_spark(place.spark, place.hadoop)
     hudi = spark._jvm.org.apache.hudi  # noqa: SLF001 - PySpark gives no other way
     key = ",".join(place.key.key) if place.key else place.settings.get(KEY, "")
@@ -40,6 +40,6 @@ def create(place: HudiPlace, schema: str, partition_by: Sequence[str], kind: str
 
 
 def tell_time_in_utc(hudi: Any) -> None:
-    """Let instants grow through a change of the clocks; tables of another zone are refused."""
+    """Keep instants growing through clock changes; tables of another time zone are refused."""
     utc = hudi.common.model.HoodieTimelineTimeZone.UTC
     hudi.common.table.timeline.HoodieInstantTimeGenerator.setCommitTimeZone(utc)

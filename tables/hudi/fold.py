@@ -1,7 +1,7 @@
-"""What a keyed commit changes: of each key its last record (rules U3, U8 to U10).
+"""Finds what a keyed commit changes: the last record of each key (rules U3, U8 to U10).
 
-It is found in Arrow, by keys, places and offsets alone: Spark would sort whole rows for it. Of the
-rows that the table has, too, only the keys are asked, and where their records came from.
+Arrow finds it from keys, positions and offsets alone; Spark would sort whole rows for it. From the
+table's existing rows, too, it reads only the keys and where their records came from.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from headgate.tables.stores.folders import Folder, named
 _TOPIC, _PARTITION, _OFFSET = "_topic", "_partition", "_offset"
 
 _NONE = -1
-"""The number of what has none."""
+"""The number for a missing value."""
 
 _BATCH_ROWS = 1 << 17
 
 _Numbers = npt.NDArray[np.int64]
 _Column = Any
-"""Of Arrow, in one piece or several."""
+"""From Arrow, in one piece or several."""
 
 
 class Fold:
-    """The changes of one commit, whose files are there; ``look`` comes before ``counts``."""
+    """The changes of one commit, whose files exist; ``look`` comes before ``counts``."""
 
     def __init__(self, key: RowKey, numbered: Sequence[NumberedFile], folder: Folder) -> None:
-        """``folder`` is the table's, below which they lie."""
+        """``folder`` is the table's, which contains them."""
         self._key = key
         self._folder = folder
         files = [file for file, _ in numbered]
@@ -70,11 +70,11 @@ class Fold:
 
     @property
     def asked(self) -> list[str]:
-        """The columns of the table that ``look`` takes."""
+        """Return the columns of the table that ``look`` takes."""
         return [*self._key.key, *filter(None, [self._key.topic]), self._key.partition]
 
     def look(self, rows: Iterable[pa.RecordBatch]) -> None:
-        """Take note of rows that the table has, of ``asked`` columns in that order."""
+        """Note rows that the table has, with the ``asked`` columns in that order."""
         for batch in rows:
             of_key = len(self._key.key)
             found = self._keys.find(batch.columns[:of_key])
@@ -83,12 +83,12 @@ class Fold:
             self._live[found] = True
             places = [column.take(pa.array(there)) for column in batch.columns[of_key:]]
             other = self._places.find(places) != self._place[found]
-            # Rows of others say nothing of where they come from, and are not asked (U8).
+            # Rows of others do not say where they come from, and are not compared (U8).
             told = np.asarray(pc.is_valid(places[-1]))
             self._moved[found[other & told]] = True
 
     def counts(self) -> KeyCounts:
-        """Count what becomes of the records. Raises ``KeyInTwoPartitions``, ``TableChanged``."""
+        """Count what happens to the records. Raises ``KeyInTwoPartitions``, ``TableChanged``."""
         records, keys = len(self._goes), self._keys.count
         if records != self._claimed:
             raise TableChanged(
@@ -113,8 +113,10 @@ class Fold:
         )
 
     def rows(self, aside: str) -> Iterator[str]:
-        """Yield files of the rows that come: those staged, or new ones, below ``aside``, without
-        what is superseded."""
+        """Yield files of the new rows: staged ones, or new ones below ``aside``.
+
+        New ones leave out superseded rows.
+        """
         last = np.zeros(len(self._goes), bool)
         last[self._last] = True
         spans = zip(self._paths, self._begins[:-1], self._begins[1:], strict=True)
@@ -124,7 +126,7 @@ class Fold:
                 yield path if chosen.all() else self._copied(path, chosen, aside)
 
     def going(self) -> pa.Table:
-        """Return the keys of live rows that go."""
+        """Return the keys of live rows to delete."""
         rows = self._last[self._goes[self._last] & self._live]
         return pa.table(self._values, names=list(self._key.key)).take(rows)
 
@@ -139,7 +141,7 @@ class Fold:
         return pa.table([found[name] for name in columns], [str(n) for n in range(len(columns))])
 
     def _copied(self, path: str, chosen: npt.NDArray[np.bool_], aside: str) -> str:
-        """Write the chosen rows of a file into another."""
+        """Write the chosen rows of a file to another."""
         copied, begin = f"{aside}/{uuid.uuid4()}.parquet", 0
         with (
             self._opened(path) as file,
@@ -157,7 +159,7 @@ class Fold:
 
 
 class _Numbered:
-    """Numbers for the values of one or several columns, from 0 on: equal ones have the same."""
+    """Numbers the values of one or several columns from 0 on; equal ones have the same number."""
 
     def __init__(self, columns: Sequence[_Column]) -> None:
         first, *others = columns
@@ -181,13 +183,13 @@ class _Numbered:
 
 
 def _paired(numbers: _Numbers, column: _Column, values: pa.Array) -> pa.Array:
-    """Return a number for each pair; less than 0 where one of the two is none."""
+    """Return a number for each pair; negative if one of the two is missing."""
     at = _at(column, values)
     return pa.array(np.where(at == _NONE, _NONE, numbers * len(values) + at))
 
 
 def _at(column: _Column, values: pa.Array) -> _Numbers:
-    """Return which of the values each is, ``_NONE`` where it is none of them."""
+    """Return the index of each among the values, ``_NONE`` if it is not among them."""
     return _numbers(pc.index_in(column.cast(values.type), values).fill_null(_NONE))
 
 

@@ -1,7 +1,7 @@
-"""A Hudi table that follows: files that another table's commit has decided on become its own.
+"""Implements a Hudi follower: files that another table's commit has decided on become its own.
 
-They are staged, and bear no instant: each attempt to pay them writes base files under an instant of
-its own (P13), which are the staged rows with Hudi's columns behind them.
+They are staged, and carry no instant: each attempt to pay them writes base files under an instant
+of its own (P13), which are the staged rows followed by Hudi's columns.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _CODEC = "zstd"
 
 
 class _Following(HudiCommits):
-    """``table_kinds.FollowingTable``; the rest as ``HudiCommits``."""
+    """Implements ``table_kinds.FollowingTable``; the rest is ``HudiCommits``."""
 
     _paying: Sequence[str] = ()
     _paid: Sequence[str] = ()
     _swept = False
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
-        """As ``table_kinds.FollowingTable``; key files tell of no columns but the key's."""
+        """See ``table_kinds.FollowingTable``; key files only have the key's columns."""
         layout_id = self._place.config().layout_id
         for file in files:
             try:
@@ -50,8 +50,11 @@ class _Following(HudiCommits):
             raise _unfit(self._place.name, lost.reason)
 
     def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
-        """Nobody claims a follower: whoever pays it makes sure first that no other payment lands
-        any more that has looked at the table already."""
+        """Take a new instant: nobody claims a follower.
+
+        The payer first makes sure that no other payment can land that has already looked at the
+        table.
+        """
         if lost := refuse_lost(self._place.folder, attempt.files):
             raise Unreachable(f"{self._place.name} cannot be paid: {lost.reason}")
         self._evict(java)
@@ -59,8 +62,10 @@ class _Following(HudiCommits):
         return self._reserved(java)
 
     def _done(self, attempt: CommitAttempt) -> None:  # noqa: ARG002
-        """Staged files go when the payment behind theirs has landed: a table that was rolled back
-        since is still owed them."""
+        """Remove staged files once the next payment has landed.
+
+        Until then, a table that was rolled back is still owed them.
+        """
         folder = self._place.folder
         folder.remove([named(folder.location, path) for path in self._paid])
         self._paid = self._paying
@@ -70,7 +75,7 @@ class _Following(HudiCommits):
 
 
 class HudiFollower(_Following):
-    """One that rows are appended to."""
+    """A follower that rows are appended to."""
 
     def _brought(
         self,
@@ -84,17 +89,17 @@ class HudiFollower(_Following):
         return replace(attempt, files=files)
 
     def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
-        """Base files of one attempt: the next writes others."""
+        """Keep the base files of this attempt only: the next writes others."""
         lost = refuse_lost(self._place.folder, attempt.files)
         return replace(lost, for_good=False) if lost else None
 
 
 class HudiKeyedFollower(_Following, HudiKeyedTable):
-    """One whose rows have a key: each attempt to pay it folds and upserts what it is owed."""
+    """A follower whose rows have a key: each payment folds and upserts what it is owed."""
 
 
 def _dressed(file: WrittenFile, config: TableConfig, instant: str, folder: Folder) -> WrittenFile:
-    """Write a base file of the staged one's rows, which are of one partition."""
+    """Write a base file with the staged file's rows, which belong to one partition."""
 
     def name(path: str) -> str:
         return named(folder.location, path)
@@ -109,7 +114,7 @@ def _dressed(file: WrittenFile, config: TableConfig, instant: str, folder: Folde
         schema = rows.schema_arrow
         for column in dressing.columns:
             schema = schema.append(column)
-        # Arrow's own schema in the footer would say large lists, which hudi-rs does not know.
+        # Arrow's own schema in the footer would mention large lists, which hudi-rs does not know.
         begin = 0
         with folder.sink(name(path)) as stream:
             with pq.ParquetWriter(stream, schema, compression=_CODEC, store_schema=False) as writer:

@@ -1,4 +1,4 @@
-"""How a fork is seen: a commit that landed though the lock was not its writer's any more (H9)."""
+"""Detects a fork: a commit that landed although its writer had lost the lock (H9)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ _HINT = "its files are gone, and so may be rows: see docs/hudi.md, 'A fork'"
 
 
 def follows(sink: SinkName) -> str:
-    """Under this each commit says when the one before it was completed; it is no key of the commit
-    record, which would refuse it."""
+    """Return the key under which a commit notes when the one before it was completed.
+
+    It is not a key of the commit record, which would refuse it.
+    """
     return f"headgate-hudi.{sink}.follows"
 
 
 def refuse_fork(table: str, sink: SinkName, ours: Sequence[Instant]) -> None:
-    """Raise ``HudiForked`` where the sink's two newest commits, newest first, are no chain.
+    """Raise ``HudiForked`` if the sink's two newest commits, newest first, are not a chain.
 
-    Times of completion tell: instants are archived by when they were requested, so that the one
-    before may be gone from the timeline, and an older one still there.
+    Completion times tell. Instants are archived by their request times, so the former one may be
+    gone from the timeline while an older one is still there.
     """
     before = ours[0].said.get(follows(sink)) if len(ours) == 2 else None
     if before is not None and ours[1].completed > int(before or 0):
@@ -37,7 +39,7 @@ def refuse_fork(table: str, sink: SinkName, ours: Sequence[Instant]) -> None:
 def refuse_risen(
     table: str, sink: SinkName, condemned: Collection[str], complete: Callable[[str], bool]
 ) -> None:
-    """Raise ``HudiForked`` where a commit is complete that was rolled back."""
+    """Raise ``HudiForked`` if a commit is complete that was rolled back."""
     for instant in sorted(condemned):
         if complete(instant):
             raise HudiForked(

@@ -1,6 +1,6 @@
-"""Hudi's own classes, as far as commits need them: the timeline, the write client, the lock.
+"""Wraps Hudi's own classes as far as commits need them: timeline, write client, lock.
 
-Values of Java have no type here: what a method returns, only Hudi's own source tells.
+Java's values have no types here: only Hudi's own source tells what a method returns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headgate.tables.hudi.timeline_files import read_commit
 
 _COMMITS = ("commit", "deltacommit")
 _KNOWN_MAX = 256
-"""So many completed instants are kept, which never change."""
+"""How many completed instants are cached; these never change."""
 
 _METADATA_PROPERTIES = f"{METADATA_TABLE}/.hoodie/hoodie.properties"
 
@@ -40,7 +40,7 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a commit says of one of its files; the path is below the table's folder."""
+    """A commit's entry for one of its files; the path is relative to the table's folder."""
 
     path: str
     rows: int
@@ -62,7 +62,7 @@ class HudiJava:
     # ----------------------------------------------------------------------------------- timeline
 
     def meta(self) -> Any:
-        """The table as it is now. Raises ``TableMissing``."""
+        """Return the table as it is now. Raises ``TableMissing``."""
         try:
             return self._meta_of(self._place.base_path)
         except Exception as error:
@@ -74,7 +74,7 @@ class HudiJava:
             raise
 
     def commits(self, meta: Any) -> Iterator[Instant]:
-        """Completed commits of the active timeline, those that completed last first."""
+        """Yield completed commits of the active timeline, the last completed first."""
         timeline = meta.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
         found = timeline.getReverseOrderedInstantsByCompletionTime().iterator()
         for instant in each_of(found):
@@ -86,7 +86,7 @@ class HudiJava:
             yield self._known[known]
 
     def pending(self, meta: Any) -> frozenset[str]:
-        """The instants of commits that were begun and are not complete."""
+        """Return the instants of commits that were begun and are not complete."""
         timeline = meta.getActiveTimeline().filterInflightsAndRequested()
         commits = (i for i in timeline.getInstants() if str(i.getAction()) in _COMMITS)
         return frozenset(str(instant.requestedTime()) for instant in commits)
@@ -95,7 +95,7 @@ class HudiJava:
         return bool(meta.getActiveTimeline().filterCompletedInstants().containsInstant(instant))
 
     def statistics(self, meta: Any, instant: str) -> list[Statistics]:
-        """What a completed instant brought."""
+        """Return the files of a completed instant."""
         timeline = meta.getActiveTimeline().filterCompletedInstants()
         found = (i for i in timeline.getInstants() if _is(i, instant))
         return [
@@ -110,7 +110,7 @@ class HudiJava:
         ]
 
     def latest_slices(self, meta: Any) -> list[Slice]:
-        """What readers of the newest state read."""
+        """Return what readers of the newest state read: the last slice of each file group."""
         common = self._hudi.common
         engine = common.engine.HoodieLocalEngineContext(self._conf())
         listing = common.config.HoodieMetadataConfig.newBuilder().enable(True).build()  # noqa: FBT003
@@ -123,22 +123,22 @@ class HudiJava:
             view.close()
 
     def rows(self) -> Any:
-        """The table as a data frame of Spark's, with its updates from log files."""
+        """Return the table as a Spark data frame, with the updates from log files."""
         return self._session.read.format("hudi").load(self._place.base_path)
 
     def any_archived(self, meta: Any) -> bool:
         return not meta.getArchivedTimeline().empty()
 
     def archived(self, meta: Any, instant: str) -> int | None:
-        """When a commit was completed that is in the timeline's archive."""
+        """Return when a commit in the timeline's archive was completed."""
         found = meta.getArchivedTimeline().getInstants()
         return next((int(i.getCompletionTime()) for i in found if _is(i, instant)), None)
 
     def landed(self, meta: Any, instant: str) -> int | None:
-        """When a commit was completed, wherever it is told of by now.
+        """Return when a commit was completed, wherever that is recorded by now.
 
-        Instants are archived by when they were requested: one that was reserved long ago maybe by
-        its own commit, as the newest of all.
+        Instants are archived by their request times, so the newest commit itself may archive an
+        instant that was reserved long ago.
         """
         timeline = meta.getActiveTimeline().filterCompletedInstants()
         if timeline.containsInstant(instant):
@@ -147,7 +147,7 @@ class HudiJava:
         return self.archived(meta, instant)
 
     def passed(self, meta: Any, instant: str) -> bool:
-        """Whether the archiver has passed it: it would be taken for a commit of long ago."""
+        """Return whether the archiver has passed it: it would be taken for a commit of long ago."""
         return bool(meta.getActiveTimeline().isBeforeTimelineStarts(instant))
 
     def ghosts(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
@@ -160,7 +160,7 @@ class HudiJava:
     # ------------------------------------------------------------------------------------- writing
 
     def reserve(self) -> str:
-        """Return an instant that nobody else has; the timeline does not know of it (H4)."""
+        """Return a unique instant, which the timeline does not know yet (H4)."""
         return str(self._writer().createNewInstantTime(True))  # noqa: FBT003 - Java has no names
 
     def register(self, meta: Any, instant: str) -> None:
@@ -170,7 +170,7 @@ class HudiJava:
         self._begin(meta, instant)
 
     def go_on(self, instant: str) -> None:
-        """Keep a begun instant from those who clean up after writers that gave no sign of life."""
+        """Protect a begun instant from clean-ups after writers that gave no sign of life."""
         self._writer().getHeartbeatClient().start(instant)
 
     def commit(
@@ -194,12 +194,12 @@ class HudiJava:
         writer.commitStats(instant, statistics, self._some(extra), action, replaced, inside)
 
     def bury(self, instant: str, condemn: Callable[[Any], bool]) -> None:
-        """Remove what there is of an instant, its files first, unless it is complete by now.
+        """Remove what exists of an instant, its files first, unless it is complete by now.
 
-        Hudi's rollback looks first, and locks then. So it is told within the lock, by ``condemn``,
-        what nobody may complete from now on: those who commit look there within theirs. It returns
-        whether anything is left to remove: an instant that others have removed meanwhile must not
-        be begun again, or who sleeps within its commit finds it pending.
+        Hudi's rollback looks first and locks then. So ``condemn`` records within the lock what
+        nobody may complete from now on: committers check that within their own lock. It returns
+        whether anything is left to remove. An instant that others have removed meanwhile must not
+        be begun again, or a writer paused within its commit finds it pending.
         """
         with self._locked():
             meta = self.meta()
@@ -216,12 +216,12 @@ class HudiJava:
         self._roll_back(instant)
 
     def rolling_back(self, meta: Any, instant: str) -> bool:
-        """Whether somebody has a rollback of it under way, and maybe some of its files are gone."""
+        """Return whether a rollback of it is under way, which may have removed files already."""
         service = self._writer().getTableServiceClient()
         return bool(service.getPendingRollbackInfo(meta, instant, True).isPresent())  # noqa: FBT003
 
     def close(self) -> None:
-        """Give up what the write client holds; the next call makes another one."""
+        """Release what the write client holds; the next call creates another one."""
         client, self._client = self._client, None
         if client is not None:
             try:
@@ -233,7 +233,7 @@ class HudiJava:
 
     @property
     def _spark(self) -> Any:
-        """The JVM; another one where it has died, with all that was of the first."""
+        """Return the JVM, or another one if it died together with everything in it."""
         if self._context is None or ended(self._context):
             self._client, self._context = None, open_spark(self._place.spark, self._place.hadoop)
         return self._context
@@ -286,7 +286,7 @@ class HudiJava:
         return self._client
 
     def _completed(self, timeline: Any, instant: Any) -> Instant:
-        replaces = str(instant.getAction()) not in _COMMITS  # by clustering: no sink's
+        replaces = str(instant.getAction()) not in _COMMITS  # by clustering, not by a sink
         metadata = None if replaces else read_commit(self._place, timeline, instant)
         return Instant(
             requested=str(instant.requestedTime()),
@@ -321,11 +321,11 @@ class HudiJava:
         return self._place.settings
 
     def _operation(self, files: Sequence[WrittenFile]) -> Any:  # noqa: ARG002 - others ask
-        """What the timeline calls a commit of these files."""
+        """Return the timeline's name for a commit of these files."""
         return self._hudi.common.model.WriteOperationType.BULK_INSERT
 
     def _prepare(self, instant: str) -> None:
-        """Look after the metadata table: without it nothing would ever be archived."""
+        """Maintain the metadata table: without that nothing would ever be archived."""
         writer, operation = self._writer(), self._operation(())
         writer.initTable(operation, self._some(instant))
         writer.preWrite(instant, operation, self.meta())

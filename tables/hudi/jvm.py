@@ -1,4 +1,4 @@
-"""The JVM with Spark 3.5 and Hudi's bundle in which commits are made; one of a process."""
+"""Runs the JVM with Spark 3.5 and Hudi's bundle that makes commits; one per process."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _FIRST = "org.apache.hudi.metadata.HoodieMetadataPayload"
 of it is read: else no commit of the process succeeds (ArrayIndexOutOfBoundsException)."""
 
 _OPENING = threading.Lock()
-"""Payments have threads of their own: two that find the JVM dead would start one each."""
+"""Payments have their own threads: two that find the JVM dead would start one each."""
 
 
 def open_spark(conf: Mapping[str, str], store: Mapping[str, str]) -> Any:
     """Return this process's Spark context, with Hudi in it. Raises ``HudiMissing``.
 
-    ``store``: how Hadoop reaches it. It has secrets, and what is said with ``conf`` is there to
-    read in the list of this machine's processes.
+    ``store``: how Hadoop reaches it. It has secrets, while everything in ``conf`` shows up in this
+    machine's process list.
     """
     with _OPENING:
         context = _open_spark(conf)
@@ -74,7 +74,7 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
     _forget_dead(SparkContext)
     wanted = SparkConf().setAll(list({**_CONF, **conf}.items()))
     try:
-        # Made in the main thread, it would answer Ctrl-C itself: no orderly end is left then.
+        # Created in the main thread, it would handle Ctrl-C itself, which prevents an orderly end.
         with ThreadPoolExecutor(1) as aside:
             context = aside.submit(SparkContext.getOrCreate, wanted).result()
         context.setLogLevel("OFF")
@@ -85,7 +85,7 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
 
 
 def session_of(context: Any) -> Any:
-    """Return the context's session, which knows data frames."""
+    """Return the context's session, which has data frames."""
     from pyspark.sql import SparkSession
 
     return SparkSession(context)
@@ -98,7 +98,7 @@ def ended(context: Any) -> bool:
 
 
 def hook(context: Any, check: Callable[[], None]) -> Any:
-    """Return a ``BiConsumer`` of Java that calls the function; what it raises, Java raises too."""
+    """Return a Java ``BiConsumer`` that calls the function; what it raises, Java raises too."""
     from pyspark.java_gateway import ensure_callback_server_started
 
     with _OPENING:
@@ -118,7 +118,7 @@ class _Hook:
 
 
 def said(error: BaseException) -> str:
-    """The innermost cause of what Java raised, in one line; of anything else itself."""
+    """Return the innermost cause of a Java error, or any other error, in one line."""
     cause = getattr(error, "java_exception", None)
     if cause is None:
         return repr(error)[:300]
@@ -128,7 +128,7 @@ def said(error: BaseException) -> str:
 
 
 def _forget_dead(spark: Any) -> None:
-    """PySpark starts no second JVM while it believes in the first."""
+    """Make PySpark forget a dead JVM: it starts no second one while it believes in the first."""
     found = spark._active_spark_context  # noqa: SLF001 - PySpark gives no other way
     if found is not None and ended(found):
         spark._active_spark_context = spark._gateway = spark._jvm = None  # noqa: SLF001

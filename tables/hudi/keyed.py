@@ -1,6 +1,6 @@
-"""A Hudi table with a key: staged files are folded, and upserted by Hudi (rules U1 to U10).
+"""Implements a keyed Hudi table: staged files are folded, and upserted by Hudi (rules U1 to U10).
 
-Staged files bear no instant, so that they may come with a later transaction than their own (P8):
+Staged files carry no instant, so that they may come with a later transaction than their own (P8):
 each attempt to commit them writes under an instant of its own.
 """
 
@@ -23,7 +23,7 @@ from headgate.tables.stores.folders import named
 
 
 class HudiKeyedTable(HudiCommits):
-    """``SinkTable`` over a Hudi table with a key; the rest as ``HudiCommits``."""
+    """Implements ``SinkTable`` over a Hudi table with a key; the rest is ``HudiCommits``."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class HudiKeyedTable(HudiCommits):
         self._place.hold_buckets()
 
     def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
-        """What attempts before this one have left goes first: they land no more."""
+        """Take a new instant after removing what earlier attempts left, so it cannot land."""
         for begun in sorted(self._begun):
             self._bury(java, begun)
             self._begun.discard(begun)
@@ -58,7 +58,7 @@ class HudiKeyedTable(HudiCommits):
         return replace(attempt, record=replace(attempt.record, keys=keys))
 
     def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
-        """What Hudi has written; the staged files were read."""
+        """Check what Hudi has written; the staged files were read."""
         assert isinstance(java, HudiKeyedJava), "made for it"
         brought = java.brought()
         for path, size in zip(brought, self._place.folder.sizes(brought), strict=True):
@@ -67,7 +67,7 @@ class HudiKeyedTable(HudiCommits):
         return None
 
     def _refusal(self, attempt: CommitAttempt, java: HudiJava, instant: str) -> Refused | None:
-        """What is on S3 only now was not there when the instant was rolled back."""
+        """Refuse lost files: on S3, one may appear only after its instant was rolled back."""
         assert isinstance(java, HudiKeyedJava), "made for it"
         refusal = super()._refusal(attempt, java, instant)
         if refusal and refusal.for_good:

@@ -1,4 +1,4 @@
-"""Hudi's upserts of staged files: one write of this process's Spark, committed as any other."""
+"""Upserts staged files with Hudi: one write by this process's Spark, committed like any other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from headgate.tables.hudi.slices import Slice
 from headgate.tables.hudi.stores import of_hadoop
 
 _LOOKED_AT = 50
-"""So many keys of a file tell whether it is the bucket that it is called by."""
+"""How many keys of a file are checked to confirm its bucket."""
 
 
 class HudiKeyedJava(HudiJava):
@@ -46,18 +46,18 @@ class HudiKeyedJava(HudiJava):
         self._cut = False
 
     def register(self, meta: Any, instant: str) -> None:
-        """Request the commit: an upsert begins it by itself."""
+        """Request the commit; an upsert begins it by itself."""
         self.go_on(instant)
         self._request(meta, instant)
 
     def nothing(self, meta: Any, instant: str) -> None:
-        """Begin a commit that brings no rows."""
+        """Begin a commit that adds no rows."""
         self._statuses = []
         self._prepare(instant)
         self._set_off(meta, instant)
 
     def upsert(self, meta: Any, instant: str, numbered: Sequence[NumberedFile]) -> KeyCounts:
-        """Write what the files change into the table's folder, below a requested instant.
+        """Write what the files change into the table's folder, under a requested instant.
 
         Raises ``KeyInTwoPartitions``, ``TableChanged``, and what Java raises.
         """
@@ -75,7 +75,7 @@ class HudiKeyedJava(HudiJava):
         return counts
 
     def brought(self) -> list[str]:
-        """The names of the files that the upsert has written."""
+        """Return the names of the files that the upsert has written."""
         return [str(each.getPath()) for each in self._statistics_of(())]
 
     # ------------------------------------------------------------------------------------ of Java
@@ -83,7 +83,7 @@ class HudiKeyedJava(HudiJava):
     def _live(
         self, meta: Any, columns: Sequence[str], files: Sequence[WrittenFile]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield these columns of the table's rows, maybe of those alone whose keys are in files."""
+        """Yield these columns of the table's rows, perhaps only for keys in the files."""
         slices = self.latest_slices(meta)
         self._refuse_other_buckets(slices)
         if any(each.logged for each in slices):
@@ -95,8 +95,10 @@ class HudiKeyedJava(HudiJava):
                     yield batch.select(columns)
 
     def _refuse_other_buckets(self, slices: Sequence[Slice]) -> None:
-        """Raise ``HudiUnsafe`` where keys would be looked for in other files than they are in: of a
-        table that others made only its files tell how it is cut."""
+        """Raise ``HudiUnsafe`` if keys would be looked for in other files than they are in.
+
+        For a table that others created, only its files show how it is divided.
+        """
         buckets = self._settings().get(BUCKETS)
         if self._cut or self._settings()[INDEX] != BUCKET or buckets is None:
             return
@@ -116,7 +118,7 @@ class HudiKeyedJava(HudiJava):
         self._cut = True
 
     def _merged(self, columns: Sequence[str], files: Sequence[WrittenFile]) -> list[pa.RecordBatch]:
-        """Only Hudi reads its logs; Spark leaves out what no file has the key of."""
+        """Read through Spark, since only Hudi reads its logs; it skips keys that no file has."""
         keys = self._columns(self._key.key)
         asked = self._read([file.path for file in files], keys)
         names = [column.name for column in keys]
@@ -125,8 +127,11 @@ class HudiKeyedJava(HudiJava):
         return found
 
     def _changed(self, fold: Fold, aside: str) -> Any:
-        """Return rows of the table's columns, one of each key that changes; those that go say
-        ``DELETES`` for their partition. Files that Spark needs for it are written ``aside``."""
+        """Return one row of the table's columns for each key that changes.
+
+        Deleted ones have ``DELETES`` as their partition. Files that Spark needs for it are written
+        ``aside``.
+        """
         rows = self._read(fold.rows(aside), self._place.config().columns.fields)
         going = fold.going()
         if not going:
@@ -206,7 +211,7 @@ class HudiKeyedJava(HudiJava):
 
 
 def _going(column: Any, keys: Any, partition: str) -> Any:
-    """The value of a column in a row that goes: nobody reads those behind the key's."""
+    """Return a column's value for a deleted row: nobody reads columns other than the key."""
     from pyspark.sql import functions as f
 
     if column.name in keys.columns:
@@ -216,7 +221,7 @@ def _going(column: Any, keys: Any, partition: str) -> Any:
 
 
 def _nothing(kind: Any) -> Any:
-    """A required column takes no null."""
+    """Return an empty value, since a required column takes no null."""
     if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
         return "1970-01-01"
     return "" if kind.typeName() in ("string", "binary") else 0

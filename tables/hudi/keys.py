@@ -1,4 +1,4 @@
-"""Hudi tables whose rows have a key: which tables and settings they take (docs/hudi.md)."""
+"""Checks Hudi tables whose rows have a key: supported tables and settings (docs/hudi.md)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ INDEX = "hoodie.index.type"
 SIMPLE, BLOOM, BUCKET = "SIMPLE", "BLOOM", "BUCKET"
 RECORDS = "GLOBAL_RECORD_LEVEL_INDEX"
 _INDEXES = {SIMPLE: SIMPLE, BLOOM: BLOOM, BUCKET: BUCKET, RECORDS: RECORDS, "RECORD_INDEX": RECORDS}
-"""The names that Hudi has for its indexes of keys, and what each is."""
+"""Hudi's names for its indexes of keys, and what each is."""
 
 DELETES = -1
-"""In the column of the partition: no record comes from there, and the row of the key goes."""
+"""In the partition's column: no record comes from there, and the row with the key is deleted."""
 
 _ORDERED = ("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
 _MERGES, _BY_COMMIT = "hoodie.record.merge.mode", "COMMIT_TIME_ORDERING"
@@ -40,7 +40,7 @@ _MERGES, _BY_COMMIT = "hoodie.record.merge.mode", "COMMIT_TIME_ORDERING"
 
 @dataclass(frozen=True, slots=True)
 class HeldTexts:
-    """``HeldValues``: of which texts Hudi makes no record key, one of another row, or no folder."""
+    """Implements ``HeldValues``: finds texts that Hudi cannot use as a record key or folder."""
 
     key: tuple[str, ...]
     folders: HudiDressing
@@ -75,7 +75,7 @@ def _told(unfit: Any, why: str) -> dict[int, str]:
 
 
 def refuse_row_key(columns: Struct, key: RowKey, partition_by: Sequence[str]) -> None:
-    """Raise ``ConfigurationError`` for a key that no Hudi table is filled by here."""
+    """Raise ``ConfigurationError`` for a key that is not supported for Hudi tables."""
     found = {column.name: column for column in columns.fields}
     for name in key.key:
         column = found.get(name)
@@ -92,7 +92,7 @@ def refuse_row_key(columns: Struct, key: RowKey, partition_by: Sequence[str]) ->
     if key.partition in key.key:
         raise ConfigurationError(
             f"the key of a Hudi table names {key.partition}, the column of the source's partition",
-            "rows are told to go by it; leave it out of table.key",
+            "deletes use it internally; leave it out of table.key",
         )
     if other := next((name for name in partition_by if name not in key.key), None):
         raise ConfigurationError(
@@ -103,8 +103,7 @@ def refuse_row_key(columns: Struct, key: RowKey, partition_by: Sequence[str]) ->
 
 
 def refuse_other_key(table: str, key: RowKey, properties: Mapping[str, str]) -> None:
-    """Raise ``KeyChanged`` for a table of another key, ``TableUnfit`` for one that orders rows by
-    itself."""
+    """Raise ``KeyChanged`` for another key, ``TableUnfit`` for a table that orders rows itself."""
     keys = names(properties, "hoodie.table.recordkey.fields")
     if set(keys) != set(key.key):
         raise KeyChanged(
@@ -122,7 +121,7 @@ def refuse_other_key(table: str, key: RowKey, properties: Mapping[str, str]) -> 
 
 
 def index_of(table: str, properties: Mapping[str, str]) -> str:
-    """Return by which index keys are found. Raises ``HudiUnsafe`` for those that are not."""
+    """Return the index that finds keys. Raises ``HudiUnsafe`` for unsupported ones."""
     wanted = properties.get(INDEX, SIMPLE)
     index = _INDEXES.get(wanted.upper())
     if index is None:
@@ -141,7 +140,7 @@ def index_of(table: str, properties: Mapping[str, str]) -> str:
 
 
 def buckets_of(table: str, properties: Mapping[str, str]) -> str:
-    """Say what the table's files are cut by, which never changes; nothing of other indexes."""
+    """Describe how the table's files are divided, which never changes; empty for other indexes."""
     if index_of(table, properties) != BUCKET:
         return ""
     return f"{properties[BUCKETS]} buckets of {properties.get(HASHED, 'the record key')}"
@@ -150,7 +149,7 @@ def buckets_of(table: str, properties: Mapping[str, str]) -> str:
 def key_settings(
     key: RowKey, index: str, keys: Sequence[str], folders: HudiDressing
 ) -> dict[str, str]:
-    """Return Hudi's write configuration of a table with a key, beside what all have."""
+    """Return Hudi's write configuration for a table with a key, beyond what all have."""
     return {
         f"{_WRITE}recordkey.field": ",".join(keys),
         f"{_WRITE}partitionpath.field": ",".join(folders.partition_by),
@@ -158,7 +157,7 @@ def key_settings(
         URL_ENCODED: str(folders.url_encoded).lower(),
         "hoodie.payload.delete.field": key.partition,
         "hoodie.payload.delete.marker": str(DELETES),
-        "hoodie.combine.before.upsert": "false",  # of each key one record comes
+        "hoodie.combine.before.upsert": "false",  # there is one record per key
         INDEX: index,
         **({_RECORDS: "true"} if index == RECORDS else {}),
     }

@@ -1,4 +1,4 @@
-"""``TableKind`` of Hudi tables. Starts a JVM only where a table is made, read or committed to."""
+"""Implements ``TableKind`` for Hudi. Starts a JVM only to create, read or commit to a table."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class HudiKind:
             raise Unreachable(f"{parent} cannot be listed: {error}") from error
 
     def _create(self, place: HudiPlace, wanted: WantedTable) -> None:
-        """Another process may be first: what there is then is read, and judged."""
+        """Create the table. Another process may be first: what exists then is read and checked."""
         from headgate.tables.hudi.creation import create
         from headgate.tables.hudi.jvm import said
 

@@ -1,4 +1,4 @@
-"""Whether the files of a commit are there still, and whole."""
+"""Checks whether the files of a commit still exist, and are whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.tables.stores.folders import Folder, named
 
 
 def refuse_lost(folder: Folder, files: Sequence[WrittenFile]) -> Refused | None:
-    """Refuse files for good of which one is gone, or of another size."""
+    """Refuse files for good if one is gone, or has another size."""
     sizes = folder.sizes([named(folder.location, file.path) for file in files])
     for file, size in zip(files, sizes, strict=True):
         if size != file.size_bytes:

@@ -1,4 +1,4 @@
-"""A Hudi table as its settings want it filled."""
+"""Opens a Hudi table as its settings want it filled."""
 
 from __future__ import annotations
 

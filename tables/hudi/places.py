@@ -1,4 +1,4 @@
-"""Where a Hudi table lies, and what its own properties say of it: read without a JVM."""
+"""Locates a Hudi table and reads its properties, without a JVM."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _KEY_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class TableConfig:
-    """What ``hoodie.properties`` says. ``schema`` is Avro's, of the table's creation."""
+    """The content of ``hoodie.properties``. ``schema`` is Avro's, as of the table's creation."""
 
     uuid: str
     schema: str
@@ -74,11 +74,11 @@ class TableConfig:
 
 @dataclass(frozen=True, slots=True)
 class HudiPlace:
-    """Where a table lies. ``settings``: Hudi's write configuration; ``spark``: the JVM's;
-    ``storage``: the keys of its store.
+    """Where a table lies.
 
-    Files of a table with a ``key``, and of one that ``follows``, are staged: they are written anew
-    by who commits.
+    ``settings``: Hudi's write configuration; ``spark``: the JVM's; ``storage``: the keys of its
+    store. Files of a table with a ``key``, and of one that ``follows``, are staged: the committer
+    rewrites them.
     """
 
     name: str
@@ -104,7 +104,7 @@ class HudiPlace:
 
     @property
     def folder(self) -> Folder:
-        """What lies there, the table's own files and ours."""
+        """Return the folder with the table's own files and ours."""
         return open_folder(self.location, self.storage)
 
     def exists(self) -> bool:
@@ -112,22 +112,22 @@ class HudiPlace:
 
     @property
     def base_path(self) -> str:
-        """Hudi's word for the location."""
+        """Return Hudi's spelling of the location."""
         return of_hadoop(self.location)
 
     @property
     def hadoop(self) -> Mapping[str, str]:
-        """How Hudi reaches the store."""
+        """Return how Hadoop reaches the store."""
         return hadoop_settings(self.location, self.storage)
 
     @property
     def table(self) -> str:
-        """The name that Hudi gives it."""
+        """Return the table's name in Hudi."""
         return self.name.rpartition(".")[2]
 
     @property
     def files(self) -> str:
-        """Below which address participants write."""
+        """Return the address below which participants write."""
         return f"{self.location}/{STAGED}" if self.key or self.follows else self.location
 
     def config(self) -> TableConfig:
@@ -135,7 +135,7 @@ class HudiPlace:
         return self._config(self._properties())
 
     def layout(self) -> Layout:
-        """How participants write its files. Raises as ``config``."""
+        """Return how participants write its files. Raises as ``config``."""
         config = self.config()
         values = None
         if self.key or config.dressing.partition_by:
@@ -164,7 +164,10 @@ class HudiPlace:
         )
 
     def _properties(self) -> Mapping[str, str]:
-        """Hudi writes the file anew in its place, and keeps the one before beside it meanwhile."""
+        """Read the properties;
+
+        Hudi replaces the file, and keeps the former one next to it meanwhile.
+        """
         for _ in range(_TRIES):
             texts = [self._text(name) for name in _PROPERTIES]
             if texts == [None, None]:
@@ -261,11 +264,11 @@ class HudiPlace:
                 )
 
     def _identity(self) -> str:
-        """H10: a table made anew in the same place is another one."""
+        """H10: identify the table: a table re-created in the same place is another one."""
         return self._held("uuid", str(uuid.uuid4()))
 
     def hold_buckets(self) -> None:
-        """Raise ``HudiUnsafe`` where keys would be looked for in other files than they are in."""
+        """Raise ``HudiUnsafe`` if keys would be looked for in other files than they are in."""
         wanted = buckets_of(self.name, self.settings)
         held = self._held("buckets", wanted)
         if held != wanted:
@@ -276,7 +279,7 @@ class HudiPlace:
             )
 
     def keep(self, properties: Mapping[str, str]) -> None:
-        """Keep those of ours beside a table that is about to be made; Hudi takes its own alone."""
+        """Keep our properties next to a table about to be created; Hudi only takes its own."""
         kept = {key: value for key, value in properties.items() if key.startswith(OURS)}
         try:
             self.folder.put(_KEPT, json.dumps(kept).encode())
@@ -293,7 +296,7 @@ class HudiPlace:
         return found
 
     def _held(self, name: str, text: str) -> str:
-        """Return what the first who asked has said, of this table."""
+        """Return what the first caller has said about this table."""
         folder, path = self.folder, f"{AUX}/{name}"
         try:
             if next(folder.sizes([path])) is None:
@@ -314,7 +317,7 @@ class HudiPlace:
 
 
 def properties_of(text: str) -> dict[str, str]:
-    """Read Java's properties, as Hudi writes them or somebody has edited them."""
+    """Read Java's properties, as Hudi writes them or people edit them."""
     found = (_LINE.match(line) for line in _CONTINUED.sub(r"\1", text).splitlines())
     return {_plain(line[1]): _plain(line[2]) for line in found if line and line[1]}
 
@@ -328,22 +331,25 @@ def _plain(text: str) -> str:
 
 
 def _generator(found: Mapping[str, str]) -> str:
-    """Return the table's key generator, of those that are known by name."""
+    """Return the table's key generator if its name is known."""
     kind = found.get(f"{_TABLE}keygenerator.type", "").removesuffix("_AVRO")
     named = found.get(f"{_TABLE}keygenerator.class", "").rpartition(".")[2]
     return named or _KEY_TYPES.get(kind, kind)
 
 
 def _unfit(found: Mapping[str, str], *, keyed: bool) -> str | None:
-    """Say what of the table a commit would have to heed; ``None`` where there is nothing."""
+    """Name a feature of the table that a commit would have to respect;
+
+    ``None`` if there is none.
+    """
     generator = _generator(found)
     keys = names(found, f"{_TABLE}recordkey.fields")
     if int(found.get(f"{_TABLE}version", "0")) < _VERSION_MIN:
         return f"is of table version {found.get(f'{_TABLE}version')}"
     if (zone := found.get(TIME_ZONE, "LOCAL")).upper() != "UTC":
-        return f"tells time in the zone {zone} ({TIME_ZONE}), where a time may come twice"
+        return f"tells time in the zone {zone} ({TIME_ZONE}), in which times repeat"
     if f"{_TABLE}create.schema" not in found:
-        return "does not say its columns (hoodie.table.create.schema)"
+        return "does not declare its columns (hoodie.table.create.schema)"
     if found.get(f"{_TABLE}base.file.format", "PARQUET") != "PARQUET":
         return "has base files of another format than Parquet"
     if not keyed and "bloom_filters" in found.get(f"{_TABLE}metadata.partitions", ""):

@@ -1,4 +1,4 @@
-"""``TableReader`` over a Hudi table: its timeline, its live files, and their rows."""
+"""Implements ``TableReader`` for a Hudi table: its timeline, its live files, and their rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _COMPACTION = "COMPACT"
 
 
 class HudiReader:
-    """The table as it was when this was made."""
+    """The table as it was when this was created."""
 
     def __init__(self, place: HudiPlace, sink: SinkName) -> None:
         self._place = place
@@ -86,7 +86,7 @@ class HudiReader:
 
     def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
         found = next((each for each in self._line if each.completed == commit.snapshot_id), None)
-        if found is None or commit.record.keys is not None:  # rewritten files are no rows of it
+        if found is None or commit.record.keys is not None:  # rewritten files are not its rows
             return None
         return [(self._address(path), rows) for path, rows in self._brought(found)]
 
@@ -108,7 +108,7 @@ class HudiReader:
         self._held.close()
 
     def _merged(self, columns: Sequence[str]) -> FileRows:
-        """All rows, written anew by Spark: updates in log files are only of Hudi's to read."""
+        """Return all rows, rewritten by Spark: only Hudi reads the updates in its log files."""
         folder = Path(self._held.enter_context(TemporaryDirectory())) / "rows"
         self._java.rows().select(*map(quoted, columns)).write.parquet(str(folder))
 
@@ -121,12 +121,12 @@ class HudiReader:
 
     @cached_property
     def _logged(self) -> bool:
-        """Whether updates lie in log files."""
+        """Return whether updates lie in log files."""
         return any(each.logged for each in self._slices)
 
     @cached_property
     def _in_logs(self) -> bool:
-        """Whether new rows go to the logs of their buckets, where Hudi counts them as updates."""
+        """Return whether new rows go to their buckets' logs, where Hudi counts them as updates."""
         index = index_of(self._place.name, self._place.settings)
         return self._config.merges_on_read and index == BUCKET
 
@@ -161,7 +161,7 @@ class HudiReader:
 
     @cached_property
     def _line(self) -> list[Instant]:
-        """Oldest first."""
+        """Return the commits, oldest first."""
         return list(reversed(list(self._java.commits(self._meta))))
 
     @cached_property
@@ -184,7 +184,7 @@ class HudiReader:
     def _commit(self, instant: Instant, record: CommitRecord) -> SinkCommit:
         brought = self._java.statistics(self._meta, instant.requested)
         rows = sum(each.rows for each in brought)
-        if record.keys:  # Hudi counts rows of rewritten files, too: what became of keys is compared
+        if record.keys:  # Hudi also counts rows of rewritten files
             agree = _agree(record.keys, brought, exactly=not self._in_logs)
             rows = record.records if agree else rows
         return SinkCommit(
@@ -211,8 +211,10 @@ class HudiReader:
 
 
 def _agree(keys: KeyCounts, brought: list[Statistics], *, exactly: bool) -> bool:
-    """Whether Hudi says of its files what the record says of its keys; ``exactly``: and which rows
-    were there before."""
+    """Return whether Hudi's counts match the record's key counts.
+
+    ``exactly``: including which rows were there before.
+    """
     inserted = sum(each.inserted for each in brought)
     written = inserted + sum(each.updated for each in brought)
     return (
@@ -223,6 +225,6 @@ def _agree(keys: KeyCounts, brought: list[Statistics], *, exactly: bool) -> bool
 
 
 def _ms(instant: Instant) -> int:
-    """When it was completed; tables whose instants are of another zone than UTC are refused."""
+    """Return when it was completed; refuse instants in a time zone other than UTC."""
     at = datetime.strptime(f"{instant.completed}000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)
     return int(at.timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""What a sink keeps beside a Hudi table: its instants, and a copy of its newest record."""
+"""Stores what a sink keeps next to a Hudi table: its instants, and a copy of its newest record."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from headgate.tables.hudi.base_files import MARKERS, NOTE, NOTED, instant_of
 from headgate.tables.hudi.places import AUX, HudiPlace
 
 REMEMBERED = timedelta(hours=4)
-"""Longer than any participant writes behind the end of its transaction."""
+"""Longer than any participant writes after the end of its transaction."""
 
 _MARKER = ".marker."
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The sink's newest commit as it landed: a restore takes it from the timeline alone.
+    """The sink's newest commit as it landed: a restore only removes it from the timeline.
 
-    ``tag`` is 0 of one that is about to land.
+    ``tag`` is 0 for one that is about to land.
     """
 
     instant: str
@@ -35,15 +35,14 @@ class Kept:
 
     @property
     def said(self) -> Mapping[str, str]:
-        """What the commit says of itself; no commit of a ledger forgets what the one before
-        remembered (N5)."""
+        """Return the commit's metadata; a ledger's commits never forget what was known (N5)."""
         sink = self.record.sink
         filled = {filled_property(sink, name): uuid for name, uuid in self.filled.items()}
         return {**filled, **encode(self.record)}
 
 
 class Reservations:
-    """Small files below the table's own; an instant's is empty and called like it."""
+    """Small files below the table's folder; an instant's is empty and named like it."""
 
     def __init__(self, place: HudiPlace, sink: SinkName) -> None:
         self._folder = place.folder
@@ -54,11 +53,11 @@ class Reservations:
         self._coming = f"{AUX}/{sink}/coming.json"
 
     def note(self, instant: str) -> None:
-        """From now on what bears the instant is this sink's."""
+        """Note that what carries the instant is this sink's from now on."""
         self._folder.put(f"{self._notes}/{instant}", b"")
 
     def condemn(self, instant: str) -> None:
-        """From now on nobody completes it: called within Hudi's lock, and read there."""
+        """Forbid its completion from now on: called within Hudi's lock, and read there."""
         self._folder.put(f"{self._dead}/{instant}", b"")
 
     def condemned(self) -> frozenset[str]:
@@ -68,14 +67,14 @@ class Reservations:
         return self._instants(self._notes)
 
     def marked(self) -> frozenset[str]:
-        """Instants, of whomever, under which files were begun and not committed."""
+        """Return instants, anybody's, under which files were begun and not committed."""
         inside = (marker.removeprefix(f"{MARKERS}/") for marker in self._marks(MARKERS))
         return frozenset(name.partition("/")[0] for name in inside)
 
     def remove_late(self, instant: str, brought: frozenset[str]) -> None:
-        """Remove what was begun under an instant, and is not among what its commit brought.
+        """Remove what was begun under an instant, and is not among its commit's files.
 
-        A marker without its file stays: the file is still to come.
+        A marker without its file stays: the file may still appear.
         """
         marked = f"{MARKERS}/{instant}"
         for marker in self._marks(marked):
@@ -84,11 +83,11 @@ class Reservations:
                 self._remove(inside, marker)
 
     def remove_behind(self, brought: Callable[[str], Collection[str] | None]) -> None:
-        """Remove what came to be there when nobody looked for it any more: its marker was gone.
+        """Remove files that appeared when nobody looked for them any more: their markers were gone.
 
-        On S3 a file is there when all of it was sent, however long ago its marker went with a
-        commit or a rollback. ``brought``: what an instant's commit brought, nothing where it was
-        rolled back; ``None`` where that is not known.
+        On S3 a file appears once it was sent completely, however long ago its marker went with a
+        commit or a rollback. ``brought``: the files of an instant's commit, empty if it was rolled
+        back; ``None`` if that is unknown.
         """
         there = []
         for note, _ in self._folder.below(NOTED):
@@ -102,13 +101,13 @@ class Reservations:
         self._folder.remove(there)
 
     def _remove(self, file: str, with_it: str) -> None:
-        """Remove a file, if it is there; and then what tells of it."""
+        """Remove a file, if it exists; and then what refers to it."""
         if next(self._folder.sizes([file])) is not None:
             self._folder.remove([file])
             self._folder.remove([with_it])
 
     def forget_old(self, newest: str) -> None:
-        """Forget instants of long ago: they are called by their times, as the newest is."""
+        """Forget old instants: like the newest one, their names are times."""
         now = datetime.strptime(newest[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
         oldest = (now - REMEMBERED).strftime("%Y%m%d%H%M%S")
         for folder in (self._notes, self._dead):
@@ -128,7 +127,7 @@ class Reservations:
         return self._read(self._newest)
 
     def announce(self, coming: Kept) -> None:
-        """Say within Hudi's lock what is completed next: the archive tells no records."""
+        """Note within Hudi's lock what is completed next: the archive has no records."""
         self._put(self._coming, coming)
 
     def announced(self) -> Kept | None:

@@ -1,4 +1,4 @@
-"""How this sink's JVM writes to a Hudi table: what is always so, what the sink file says (H1)."""
+"""Configures how this sink's JVM writes to a Hudi table: fixed settings, and the file's (H1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.tables.hudi.keys import INDEX, index_of
 
 HOODIE = "hoodie."
 OURS = "headgate."
-"""How properties begin that headgate keeps beside the table."""
+"""The prefix of properties that headgate keeps next to the table."""
 SPARK = "spark."
 LOCK = "hoodie.write.lock."
 PROVIDER = "hoodie.write.lock.provider"
@@ -44,7 +44,7 @@ _USUALLY = {
     f"{LOCK}client.num_retries": "1",
 }
 _SOON_AGAIN = {f"{LOCK}wait_time_ms": "5000", f"{LOCK}num_retries": "1"}
-"""A payment that does not get the lock is made again, and others wait behind it meanwhile."""
+"""A payment that does not get the lock is retried, and others wait for it meanwhile."""
 
 _FOLDERS = (
     "hoodie.datasource.write.hive_style_partitioning",
@@ -55,11 +55,11 @@ _KNOW_THEIR_OWNER = (
     f"{_PACKAGE}client.transaction.lock.ZookeeperBasedLockProvider",
     f"{_PACKAGE}client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider",
 )
-"""A lock of these is freed by its owner alone, or with its owner's session."""
+"""These locks are only freed by their owner, or with their owner's session."""
 
 _OF_KEYS = ("hoodie.index.", "hoodie.bucket.")
 _OF_ROWS = ("hoodie.table.", "hoodie.datasource.", *_OF_KEYS)
-"""Settings that say how a table's rows are kept and found; the rest says how one writes."""
+"""Settings for how a table's rows are stored and found; the others control writing."""
 
 _LOCK_KEY = f"{LOCK}zookeeper.lock_key"
 
@@ -71,7 +71,10 @@ _NOT_OF_APPENDS = ("BLOOM", "GLOBAL_BLOOM", "BUCKET")
 def write_settings(
     table: str, properties: Mapping[str, str], *, keyed: bool = False
 ) -> dict[str, str]:
-    """Return Hudi's write configuration. Raises ``HudiUnsafe`` for what would break the promise."""
+    """Return Hudi's write configuration.
+
+    Raises ``HudiUnsafe`` for what would break the guarantee.
+    """
     given = {key: value for key, value in properties.items() if key.startswith(HOODIE)}
     for key, value in _ALWAYS.items():
         if given.get(key, value).upper() != value.upper():
@@ -107,8 +110,10 @@ def write_settings(
 def following(
     table: str, lead: Mapping[str, str], own: Mapping[str, str], *, keyed: bool
 ) -> dict[str, str]:
-    """Return the properties of a table that follows another: it is written in the same way, under a
-    lock of its own. ``own`` says how its rows are kept, and found where it is ``keyed``."""
+    """Return the properties of a follower: written in the same way, with a lock of its own.
+
+    ``own`` determines how its rows are stored, and found if it is ``keyed``.
+    """
     taken = {key: value for key, value in lead.items() if not key.startswith(_OF_ROWS)}
     if _LOCK_KEY in taken:
         taken[_LOCK_KEY] = f"{taken[_LOCK_KEY]}_{table}"
@@ -120,10 +125,10 @@ def following(
 def refuse_idle(
     section: str, properties: Mapping[str, str], storage: Collection[str], *, create: bool
 ) -> None:
-    """Raise ``ConfigurationError`` for keys of the sink file that nobody would read.
+    """Raise ``ConfigurationError`` for keys of the sink file that nothing would read.
 
-    ``section`` of it has the properties; ``storage``: keys of [catalog.properties], less the
-    store's.
+    ``section`` is where the properties are; ``storage``: keys of [catalog.properties] other than
+    the store's.
     """
     for where, begin, keys, also in (
         (section, HOODIE, [key for key in properties if not key.startswith(OURS)], ""),
@@ -144,7 +149,7 @@ def refuse_idle(
 
 
 def table_type(properties: Mapping[str, str]) -> str:
-    """Return how a new table keeps its updates. Raises ``HudiUnsafe`` for what Hudi has not."""
+    """Return how a new table stores its updates. Raises ``HudiUnsafe`` for unknown types."""
     wanted = properties.get(TYPE, _TYPES[0]).upper()
     if wanted not in _TYPES:
         raise HudiUnsafe(f"{TYPE} is {properties[TYPE]}", f"known are {', '.join(_TYPES)}")

@@ -1,4 +1,4 @@
-"""Which files of a Hudi table are live, of a view of its files, which is Java's."""
+"""Tells which files of a Hudi table are live, from Java's view of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A base file as it is live, if there is one; ``logged``: updates lie in logs beside it. The
-    path is below the table's folder."""
+    """A live base file, if there is one; ``logged``: updates lie in logs next to it.
+
+    The path is relative to the table's folder.
+    """
 
     path: str
     size: int
@@ -18,9 +20,9 @@ class Slice:
 
 
 def live_slices(view: Any, base_path: str) -> list[Slice]:
-    """Return of each group of files the last.
+    """Return the last slice of each file group.
 
-    Asked for all partitions at once, Hudi names groups as well that a clustering has replaced.
+    Asked for all partitions at once, Hudi also lists groups that a clustering has replaced.
     """
     groups = each_of(view.getAllFileGroups().iterator())
     partitions = sorted({str(group.getPartitionPath()) for group in groups})
@@ -32,7 +34,7 @@ def live_slices(view: Any, base_path: str) -> list[Slice]:
 
 
 def each_of(found: Any) -> Iterator[Any]:
-    """Go through one of Java's iterators."""
+    """Yield what a Java iterator has."""
     while found.hasNext():
         yield found.next()
 

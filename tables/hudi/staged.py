@@ -1,4 +1,4 @@
-"""Files that lie beside a Hudi table, below its own folder, until they have become Hudi's."""
+"""Manages files that lie next to a Hudi table, below our folder, until they have become Hudi's."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from headgate.tables.hudi.places import STAGED
 from headgate.tables.stores.folders import Folder
 
 STAGED_MS_MAX = 24 * 3_600_000
-"""A file that nobody has committed in so long never is: its records are written again."""
+"""A file that was not committed by this age never is: its records are written again."""
 
 
 def sweep(folder: Folder) -> None:
-    """Remove what is older than anybody asks for, unless a draft names it: it is owed then."""
+    """Remove what is older than anybody needs, unless a draft names it: then it is owed."""
     found = folder.below(STAGED)
     oldest_ms = time.time_ns() // 1_000_000 - STAGED_MS_MAX
     old = [name for name, at_ms in found if name.endswith(".parquet") and at_ms < oldest_ms]
@@ -23,7 +23,7 @@ def sweep(folder: Folder) -> None:
 
 
 def _drafted(folder: Folder, drafts: list[str]) -> str:
-    """What the drafts say; one that goes meanwhile was paid."""
+    """Return the drafts' content; one that disappears meanwhile was paid."""
     told = []
     for name in drafts:
         with suppress(FileNotFoundError):

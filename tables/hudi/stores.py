@@ -1,4 +1,4 @@
-"""Where a Hudi table may lie, as headgate and Hadoop call it, and S3's keys in Hadoop's names."""
+"""Translates Hudi table locations and S3 keys between headgate's and Hadoop's names."""
 
 from __future__ import annotations
 
@@ -52,25 +52,25 @@ def on_s3(location: str) -> bool:
 
 
 def of_hadoop(address: str) -> str:
-    """Return an address of ours as Hadoop has it, who calls its client of S3 s3a."""
+    """Return one of our addresses in Hadoop's spelling, whose S3 client is s3a."""
     if on_s3(address):
         return _HADOOPS_S3 + address.removeprefix(_S3)
     return address.removeprefix(_LOCAL)
 
 
 def storage_of(location: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return what of [catalog.properties] is of the store."""
+    """Return the keys of [catalog.properties] that belong to the store."""
     return {key: given[key] for key in STORAGE & given.keys()} if on_s3(location) else {}
 
 
 def hadoop_settings(location: str, storage: Mapping[str, str]) -> dict[str, str]:
-    """Return how Hadoop reaches the store; nothing for a folder of this machine.
+    """Return how Hadoop reaches the store; empty for a folder of this machine.
 
-    Where no keys are given, Hadoop looks for them itself: in the environment, at the instance.
+    Without keys, Hadoop looks for them itself: in the environment, then the instance.
     """
     if not on_s3(location):
         return {}
-    from headgate.tables.stores.s3_store import TIMEOUT_S, endpoint_of  # brings botocore
+    from headgate.tables.stores.s3_store import TIMEOUT_S, endpoint_of  # imports botocore
 
     found = {theirs: storage[ours] for ours, theirs in _KEYS.items() if ours in storage}
     for ours, theirs in _BOUNDS.items():

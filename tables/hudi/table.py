@@ -1,4 +1,4 @@
-"""A Hudi table that rows are appended to: files are Hudi's own, and bear their instant (P13)."""
+"""Implements an append-only Hudi table: files are Hudi's own, and carry their instant (P13)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headgate.tables.hudi.lost_files import refuse_lost
 from headgate.tables.hudi.places import HudiPlace
 
 _STAMPS_OPEN = 8
-"""So many of the newest stamps may be of transactions that are not settled; mostly two are."""
+"""How many of the newest stamps may be of unsettled transactions; mostly two are."""
 
 
 class HudiSinkTable(HudiCommits):
-    """``stamps.StampingTable``; the rest as ``HudiCommits``."""
+    """Implements ``stamps.StampingTable``; the rest is ``HudiCommits``."""
 
     def __init__(
         self,
@@ -45,8 +45,10 @@ class HudiSinkTable(HudiCommits):
         return tuple(self._stamps)
 
     def _open_timeline(self, java: HudiJava) -> None:
-        """Make a first commit where there is none: instants of before it pass for completed, to
-        all who list folders."""
+        """Make a first commit if there is none.
+
+        Instants before it count as completed to everyone who lists folders.
+        """
         try:
             meta = java.meta()
             if next(java.commits(meta), None) is None:
@@ -62,8 +64,11 @@ class HudiSinkTable(HudiCommits):
             ) from error
 
     def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
-        """Files name theirs, one (P13). What brings none takes an instant of its own: files
-        that are still written bear the one that START has named."""
+        """Return the instant of the files, which is a single one (P13).
+
+        A commit without files takes an instant of its own: files still being written carry the one
+        that START has named.
+        """
         named = {instant_of(file.path) for file in attempt.files}
         assert len(named) <= 1, f"files of several instants: {', '.join(sorted(named))}"
         return named.pop() if named else self._reserved(java)

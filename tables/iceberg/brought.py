@@ -59,7 +59,14 @@ def _resolved(
     own = f"{number.epoch}-{record.coordinator.incarnation}/{number.number}"
     folder = f"{sinks_folder(table, record.sink)}/{own}"
     listed = [*proposal.files, *(file for draft in proposal.drafted for file in draft.files)]
-    deletions = keyed.found(table, proposal.parent, brought, listed=listed, folder=folder)
+    deletions = keyed.found(
+        table,
+        proposal.parent,
+        brought,
+        listed=listed,
+        folder=folder,
+        generations=record.generations,
+    )
     counted = replace(proposal.record, keys=deletions.counts)
     return replace(proposal, record=counted, deletions=deletions)
 

@@ -60,11 +60,21 @@ class Found:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """What the table that decides says: its UUID, when each of the sink's tags last moved there
+    (epoch ms), and the record under it."""
+
+    uuid: str
+    tags: Sequence[tuple[int, CommitRecord | None]]
+
+
 @dataclass(frozen=True)
 class Orphans:
     """The orphans of one sink in one of its tables; ``lead`` is the table that decides.
 
-    ``beside``: locations of the sink's other tables.
+    ``beside``: locations of the sink's other tables. ``deciding`` reads a lead that is not in this
+    catalog.
     """
 
     catalog: Catalog
@@ -73,6 +83,7 @@ class Orphans:
     table: str
     ages: Ages
     beside: tuple[str, ...] = ()
+    deciding: Callable[[], Deciding] | None = None
     listing: Listing = files_below
     wall_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
 
@@ -83,11 +94,11 @@ class Orphans:
         if why := self._refusal(table):
             return Found(table, why=why)
         stored = self._stored(table)
-        lead = self.catalog.load_table(self.lead)
+        lead = (self.deciding or self._deciding)()
         table = self.catalog.load_table(self.table)  # loaded now, to hold payments made meanwhile
-        deciding, paid = _tags(lead, self.sink), _tags(table, self.sink)
-        tags = (*deciding, *paid)
-        if not (deciding and paid):
+        paid = _tags(table, self.sink)
+        tags = (*lead.tags, *paid)
+        if not (lead.tags and paid):
             return Found(table, why=f"{self.table} or {self.lead} has no tag of this sink")
         oldest_ms = min(at_ms for at_ms, _ in tags)
         if max(at_ms for at_ms, _ in tags) > now_ms + SKEW_MS:
@@ -97,7 +108,7 @@ class Orphans:
             oldest_ms - self.ages.claim_max_ms - SKEW_MS,
         )
         old = {path for path, at_ms in stored if at_ms < limit_ms}
-        spent = _Spent(str(lead.metadata.table_uuid), [record for _, record in paid if record])
+        spent = _Spent(lead.uuid, [record for _, record in paid if record])
         needed = self._needed(table, [record for _, record in tags if record], spent)
         loose = [path for path, _ in stored if _name(path, self.sink) not in needed]
         files = tuple(sorted(path for path in loose if path in old))
@@ -111,6 +122,10 @@ class Orphans:
         while condemned.waiting:
             condemned.delete(found.table)
         return before - condemned.acquitted
+
+    def _deciding(self) -> Deciding:
+        lead = self.catalog.load_table(self.lead)
+        return Deciding(str(lead.metadata.table_uuid), _tags(lead, self.sink))
 
     def _refusal(self, table: Table) -> str:
         if not property_as_bool(dict(table.properties), GC_ENABLED, default=True):

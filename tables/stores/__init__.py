@@ -1,1 +1,1 @@
-"""Where the files of tables lie: clients of object stores, and the meaning of their answers."""
+"""Contains the clients of object stores and interprets their answers."""

@@ -17,7 +17,10 @@ _Read = TypeVar("_Read")
 def in_turn(
     read: Callable[[_Item], _Read], items: Iterable[_Item], ahead_max: int = _AHEAD_MAX
 ) -> Iterator[_Read]:
-    """Read with several threads, and yield the answers in the order of ``items``; few wait."""
+    """Read with several threads, and yield the answers in the order of ``items``.
+
+    Only a few answers are read ahead.
+    """
     with ThreadPoolExecutor(STORAGE_THREADS) as threads:
         waiting: deque[Future[_Read]] = deque()
         for item in items:

@@ -1,4 +1,4 @@
-"""Makes a store or catalog call that may hang in a thread of its own, and gives it up in time."""
+"""Makes a store or catalog call that may hang in its own thread, and gives it up in time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Answer = TypeVar("_Answer")
 
 
 def within(seconds: float, what: str, call: Callable[[], _Answer]) -> _Answer:
-    """Return what the call returns; raise ``TimeoutError`` when it takes longer."""
+    """Return what the call returns; raise ``TimeoutError`` if it takes longer."""
     answer: list[_Answer] = []
     failure: list[BaseException] = []
 

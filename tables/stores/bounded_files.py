@@ -1,9 +1,9 @@
-"""Files on stores whose clients may wait for minutes, or for ever: each call ends in time.
+"""Bounds the calls of stores whose clients may wait for minutes, or forever.
 
 GCS's client retries for a quarter of an hour, ADLS's pauses for 15 s before its first retry, and
 neither has a time-out for a request as a whole. So each call is made in a thread of its own, and
-given up when its time is over. It may still take effect: names carry UUIDs, and a file that nobody
-refers to is an orphan.
+given up when its time is over. It may still take effect: names contain UUIDs, and an unreferenced
+file is an orphan.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headgate.tables.stores.bounded_calls import within
 
 CALL_S = 30.0
 SLOWEST_BYTES_S = 256 * 1024
-"""Any later call may send what was written: each may take so much longer."""
+"""Any later call may send what was written, so each gets additional time for it."""
 
 RETRIES_S = 25
 """How long GCS's client retries; it must not go on for a call that was given up."""
@@ -38,7 +38,7 @@ class GcsFiles(PyArrowFileIO):
 
 
 class BoundedFiles(FileIO):
-    """Wraps somebody else's files so that each call ends within ``call_s``."""
+    """Wraps other files so that each call ends within ``call_s``."""
 
     def __init__(self, files: FileIO, call_s: float = CALL_S) -> None:
         super().__init__(files.properties)
@@ -86,7 +86,7 @@ class BoundedFile(InputFile, OutputFile):
 
 
 class _Bounded:
-    """A stream; after a call that was given up it is not used any more."""
+    """A stream, which is not used any more after a call that was given up."""
 
     def __init__(self, stream: Any, file: BoundedFile, call_s: float) -> None:
         self._stream = stream
@@ -121,8 +121,11 @@ class _Bounded:
 
 
 class BoundedInput(_Bounded):
-    """A stream to read. It keeps the position itself: GCS's client asks the store at each ``seek``,
-    and fails at the end of a file, where others look for its size."""
+    """A stream to read, which keeps the position itself.
+
+    GCS's client asks the store at each ``seek``, and fails at the end of a file, where others look
+    for its size.
+    """
 
     def __init__(self, stream: Any, file: BoundedFile, call_s: float) -> None:
         super().__init__(stream, file, call_s)
@@ -167,7 +170,7 @@ class BoundedOutput(_Bounded):
     _written = 0
 
     def write(self, data: bytes) -> int:
-        whole = bytes(data)  # a late call may read it after its owner has used the memory again
+        whole = bytes(data)  # a late call may read it after its owner has reused the memory
         self._written += len(whole)
         self._ask(lambda: self._stream.write(whole), self._more_s)
         return len(whole)

@@ -1,4 +1,4 @@
-"""Files of tables wherever they lie: by our client on S3, by pyiceberg's everywhere else."""
+"""Opens files of tables wherever they lie: with our client on S3, with pyiceberg's elsewhere."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ _log = redacted_logger(__name__)
 
 
 def open_files(properties: Mapping[str, Any], location: str | None = None) -> FileIO:
-    """Return the client of files at ``location``: that of ``py-io-impl``, else ours on S3, else
-    pyiceberg's choice. Properties that only pyarrow's client of S3 knows keep that one."""
+    """Return the client for files at ``location``.
+
+    It is that of ``py-io-impl``, else ours on S3, else pyiceberg's choice. Properties that only
+    pyarrow's S3 client knows keep that client.
+    """
     if not is_ours(properties, location):
         return bounded(load_file_io(_with_patience(properties, location), location), location)
-    from headgate.tables.stores.s3_files import S3Files  # brings botocore: only where S3 is
+    from headgate.tables.stores.s3_files import S3Files  # imports botocore: only for S3
 
     return S3Files(dict(properties))
 
@@ -99,7 +102,7 @@ def is_ours(properties: Mapping[str, Any], location: str | None) -> bool:
 
 
 def store_files(files: FileIO, written: Mapping[str, bytes]) -> None:
-    """Write whole files, all at once where each is a request. Raises the first failure, after all.
+    """Write whole files, all at once if each is a request. Raises the first failure, after all.
 
     Nothing refers to them yet, so the order does not matter.
     """
@@ -118,7 +121,7 @@ def store_files(files: FileIO, written: Mapping[str, bytes]) -> None:
 
 
 def delete_quietly(files: FileIO, paths: Collection[str]) -> None:
-    """Delete files, a thousand per request where the store can; log what stays as an orphan."""
+    """Delete files, a thousand per request if the store can; log what stays as an orphan."""
     if not paths:
         return
     if not on_s3(files) or len(paths) == 1:
@@ -135,7 +138,7 @@ def delete_quietly(files: FileIO, paths: Collection[str]) -> None:
 
 
 def delete_later(files: FileIO, paths: Collection[str]) -> None:
-    """Do as ``delete_quietly``, but wait for no object store, which may be failing just now."""
+    """Do as ``delete_quietly``, but without waiting for a store, which may be failing now."""
     if on_s3(files):
         from headgate.tables.stores.s3_upload import threads
 

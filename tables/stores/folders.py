@@ -1,6 +1,6 @@
 """Reads and writes files below one place by their names, on this machine and on S3 alike.
 
-A file that was put is whole, and visible at once to whoever reads or lists.
+A file that was put is whole, and immediately visible to everyone who reads or lists.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from headgate.tables.stores.s3_files import S3Files
 
 _BEING_WRITTEN = ".headgate-"
-"""How files begin that are not whole yet, on this machine: nobody is shown them."""
+"""The prefix of incomplete files on this machine, which are never listed."""
 
 
 class Folder(Protocol):
-    """Names are relative to ``location``. Raises ``OSError``, and ``FileNotFoundError`` where what
-    is to be read is not there."""
+    """A folder. Names are relative to ``location``.
+
+    Raises ``OSError``, and ``FileNotFoundError`` if the file to read does not exist.
+    """
 
     @property
     def location(self) -> str: ...
@@ -33,16 +35,16 @@ class Folder(Protocol):
     def read(self, name: str) -> bytes: ...
 
     def put(self, name: str, data: bytes) -> None:
-        """Who reads it finds all of it, or what was there before."""
+        """Replace a file: a reader finds all of it, or the former content."""
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """Put it unless there is one, and tell whether there was none."""
+        """Put it unless one exists, and return whether it was put."""
 
     def puts_conditionally(self, name: str) -> bool:
-        """Try, below a folder, whether the store does that and never overwrites what is there."""
+        """Try, below a folder, whether the store does that and never overwrites a file."""
 
     def sizes(self, names: Sequence[str]) -> Iterator[int | None]:
-        """Yield how large each is, ``None`` for what is not there."""
+        """Yield each file's size, ``None`` if it does not exist."""
 
     def below(self, name: str) -> list[tuple[str, int]]:
         """Return the names of all files below a folder, and when they were written (epoch ms)."""
@@ -54,7 +56,7 @@ class Folder(Protocol):
         """Return what Arrow reads a file from."""
 
     def sink(self, name: str) -> AbstractContextManager[Any]:
-        """Return a stream to write a file, which is there at its end."""
+        """Return a stream to write a file, which exists once the stream has ended."""
 
 
 def open_folder(location: str, storage: Mapping[str, str]) -> Folder:

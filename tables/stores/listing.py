@@ -9,7 +9,7 @@ from headgate.tables.stores.local import local_path
 
 
 def folders_in(files: FileIO, root: str) -> list[str]:
-    """The names of the folders right below this one, on S3 and on this machine."""
+    """Return the names of the folders directly below this one, on S3 and on this machine."""
     if on_s3(files):
         return files.folders(root)
     folder = local_path(root)
@@ -19,14 +19,14 @@ def folders_in(files: FileIO, root: str) -> list[str]:
 
 
 def files_below(files: FileIO, root: str) -> list[tuple[str, int]]:
-    """Each file's location, and when it was written by the store's clock (epoch ms).
+    """Return each file's location, and when it was written by the store's clock (epoch ms).
 
-    Nothing where the store cannot be listed.
+    Empty if the store cannot be listed.
     """
     if on_s3(files) and root.startswith("s3"):
         return files.under(root)
     from pyarrow.fs import FileSelector, FileType
-    from pyiceberg.io.pyarrow import PyArrowFileIO  # brings pandas: not for every command
+    from pyiceberg.io.pyarrow import PyArrowFileIO  # imports pandas: not for every command
 
     client = client_of(files)
     if not isinstance(client, PyArrowFileIO):

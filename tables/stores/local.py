@@ -1,8 +1,7 @@
-"""Which locations of tables are folders of this machine, and small files in them."""
+"""Tells which locations of tables are folders of this machine."""
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
@@ -13,11 +12,3 @@ def local_path(location: str) -> Path | None:
         return Path(location)
     parsed = urlparse(location)
     return Path(unquote(parsed.path)) if parsed.scheme == "file" and parsed.path else None
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file's text: a reader finds all of it, or the former text."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    written = path.with_name(f".{uuid.uuid4()}")
-    written.write_text(text)
-    written.replace(path)

@@ -1,6 +1,6 @@
-"""Files of tables on this machine, for commands that only read: read by Python itself.
+"""Reads files of tables on this machine with Python itself, for commands that only read.
 
-pyiceberg's own way to them is pyarrow's dataset, which imports pandas: half a second of a command.
+pyiceberg reads them with pyarrow's dataset, which imports pandas: half a second of a command.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What clients of object stores need, and the meaning of their refusals.
+"""Selects what clients of object stores need, and interprets their refusals.
 
-No client is imported: errors are recognised by their text, since each client has its own classes.
+No client is imported: errors are recognized by their text, since each client has its own classes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def for_files(properties: Mapping[str, object]) -> dict[str, str]:
 def refused_operation(error: BaseException) -> str | None:
     """Return what a store or a catalog's service refused for lack of rights, else ``None``.
 
-    The operation by its own name (``PutObject``, ``GetTable``), or ``access`` where it has none.
+    This is the operation's own name (``PutObject``, ``GetTable``), or ``access`` if it has none.
     """
     cause: BaseException | None = error
     for _ in range(_CAUSES_MAX):
@@ -90,7 +90,7 @@ def temporary(properties: Mapping[str, str]) -> bool:
 
 
 def life_s(properties: Mapping[str, str], now_ms: int) -> float:
-    """Return for how long the keys for files are valid: for ever if nothing says so."""
+    """Return how long the keys for files are valid: forever if nothing says so."""
     ends = [
         int(text)
         for name, text in properties.items()

@@ -1,8 +1,8 @@
-"""Tables' files on S3 in as few requests as possible; pyiceberg's ``FileIO`` for ``s3://``.
+"""Accesses tables' files on S3 with few requests; pyiceberg's ``FileIO`` for ``s3://``.
 
-Every name that is written carries a UUID, so no request checks whether it exists. Files that
-describe a table (metadata, manifest lists, manifests) never change under their name: they are
-cached when written or read, and not requested again. Data files are read by pyarrow, in ranges.
+Every written name contains a UUID, so no request checks whether it exists. Files that describe a
+table (metadata, manifest lists, manifests) never change under their name: they are cached when
+written or read, and not requested again. Data files are read by pyarrow, in ranges.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ KEPT_BYTES_MAX = 64 * 1024 * 1024
 
 
 class KeptFiles:
-    """Caches immutable small files of this process; the least used are dropped first."""
+    """Caches immutable small files of this process; the least recently used are dropped first."""
 
     def __init__(self, bytes_max: int = KEPT_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -89,7 +89,7 @@ KEPT = KeptFiles()
 
 
 class S3Files(PyArrowFileIO):
-    """Files of tables on S3, where no ``py-io-impl`` is set. Other schemes are pyarrow's."""
+    """Accesses tables' files on S3 if no ``py-io-impl`` is set. Other schemes are pyarrow's."""
 
     def new_input(self, location: str) -> Any:
         if not location.startswith(_PREFIXES) or not location.endswith(DESCRIBES):
@@ -124,15 +124,17 @@ class S3Files(PyArrowFileIO):
         return refused
 
     def under(self, folder: str) -> list[tuple[str, int]]:
-        """Return the locations of all objects below the folder, and when each was written (epoch
-        ms); marks of folders are none."""
+        """Return the locations of all objects below the folder, and their write times (epoch ms).
+
+        Folder markers are left out.
+        """
         bucket, key = bucket_and_key(folder.rstrip("/") + "/")
         root = folder.rstrip("/") + "/"
         found = self.store(bucket).under(bucket, key)
         return [(root + name[len(key) :], at) for name, at in found if not name.endswith("/")]
 
     def folders(self, folder: str) -> list[str]:
-        """Return the names of the folders right below this one."""
+        """Return the names of the folders directly below this one."""
         bucket, key = bucket_and_key(folder.rstrip("/") + "/")
         found = self.store(bucket).folders(bucket, key)
         return [name[len(key) :].rstrip("/") for name in found]
@@ -174,7 +176,7 @@ class S3Files(PyArrowFileIO):
 
 
 class WholeFiles(S3Files):
-    """The same, for small data files: each is read by one request, and held in memory."""
+    """Does the same for small data files: each is read by one request, and held in memory."""
 
     def new_input(self, location: str) -> Any:
         return (

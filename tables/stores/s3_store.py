@@ -1,10 +1,10 @@
-"""S3 through botocore: one client per store and process, which keeps its connections.
+"""Accesses S3 with botocore: one client per store and process, which keeps its connections.
 
 pyarrow's client asks before each upload whether it may send it (``Expect: 100-continue``), cannot
-delete many objects at once, and begins a new pool of connections with each table that is loaded.
-Keys resolve as pyiceberg's properties say and as pyarrow's client does: those given, else a role,
-else environment, profile, container or instance. Callers bring their own keys: a catalog that vends
-new ones with each table needs no new connection.
+delete many objects at once, and opens a new pool of connections with each table that is loaded.
+Keys resolve by pyiceberg's properties and as in pyarrow's client: those given, else a role, else
+environment, profile, container or instance. Callers bring their own keys: a catalog that vends new
+ones with each table needs no new connection.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Waiting:
 class S3Store:
     """Objects in buckets. Raises ``OSError``: ``FileNotFoundError``, ``PermissionError``, others.
 
-    Each call is tried five times, with pauses that double, and so is a body that breaks off. A body
+    Each call is tried five times, with doubling pauses, and so is a body that breaks off. A body
     that trickles is given up.
     """
 
@@ -153,7 +153,7 @@ class S3Store:
         )
 
     def delete(self, bucket: str, key: str) -> None:
-        """Delete an object; a missing one is not an error, for S3 does not report it."""
+        """Delete an object; a missing one is not an error, since S3 does not report it."""
         self._ask((bucket, key), lambda s3: s3.delete_object(Bucket=bucket, Key=key))
 
     def delete_many(self, bucket: str, keys: Sequence[str]) -> dict[str, str]:
@@ -168,7 +168,7 @@ class S3Store:
         return refused
 
     def under(self, bucket: str, prefix: str) -> Iterator[tuple[str, int]]:
-        """The keys that begin so and when each was written (epoch ms), a thousand per request."""
+        """Yield keys with this prefix and their write times (epoch ms), a thousand per request."""
         more: dict[str, str] = {}
         while True:
             page = self._ask(
@@ -181,7 +181,7 @@ class S3Store:
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
     def folders(self, bucket: str, prefix: str) -> Iterator[str]:
-        """The prefixes right below this one, up to a slash; a thousand per request."""
+        """Yield the prefixes directly below this one, up to a slash, a thousand per request."""
         more: dict[str, str] = {}
         while True:
             asked = partial(_listed, Bucket=bucket, Prefix=prefix, Delimiter="/", **more)
@@ -207,8 +207,10 @@ class S3Store:
         return str(self._ask((bucket, key), lambda s3: s3.upload_part(Body=data, **of)["ETag"]))
 
     def complete(self, bucket: str, key: str, upload: str, parts: Sequence[str]) -> None:
-        """Complete an upload. Raises ``UploadUnknown`` if there is none: it may be complete
-        already."""
+        """Complete an upload.
+
+        Raises ``UploadUnknown`` if there is none: it may be complete already.
+        """
         listed = [{"PartNumber": n, "ETag": tag} for n, tag in enumerate(parts, 1)]
         of = {"Bucket": bucket, "Key": key, "UploadId": upload}
         whole = {"Parts": listed}
@@ -341,7 +343,7 @@ def _bounds(place: Place) -> Mapping[str, Any]:
 def _credentials(_process: int, keys: Keys, place: Place) -> Credentials:
     """Return cached credentials, so that a role's or an instance's are renewed only in time.
 
-    The provider of a role, by our properties or by a profile, has as long to answer as the store.
+    The provider of a role, from our properties or a profile, has as long to answer as the store.
     """
     if keys.access and keys.secret:
         return Credentials(keys.access, keys.secret, keys.token)

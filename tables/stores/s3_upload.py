@@ -1,6 +1,6 @@
-"""One object as it is written: small ones by one request, large ones in parts as they grow.
+"""Writes one object: small ones with one request, large ones in parts as they grow.
 
-Parts are sent by threads of the process, few at a time, so that rows are decoded meanwhile.
+Threads of the process send the parts, a few at a time, while rows are being decoded.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def threads() -> ThreadPoolExecutor:
 
 
 class S3Upload:
-    """An output stream. Nothing is there before ``close``; ``abort`` leaves nothing behind.
+    """An output stream. Nothing is visible before ``close``; ``abort`` leaves nothing behind.
 
-    ``written`` is called with the whole of a small object, once it is there.
+    ``written`` is called with the whole of a small object, once it exists.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class S3Upload:
         """Do nothing: an object cannot be read before it is whole."""
 
     def close(self) -> None:
-        """Wait until the object is there."""
+        """Wait until the object exists."""
         if not self._aborted:
             self.close_later().result()
 
     def close_later(self) -> Future[None]:
-        """Begin to finish the object; the future is done when it is there, or could not be."""
+        """Begin to finish the object; the future is done once it exists or has failed."""
         if self._ending is None:
             last, self._waiting = bytes(self._waiting), bytearray()
             if self._upload is not None and last:
@@ -100,13 +100,13 @@ class S3Upload:
         return self._ending
 
     def abort(self) -> None:
-        """Forget what was written, and wait for a moment until its upload is ended."""
+        """Discard what was written, and wait briefly until its upload is ended."""
         wait([self.abort_later()], _MOMENT_S)
 
     def abort_later(self) -> Future[None]:
-        """Forget what was written; the future is done when nothing of it is under way any more.
+        """Discard what was written; the future is done when nothing of it is under way any more.
 
-        An object whose finishing was asked for and has not begun is never finished.
+        An object whose finishing was requested but has not begun is never finished.
         """
         self._aborted = True
         self._waiting = bytearray()

@@ -1,4 +1,4 @@
-"""Table and quarantine as version 1 of the record left them are read, and gone on with.
+"""Table and quarantine with version 1 of the record can be read, and filled further.
 
 ``tables_v1.json`` was written by the program as it was before decision 0011: at rest, and when its
 coordinator had died between its two commits, of which the quarantine's came first. Every third

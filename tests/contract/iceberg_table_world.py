@@ -1,4 +1,4 @@
-"""An Iceberg table with everybody who touches it: sinks, foreign writers, operators, accidents."""
+"""Provides an Iceberg table and everybody who uses it: sinks, writers, operators, accidents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control topic is made right, or what is wrong with it is said (HG-104, HG-401, HG-402)."""
+"""The control topic is created correctly, or its fault is named (HG-104, HG-401, HG-402)."""
 
 from __future__ import annotations
 

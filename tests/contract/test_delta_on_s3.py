@@ -1,4 +1,4 @@
-"""A Delta table on S3 keeps the contract, and a store that could not be its lock is refused."""
+"""A Delta table on S3 keeps the contract, and a store that cannot be its lock is refused."""
 
 from __future__ import annotations
 

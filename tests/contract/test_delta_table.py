@@ -1,4 +1,4 @@
-"""A Delta table keeps the contract of a sink's table, as far as Delta has what it speaks of."""
+"""A Delta table keeps the contract of a sink's table, as far as it applies to Delta."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of docs/writing-a-table.md keeps the contract, held against it as the page says."""
+"""The table of docs/writing-a-table.md keeps the contract, tested as the page says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of ``Follower`` and ``Followers``: what is drafted can be paid by anybody, once."""
+"""Tests the contract of ``Follower`` and ``Followers``: anybody can pay a draft, once."""
 
 from __future__ import annotations
 

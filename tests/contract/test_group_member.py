@@ -1,4 +1,4 @@
-"""The contract of ``GroupMember``: who owns what, when it is asked to let go, what it may copy."""
+"""Tests the contract of ``GroupMember``: who owns what, when it lets go, what it may copy."""
 
 from __future__ import annotations
 

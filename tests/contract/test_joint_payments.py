@@ -1,4 +1,4 @@
-"""Followers that are paid together (D5): all in one call, and each by itself where one is refused.
+"""Followers that are paid together (D5): all in one call, or each alone if one is refused.
 
 On Iceberg's own REST server, and on a small one of the tests, behind a proxy that lies.
 """

@@ -1,4 +1,4 @@
-"""Names for what two situations have in common: control offsets, epochs, numbers and snapshots.
+"""Renames what two situations may share: control offsets, epochs, numbers and snapshots.
 
 All of them only grow and are only compared, so that a situation is the same when they are replaced
 by their ranks. Ranks are taken over everything in the world that is still compared with anything.

@@ -1,4 +1,4 @@
-"""Feeding one machine of a small world: what its driver does, with every call answered at once."""
+"""Feeds one machine of a small world like its driver, with every call answered at once."""
 
 from __future__ import annotations
 

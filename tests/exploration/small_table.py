@@ -1,4 +1,4 @@
-"""The lead and the followers of a small world: what is in them, what is owed, what must be."""
+"""Models the lead and the followers of a small world: content, debts, and what must hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole small deployment as one immutable value: the real machines, and all that is around them.
+"""Models a small deployment as one immutable value: real machines, and everything around them.
 
 Time is abstract: every step happens at ``NOW_MS``, except that a timer may fire at any moment, by a
 tick at ``LATE_MS``, when every timer that runs is over. After it the machines' times are moved

@@ -1,4 +1,4 @@
-"""Every step that a small world may take next, by name; a fault is a step somebody has to pay."""
+"""Lists every step that a small world may take next, by name; each fault costs something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worlds that are explored: how small each is, and what may go wrong in it.
+"""Defines the worlds to explore: how small each is, and what may go wrong in it.
 
 Every fault of a world may strike as often as said, at every moment. ``SMALL`` ones are explored by
 the default tests, ``LARGE`` ones by ``make explore``.

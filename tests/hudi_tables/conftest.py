@@ -1,4 +1,4 @@
-"""What tests of Hudi tables share: one JVM with Hudi's bundle, and ZooKeeper for its locks.
+"""Shares among Hudi tests one JVM with Hudi's bundle, and ZooKeeper for its locks.
 
 They run in an environment of their own: ``make hudi``.
 """

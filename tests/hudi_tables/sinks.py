@@ -1,4 +1,4 @@
-"""A sink whose table is Hudi, in processes of its own."""
+"""Runs a sink whose table is Hudi, in separate processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from confluent_kafka import Producer
 from hudi_tables.bundle import with_s3
 from integration.sink_file import COORDINATES, Sections, default_sections, toml
 from object_store import BUCKET, KEY, REGION, SECRET, ObjectStore
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NoSuchTableError
 
 from headgate.operations.demo.produce import create_topic
 
@@ -113,9 +115,12 @@ class HudiSink:
 
     def kept_aside(self) -> Counter[int]:
         """The numbers of spoiled records that the quarantine has."""
-        rows = [row for batch in self._read(self.aside) for row in batch.to_pylist()]
+        rows = self.rows_aside()
         assert {row["value"] for row in rows} <= {b"{broken"}
         return Counter(int(header["value"]) for row in rows for header in row["headers"])
+
+    def rows_aside(self) -> list[dict[str, Any]]:
+        return [row for batch in self._read(self.aside) for row in batch.to_pylist()]
 
     def zones(self) -> Counter[tuple[int, str]]:
         return Counter(
@@ -188,6 +193,33 @@ class HudiOnS3Sink(HudiSink):
         }
         builder = hudi.HudiTableBuilder.from_base_uri(self.address(place))
         return builder.with_storage_options(options).build()
+
+
+class IcebergAsideSink(HudiSink):
+    """Its quarantine is an Iceberg table, in a catalog of its own."""
+
+    def filled(self, properties: dict[str, str], key: str) -> Sections:
+        self.catalog = {
+            "type": "sql",
+            "uri": f"sqlite:///{self._home}/aside.sqlite",
+            "warehouse": (self._home / "warehouse").as_uri(),
+        }
+        aside = {"policy": "quarantine", "per_thousand_max": 1_000, "type": "iceberg"}
+        return {
+            **super().filled(properties, key),
+            "quarantine": aside,
+            "quarantine.catalog.properties": self.catalog,
+        }
+
+    def rows_aside(self) -> list[dict[str, Any]]:
+        """As pyiceberg reads them."""
+        with closing(load_catalog("default", **self.catalog)) as catalog:
+            try:
+                table = catalog.load_table("db.trips_quarantine")
+            except NoSuchTableError:
+                return []
+            found: list[dict[str, Any]] = table.scan().to_arrow().to_pylist()
+            return found
 
 
 class ManyHudiSink(HudiSink):

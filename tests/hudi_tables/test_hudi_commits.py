@@ -1,4 +1,4 @@
-"""Hudi tables where Hudi is not like others: instants, markers, evictions, ghosts and forks."""
+"""Hudi tables where Hudi differs from others: instants, markers, evictions, ghosts and forks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hudi tables with a key keep the contract of such tables, be it as leads or as followers."""
+"""Hudi tables with a key keep the contract of such tables, as leads and as followers."""
 
 from __future__ import annotations
 

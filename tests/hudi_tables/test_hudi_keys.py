@@ -27,6 +27,7 @@ from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.keyed import HudiKeyedTable
 from headgate.tables.hudi.keyed_java import HudiKeyedJava
 from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.places import AUX
 from headgate.tables.hudi.reader import HudiReader
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
@@ -441,6 +442,6 @@ def test_point_2_keys_of_a_table_that_others_cut_otherwise_are_not_put_there_twi
             continue
         with pytest.raises(HudiUnsafe, match="keys would be there twice"):
             commit(table, view, record(1, 1, 40), file)
-        (world.place.aux / "buckets").unlink()
+        world.place.folder.remove([f"{AUX}/buckets"])
     found = spark.read.format("hudi").load(str(tmp_path / "trips")).select("name").collect()
     assert [row.name for row in found] == ["ours"] * 40

@@ -1,4 +1,4 @@
-"""Hudi tables that routes name, with everything that is real but Kafka."""
+"""Hudi tables that routes name, with everything real except Kafka."""
 
 from __future__ import annotations
 

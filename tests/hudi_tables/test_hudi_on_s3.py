@@ -1,4 +1,4 @@
-"""Hudi tables on S3 where S3 is not like a disk, and each kind of commit once."""
+"""Hudi tables on S3 where S3 differs from a disk, and each kind of commit once."""
 
 from __future__ import annotations
 

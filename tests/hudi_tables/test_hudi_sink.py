@@ -1,9 +1,10 @@
-"""Sinks whose tables are Hudi: killed, resumed, among others who write."""
+"""Sinks whose tables are Hudi: killed, resumed, among other writers."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hudi_tables.sinks import HudiSink, ManyHudiSink
+from hudi_tables.sinks import HudiSink, IcebergAsideSink, ManyHudiSink
 from hudi_tables.world import QUICK
 
 from headgate.operations.audit import audit
@@ -128,6 +129,42 @@ def test_point_5_what_a_hudi_quarantine_is_owed_is_paid_by_whoever_comes_next(
     for command in ("status", "audit", "check"):
         done = CliRunner().invoke(main, [command, str(sink.file)])
         assert done.exit_code == 0, done.output
+
+
+@pytest.mark.timeout(600)
+def test_point_14_an_iceberg_quarantine_beside_a_hudi_table_is_paid_by_whoever_comes_next(
+    tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str]
+) -> None:
+    with started(tmp_path, bundle, lock, kind=IcebergAsideSink) as sink:
+        sink.produce(200)
+        sink.spoil(20)
+        first = sink.start()
+        sink.wait(lambda: sum(sink.kept_aside().values()) == 20, "20 spoiled records")
+        settings = load(sink.file)
+        database = sqlite3.connect(tmp_path / "aside.sqlite")
+        database.execute("BEGIN IMMEDIATE")  # nobody can pay it
+        sink.produce(200)
+        sink.spoil(20)
+        sink.waits_for(400)
+        sink.wait(lambda: status(settings).owed_rows == 20, "a decision that is not paid")
+        first.kill()
+        first.wait()
+        assert "are owed to the quarantine" in " ".join(audit(settings).remarks)
+        database.rollback()
+        database.close()
+        second = sink.start()
+        sink.spoil(10)
+        expected = Counter(range(50))
+        sink.wait(lambda: sink.kept_aside() == expected, "50 spoiled records, once each")
+        second.terminate()
+        assert second.wait(120) == 0, sink.said()[-4000:]
+        assert sink.ids() == Counter(range(400))
+        by_spark = spark.read.format("hudi").load(str(sink.location)).count()
+        assert by_spark == 400
+        assert not sink.aside.exists()
+        for command in ("status", "audit", "check"):
+            done = CliRunner().invoke(main, [command, str(sink.file)])
+            assert done.exit_code == 0, done.output
 
 
 @pytest.mark.timeout(600)

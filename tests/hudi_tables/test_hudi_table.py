@@ -1,4 +1,4 @@
-"""A Hudi table keeps the contract of a sink's table, as far as Hudi has what it speaks of."""
+"""A Hudi table keeps the contract of a sink's table, as far as it applies to Hudi."""
 
 from __future__ import annotations
 

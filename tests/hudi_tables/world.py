@@ -1,4 +1,4 @@
-"""A Hudi table with everybody who touches it: sinks, foreign writers, operators, accidents."""
+"""Provides a Hudi table and everybody who uses it: sinks, foreign writers, operators, accidents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole sink as people run it: real `headgate run` processes on a real broker, and their judge.
+"""Runs a whole sink like a user: real `headgate run` processes on a real broker, and a judge.
 
 A deployment has a folder, a group and a control topic of its own. Its processes can be killed,
 paused and stopped; whatever happened to them, ``judge`` asks the audit and an independent reader.

@@ -1,4 +1,4 @@
-"""Participants that have imported everything before they are asked for.
+"""Starts participants that have imported everything before they are needed.
 
 ``headgate run`` imports for about two seconds of a core, and tests start hundreds. A process that
 has imported it all forks one participant after another; each is then what the command would be, in

@@ -1,4 +1,4 @@
-"""A coordinator to talk with: the pure machine, a table as a value, and a clock that we move.
+"""Drives a coordinator: the pure machine, a table as a value, and a clock that the test moves.
 
 ``Coordinator.at(Phase.COLLECTING)`` is one that went the quiet way there. Everything else a test
 says to it step by step; ``actions`` is what the last input made it want.

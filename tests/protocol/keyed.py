@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from pyroaring import BitMap64
 
+from headgate.control_protocol.generations import Generations
+from headgate.tables.iceberg.keyed.changed_keys import Sources
 from headgate.tables.iceberg.keyed.key_index import FileKeys, KeyIndex
 from headgate.tables.iceberg.keyed.resolution import Change, Resolution, resolve
 
@@ -21,12 +23,16 @@ class KeyedHead:
 
     files: Mapping[str, Sequence[Record]] = field(default_factory=dict)
     dead: Mapping[str, set[int]] = field(default_factory=dict)
+    generations: Generations = field(default_factory=dict)
 
     def resolved(self, *changes: Change) -> Resolution:
         index = KeyIndex(10**6)
         for path, rows in self.files.items():
             index.add(path, keys(rows))
-        return resolve(index, changes, self._dead, lambda number: f"topic/{number}")
+        sources = Sources(self.generations)
+        for number in range(10):
+            sources.number("topic", number)
+        return resolve(index, changes, self._dead, sources)
 
     def _dead(self, path: str) -> BitMap64:
         return BitMap64(self.dead.get(path, ()))

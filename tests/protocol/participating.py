@@ -1,4 +1,4 @@
-"""A participant to talk with: the pure machine, a source as numbers, and a clock that we move.
+"""Drives a participant: the pure machine, a numeric source, and a clock that the test moves.
 
 ``Participant.writing(...)`` is one that owns partitions, knows its positions and has a transaction
 open. What it appends stays in ``unheard`` until the test lets it hear itself.

@@ -1,4 +1,4 @@
-"""A deployment with a quarantine to play with: real machines, and every third record is bad."""
+"""Drives a deployment with a quarantine: real machines, and every third record is bad."""
 
 from __future__ import annotations
 

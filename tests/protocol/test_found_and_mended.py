@@ -1,4 +1,4 @@
-"""What adversarial reading of the machines found; each was mended. Named by its rule."""
+"""Tests bugs that adversarial reading of the machines found; each is named by its rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a control topic can carry: no machine fails of it, and only named errors end one.
+"""Whatever a control topic can carry, no machine crashes, and only named errors end one.
 
 Drawn are events with fields at their bounds, of tables and topics of nobody, through the codec and
 into machines in every phase.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 from protocol.coordinating import Coordinator
 from protocol.keyed import KeyedHead, deletes, rows
-from protocol.values import P0, topics
+from protocol.values import P0, P2, topics
 
 from headgate.control_protocol.key_errors import KeyedPartitionsAdded, KeyInTwoPartitions
 from headgate.coordinator.actions import Stop
@@ -53,9 +53,22 @@ def test_a_partition_that_is_added_meanwhile_stops_the_sink_before_it_is_read() 
 
 def test_a_partition_that_was_added_while_nobody_looked_stops_the_next_claim() -> None:
     coordinator = keyed()
-    coordinator.sources = topics((0, 1_000), (0, 1_000), (0, 0))
+    coordinator.sources = topics((0, 1_000), (0, 1_000), (0, 1))
     while not coordinator.wants(Stop):
         coordinator.goes_on()
+    assert isinstance(coordinator.error, KeyedPartitionsAdded)
+
+
+def test_an_empty_one_stops_it_with_its_first_record() -> None:
+    coordinator = keyed()
+    coordinator.sources = topics((0, 1_000), (0, 1_000), (0, 0))
+    coordinator.until(Phase.CLAIMING)
+    assert "trips/2: added and empty" in coordinator.told
+    coordinator.until(Phase.CLOSING)
+    assert P2 not in coordinator.term.offsets
+    coordinator.until(Phase.PREPARING)
+    coordinator.sources = topics((0, 1_000), (0, 1_000), (0, 1))
+    coordinator.described()
     assert isinstance(coordinator.error, KeyedPartitionsAdded)
 
 

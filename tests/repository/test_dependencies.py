@@ -1,4 +1,4 @@
-"""Every library that the packages import is declared; what is declared is not left to luck."""
+"""Every imported library is declared, with bounds."""
 
 from __future__ import annotations
 

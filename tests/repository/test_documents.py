@@ -1,4 +1,4 @@
-"""What the documents tell people to type is there, and their examples are right."""
+"""Commands in the documents exist, and their examples are right."""
 
 from __future__ import annotations
 

@@ -59,6 +59,7 @@ ADAPTERS = {
         "headgate.operations.rollback_tables",
         "headgate.operations.routed_tables",
         "headgate.operations.table_access",
+        "headgate.sink.aside",
         "headgate.sink.catalogs",
         "headgate.sink.declaration",
         "headgate.sink.followers",

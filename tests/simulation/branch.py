@@ -1,4 +1,4 @@
-"""A table's branch, as the checkers saw it last."""
+"""Tracks a table's branch, as the checkers saw it last."""
 
 from __future__ import annotations
 

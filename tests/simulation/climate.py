@@ -1,4 +1,4 @@
-"""What a seed's world is like: drawn once, so that faults meet alone and in company."""
+"""Draws a seed's faults once, so that they occur both alone and together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What befalls a world from outside: producers, other writers, operators, the group, outages."""
+"""Generates a world's external events: producers, writers, operators, the group, outages."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
+from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.testing import FakeCatalog, FakeLogServer, FakeSource
 from headgate.control_protocol.wire import Wire
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 PARTITIONS_MAX = 4
+JUST_SENT = 3
 HEARD_WITHIN_MS = 500
 HEARS_OF_NEW_PARTITIONS = 0.3
 """How likely the group knows them in a rebalance."""
@@ -41,6 +43,8 @@ class Events:
         events: list[Callable[[], None]] = [self.produce] * 8 + [self.rebalance] * 2
         if climate.pauses:
             events += [self.pause_or_resume]
+        if self._world.keys and self._world.keys.growth_ms is not None:
+            events += [self.add_partition]
         if climate.weather is Weather.SLOW:
             return [*events, self.compact_and_expire]
         if climate.weather is Weather.CALM:
@@ -88,17 +92,40 @@ class Events:
         begin = world.source.partitions[at].end
         world.source.produce(at, count, world.clock.now_ms)
         world.oracle.produced(at, range(begin, begin + count), world.clock.now_ms)
+        if world.keys:
+            made = world.source.records(at, OffsetRange(begin, begin + count))
+            world.keys.produced(made)
 
     def add_partition(self) -> None:
         """Whoever has others keeps them while the weather is calm; the group may learn later."""
         world = self._world
-        if world.keys and not world.keys.grows:
+        if world.keys and not world.keys.grows and not self._grows_while_keys_may_move():
             return
         if len(world.source.partitions) < PARTITIONS_MAX:
             world.struck["partition added"] += 1
+            if world.keys:
+                world.keys.added(len(world.source.partitions), world.clock.now_ms)
             world.source.add_partitions("source", 1)
             if world.random.random() < 0.5:
                 self.rebalance()
+
+    def _grows_while_keys_may_move(self) -> bool:
+        """One by one: of what the sink first sees together, or fills a table from, no partition is
+        younger."""
+        world, newest = self._world, self._world.oracle.newest
+        waits = world.keys is not None and world.keys.growth_ms is not None
+        return (
+            waits and newest is not None and newest.offsets.keys() >= world.source.partitions.keys()
+        )
+
+    def producers_learn(self) -> None:
+        """One that has just sent keys where they were sends them to a new partition from now on."""
+        keys = self._world.keys
+        for before, after in keys.moves_due(self._world.clock.now_ms) if keys else ():
+            assert keys is not None
+            self.produced(TopicPartition("source", before), JUST_SENT)
+            keys.move(before, after)
+            self.produced(TopicPartition("source", after), JUST_SENT)
 
     # -------------------------------------------------------------------------------- the group
 

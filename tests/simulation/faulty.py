@@ -1,4 +1,4 @@
-"""The ports as the nodes see them: before and after every call the world may strike."""
+"""Wraps the ports as nodes see them: faults may strike before and after every call."""
 
 from __future__ import annotations
 

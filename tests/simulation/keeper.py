@@ -1,4 +1,4 @@
-"""Somebody who maintains the real tables of a world beside everything else that befalls it.
+"""Maintains the real tables of a world while everything else happens to it.
 
 In seeds from ``KEPT_FROM`` on, with dice of its own. It is the product's own compaction (T8) and
 search for orphans (T9), over a writer in memory; between every two of its calls the others go on.

@@ -9,6 +9,8 @@ from simulation.keys import Keys
 
 from headgate.control_protocol import record_codec
 from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.generations import generation
+from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.testing import FakeCatalog, FakeTable, SourceRecord
@@ -84,6 +86,7 @@ class KeyedFakeTable(FakeTable):
         request = super()._request(replace(attempt, files=rows))
         if request is None or not attempt.files:
             return request
+        self._refuse_two_partitions(attempt)
         dead, counts = self.resolved(attempt.files)
         summary = record_codec.encode(replace(attempt.record, keys=counts))
         snapshot = replace(request.snapshot, summary=summary)
@@ -108,6 +111,20 @@ class KeyedFakeTable(FakeTable):
             name = _become(there=key in live, stays=kind is FileKind.ROWS)
             counts = replace(counts, **{name: getattr(counts, name) + 1})
         return frozenset(replaced | (rows - winners)), counts
+
+    def _refuse_two_partitions(self, attempt: CommitAttempt) -> None:
+        """U8: a key's row and its records, of which there is one transaction's."""
+        catalog, generations = self._catalog, attempt.record.generations
+        assert catalog.keys is not None
+        live = {catalog.keys.key(record): record for _, record in catalog.live()}
+        there: dict[int, SourceRecord] = {}
+        for record in (r for file in attempt.files for r in catalog.storage.files[file.path]):
+            key = catalog.keys.key(record)
+            beside, before = there.setdefault(key, record), live.get(key, record)
+            now, then = (generation(generations, r.topic, r.partition) for r in (record, before))
+            other = before.partition != record.partition and now <= then
+            if beside.partition != record.partition or other:
+                raise KeyInTwoPartitions(f"{record} has the key of {beside} or {before}")
 
     @staticmethod
     def in_order(

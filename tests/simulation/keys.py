@@ -16,6 +16,7 @@ from simulation.climate import EXPECTED, Climate
 from simulation.quarantine import OTHER, THIRD
 from verdicts import Kind, Violation
 
+from headgate.control_protocol.generations import generation
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing import SourceRecord
 from headgate.coordinator.settings import RollbackPolicy
@@ -23,10 +24,19 @@ from headgate.coordinator.settings import RollbackPolicy
 KEYS_PER_PARTITION = 1_000
 LEAD = "lake.records"
 BOTH_SHARE = 0.6
+CONTENTS_SHARE = 0.5
+
+
+LAGS = (0.0, 0.5, 0.95)
+"""How late a producer may learn of a new partition, in parts of ``growth_ms``."""
 
 
 class Keys:
-    """A key lives in one partition (U8); some records delete their key's row."""
+    """A key lives in one partition (U8); some records delete their key's row.
+
+    Where partitions are added under ``wait``, half of an older one's keys move to each: when its
+    producer learns of it, which is less than ``growth_ms`` after that.
+    """
 
     def __init__(self, seed: int, climate: Climate) -> None:
         dice = random.Random(f"keys in {seed}")
@@ -38,10 +48,24 @@ class Keys:
         """Whether the first compaction brings a table of version 2 to version 3."""
         self.moves = dice.choice((0.0, 0.05, 0.4))
         """How likely somebody compacts the table between two steps of a commit."""
-        self.grows = dice.random() < 0.1
+        share = dice.random()
+        self.grows = share < 0.05
         """Whether partitions are added, which stops the sink (HG-242)."""
+        calm_enough = climate.upheaval in (None, "roll back", "delete tag")
+        self.growth_ms = (
+            dice.choice((300, 2_000, 4_000)) if 0.05 <= share < 0.3 and calm_enough else None
+        )
+        """How long partitions that are added are held; ``None``: not at all."""
+        self._lag = dice.choice(LAGS)
+        self._move_again = climate.upheaval is None
+        """A table that goes back may make the sink hold together what was added one by one."""
+        self._first = climate.partitions
+        self._homes: dict[int, list[int]] = {}
+        self._moves: list[tuple[int, int, int]] = []
+        self._of: dict[SourceRecord, int] = {}
         self.tables: frozenset[str] = frozenset({LEAD})
         """Those that have a key."""
+        self._by_contents = False
         coordinators = climate.coordinators
         if coordinators.on_rollback is RollbackPolicy.KEEP_OFFSETS:  # U12
             kept = replace(coordinators, on_rollback=RollbackPolicy.FOLLOW_TABLE)
@@ -56,7 +80,41 @@ class Keys:
 
     def key(self, record: SourceRecord) -> int:
         own = hash((self._seed, record.partition, record.offset, 7)) % self._count
-        return KEYS_PER_PARTITION * record.partition + own
+        return self._of.get(record, KEYS_PER_PARTITION * record.partition + own)
+
+    def added(self, partition: int, now_ms: int) -> None:
+        """Keys of an older partition will move to it."""
+        if self.growth_ms is None:
+            return
+        dice = random.Random(f"keys move to {partition} in {self._seed}")
+        lag_ms = int(self._lag * self.growth_ms)
+        before = dice.randrange(partition if self._move_again else self._first)
+        self._moves.append((now_ms + lag_ms, before, partition))
+
+    def moves_due(self, now_ms: int) -> list[tuple[int, int]]:
+        """From which partition keys move now, and to which: their producer has learned of it."""
+        due = sorted(move for move in self._moves if move[0] <= now_ms)
+        self._moves = [move for move in self._moves if move not in due]
+        return [(before, after) for _, before, after in due]
+
+    def move(self, before: int, after: int) -> None:
+        lived = self._homes_of(before)
+        self._homes_of(after).extend(lived[::2])
+        new = KEYS_PER_PARTITION * before + self._count + after
+        self._homes[before] = [*lived[1::2], new]
+
+    def produced(self, records: Iterable[SourceRecord]) -> None:
+        """Each has a key that lives in its partition now."""
+        if self.growth_ms is None:
+            return
+        for record in records:
+            homes = self._homes_of(record.partition)
+            place = hash((self._seed, record.partition, record.offset, 9)) % len(homes)
+            self._of[record] = homes[place]
+
+    def _homes_of(self, partition: int) -> list[int]:
+        first = KEYS_PER_PARTITION * partition
+        return self._homes.setdefault(partition, list(range(first, first + self._count)))
 
     def deletes(self, record: SourceRecord) -> bool:
         if LEAD not in self.tables and THIRD not in self.tables and self.goes_third(record):
@@ -66,13 +124,15 @@ class Keys:
 
     def of_routes(self, seed: int) -> None:
         """Followers have the key, and the lead, a ledger, has none."""
-        both = random.Random(f"keys of routes in {seed}").random() < BOTH_SHARE
-        self.tables = frozenset({OTHER, THIRD} if both else {OTHER})
+        self.growth_ms = None  # a partition may stand for a topic of its own
+        dice = random.Random(f"keys of routes in {seed}")
+        self.tables = frozenset({OTHER, THIRD} if dice.random() < BOTH_SHARE else {OTHER})
+        self._by_contents = dice.random() < CONTENTS_SHARE
 
-    @staticmethod
-    def goes_third(record: SourceRecord) -> bool:
-        """A partition stands for a topic of its own: all records of a key go to one table."""
-        return record.partition % 2 == 1
+    def goes_third(self, record: SourceRecord) -> bool:
+        """All records of a key go to one table: by what they say, or by their partition, which
+        stands for a topic of its own."""
+        return (self.key(record) if self._by_contents else record.partition) % 2 == 1
 
     def of_table(self, table: str) -> bool:
         """As the coordinator asks it."""
@@ -120,16 +180,18 @@ class Keys:
 
 
 def nothing_is_added(before: CommitRecord, record: CommitRecord) -> None:
-    """U8: a topic's partitions are those of the first claim. Raises ``Violation``."""
+    """U8: what is added to a topic's partitions is said to be younger. Raises ``Violation``."""
     known = {at.topic for at in before.offsets}
-    added = [at for at in record.offsets if at not in before.offsets and at.topic in known]
-    if added:
-        raise Violation(Kind.UNTRUTH, f"keys may have moved, and {added} is read")
+    ages = {at: generation(record.generations, at.topic, at.partition) for at in record.offsets}
+    for at in record.offsets.keys() - before.offsets.keys():
+        if at.topic in known and ages[at] <= max(ages[other] for other in before.offsets):
+            raise Violation(Kind.UNTRUTH, f"keys may have moved, and {at} is read")
 
 
-def _in_order(record: SourceRecord) -> tuple[int, int]:
-    """A topic that was created anew comes behind its older self."""
-    return int(record.topic_id.rpartition("-")[2]), record.offset
+def _in_order(record: SourceRecord) -> tuple[int, int, int]:
+    """A topic that was created anew comes behind its older self; of a key, too, the partition that
+    was added later."""
+    return int(record.topic_id.rpartition("-")[2]), record.partition, record.offset
 
 
 def live_by_counts(before: int, commits: Iterable[CommitRecord]) -> int:

@@ -1,4 +1,4 @@
-"""Hudi in memory, whose lock is a lease: who sleeps for longer goes on without it.
+"""Models Hudi in memory, whose lock is a lease: a process that sleeps too long loses it.
 
 The timeline, the metadata table and the lock are values; files and their markers are small files
 below a folder. Steps and their order are those of Hudi's write client, as far as commits go.

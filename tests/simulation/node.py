@@ -145,6 +145,7 @@ class Node:
                 refresh_ms=world.payday.refresh_ms,
                 keyed=world.has_key(world.catalog),
                 routed_keys=world.keys if world.follows_keys else NO_KEYS,
+                growth_ms=world.keys.growth_ms if world.keys else None,
             ),
             world.climate.coordinators,
             CoordinatorWorld(

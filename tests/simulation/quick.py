@@ -1,4 +1,4 @@
-"""What makes thousands of seeds a minute: quick copies, and events that travel as they are.
+"""Makes thousands of seeds a minute possible: quick copies, and events without encoding.
 
 ``dataclasses.replace`` asks every field for its rules at every call, a third of all time. The one
 here copies the slots and sets what changes. Classes that check themselves when made

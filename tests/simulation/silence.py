@@ -1,4 +1,4 @@
-"""Partitions that nobody can ask for their end for a while, as those without a leader.
+"""Hides the ends of partitions for a while, like those without a leader.
 
 Only some seeds have them, with dice of their own, so that the others are what they would be
 without. In these a partition is soon taken for idle.

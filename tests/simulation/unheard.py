@@ -1,4 +1,4 @@
-"""An epoch's first START is lost with the end of the control topic before everybody has heard it.
+"""Loses an epoch's first START with the log's end before everybody has heard it.
 
 Only some seeds have this, so that the others are what they would be without. In these the table is
 created anew and its coordinator dies: the next one counts epochs anew, and comes to speak for an

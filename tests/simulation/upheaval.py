@@ -1,4 +1,4 @@
-"""Somebody breaks the table or the source under the sink; the oracle is told what is still exact.
+"""Breaks the table or the source under the sink, and tells the oracle what is still exact.
 
 ``roll back`` under ``keep-offsets``: rows taken away stay out, all others are there once; under
 ``follow-table``: exact, the offsets go back. ``delete tag``: exact; in one seed of two with

@@ -419,6 +419,7 @@ class World:
             self.restart_the_dead()
         self.events.end_outages()
         self.events.drift()
+        self.events.producers_learn()
         if self.chance(self.rates.event):
             self.random.choice(self.events.any)()
         breaks_ms = self.climate.upheaval_ms or self.climate.faults_until_ms // 3

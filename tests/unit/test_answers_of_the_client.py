@@ -1,4 +1,4 @@
-"""A Kafka client may answer well, and still say nothing: such an answer must go no further."""
+"""A Kafka client's successful but empty answer must go no further."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""PostgreSQL tables for headgate: rows and offsets in one transaction."""
+"""Implements PostgreSQL tables for headgate: rows and offsets in one transaction."""

@@ -1,4 +1,4 @@
-"""Columns of PostgreSQL tables: their types by headgate's names, and the values that they hold."""
+"""Maps PostgreSQL's column types to headgate's, and checks the values that they hold."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HEADERS_TYPE = "headgate.headers"
 
 _HEADER = (Column("key", "string", required=False), Column("value", "binary", required=False))
 _HEADERS = ListOf(Column("", Struct(_HEADER), required=False))
-"""A record's headers, as the quarantine has them: the only nested column."""
+"""A record's headers in the quarantine, which are the only nested column."""
 
 _HEADERS_IN_ARROW = pa.list_(
     pa.struct([pa.field("key", pa.large_string()), pa.field("value", pa.large_binary())])
@@ -74,7 +74,7 @@ def postgres_type(column: Column) -> str:
 
 
 def arrow_type(kind: Type) -> pa.DataType:
-    """Return the type by which a column's values are handed to PostgreSQL."""
+    """Return the type in which a column's values are passed to PostgreSQL."""
     if kind == _HEADERS:
         return _HEADERS_IN_ARROW
     assert isinstance(kind, str), "others are refused"
@@ -83,8 +83,10 @@ def arrow_type(kind: Type) -> pa.DataType:
 
 
 def in_files(columns: Sequence[Column]) -> tuple[Mapping[str, pa.DataType], frozenset[str]]:
-    """Return as which types files' columns are read, and which of them a file may be without: the
-    table may have got them since it was written."""
+    """Return the types in which files' columns are read, and which columns a file may lack.
+
+    The table may have got those since the file was written.
+    """
     optional = frozenset(column.name for column in columns if not column.required)
     return {column.name: arrow_type(column.type) for column in columns}, optional
 
@@ -116,10 +118,10 @@ def _type(table: str, found: Found) -> Type:
 
 
 class ExactValues:
-    """``HeldValues`` of PostgreSQL: no text with a NUL, no moment out of the years 1 to 9999."""
+    """Implements ``HeldValues``: no text with a NUL, no time outside the years 1 to 9999."""
 
     def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
-        """Say of each such row which column PostgreSQL does not take, and why."""
+        """For each row that PostgreSQL refuses, name the column and say why."""
         found: dict[int, str] = {}
         for name, values in zip(rows.schema.names, rows.columns, strict=True):
             for holds, why in _CHECKS:
@@ -131,8 +133,10 @@ class ExactValues:
 
 
 def tamed(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a quarantine's rows as PostgreSQL holds them: a NUL as the text ``\\x00``, and no
-    moment out of the years 1 to 9999."""
+    """Make a quarantine's rows fit PostgreSQL.
+
+    A NUL becomes the text ``\\x00``, and a time outside the years 1 to 9999 is dropped.
+    """
     return pa.RecordBatch.from_arrays([_tamed(each) for each in rows.columns], schema=rows.schema)
 
 
@@ -169,7 +173,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def is_headers(kind: pa.DataType) -> bool:
-    """Whether these are lists of key and value: no other lists are in a table's files."""
+    """Return whether these are lists of key and value: a table's files have no other lists."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 

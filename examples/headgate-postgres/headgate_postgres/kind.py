@@ -1,4 +1,4 @@
-"""``TableKind`` of PostgreSQL tables: what the entry point names."""
+"""Implements ``TableKind`` for PostgreSQL, which the entry point names."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from headgate_postgres.table import Place, PostgresTable
 
 _URI = "uri"
 _OURS = "headgate."
-"""How properties begin that a table keeps; PostgreSQL has none that anybody else could mean."""
+"""The prefix of properties that a table keeps; PostgreSQL has none of its own to confuse."""
 
 
 class PostgresKind:
-    """Tables of a PostgreSQL database; ``catalog.properties.uri`` says which."""
+    """Tables of a PostgreSQL database; ``catalog.properties.uri`` names it."""
 
     guarantee = Guarantee.EXACTLY_ONCE
     capabilities = frozenset(
@@ -112,7 +112,7 @@ def _place(wanted: WantedTable) -> Place:
 
 
 def _create(connection: Connection, server: Server, wanted: WantedTable) -> None:
-    """Another process may be first: what there is then is judged."""
+    """Create the table. Another process may be first: what exists then is checked."""
     make_ledger(connection)  # with the type of a quarantine's headers
     columns = [
         sql.SQL("{} {}{}").format(

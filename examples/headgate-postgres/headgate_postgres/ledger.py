@@ -1,9 +1,9 @@
-"""What sinks have committed, in tables of their own beside those that they fill.
+"""Stores what sinks have committed, in separate tables next to those that they fill.
 
-``headgate.sinks`` has one row for each sink of a table: the lock, the commit record, and of a sink
-of many tables which ones it has filled. It names the table by ``regclass``: a table that is dropped
-and made anew is another one, a dump that is restored is the same. ``headgate.commits`` is the
-history, for audits.
+``headgate.sinks`` has one row for each sink of a table: the lock, the commit record and, for a sink
+of many tables, which ones it has filled. It names the table by ``regclass``: a table that is
+dropped and re-created is another one, while a restored dump is the same. ``headgate.commits`` is
+the history, for audits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
 from headgate.control_protocol.record_codec import decode, encode, topics_of
 from headgate_postgres.server import Connection, TableFacts
 
-_ADVISORY_LOCK = 0x68656164  # any number: who makes these tables takes turns
+_ADVISORY_LOCK = 0x68656164  # any number: processes that create these tables take turns
 _SETUP = """
 CREATE SCHEMA IF NOT EXISTS headgate;
 CREATE TABLE IF NOT EXISTS headgate.sinks (
@@ -97,7 +97,7 @@ class Ledger:
         self._sink = sink
 
     def view(self, connection: Connection, facts: TableFacts, location: str) -> TableView:
-        """Return what the table says of the sink. Raises ``RecordUnreadable``."""
+        """Return what the table says about the sink. Raises ``RecordUnreadable``."""
         rows = self._rows(connection, facts)
         position, said, filled = rows.pop(self._sink, (None, {}, {}))
         here = _timeline(connection) * _POSITIONS
@@ -121,7 +121,7 @@ class Ledger:
         )
 
     def _last(self, connection: Connection, facts: TableFacts) -> Kept | None:
-        """The newest commit of the history: somebody has removed the sink's row, and not that."""
+        """Return the history's newest commit, for a sink whose row somebody has removed."""
         return next(self.commits(connection, facts), None)
 
     def _rows(
@@ -133,10 +133,11 @@ class Ledger:
         return {SinkName(sink): (position, said, filled) for sink, position, said, filled in rows}
 
     def locked(self, connection: Connection, facts: TableFacts, base: TableView) -> bool:
-        """Take the sink's row until the transaction ends; tell whether it is the base's.
+        """Lock the sink's row until the transaction ends; return whether it is the base's.
 
-        Waits for whoever has it. A position alone would not do: on a server that lost its newest
-        transactions, and on one that was restored, another commit may have the same number.
+        Waits for its current holder. Comparing the position alone would not do: on a server that
+        lost its newest transactions, and on a restored one, another commit may have the same
+        number.
         """
         if base.tag is None:
             return True  # nobody's yet: the insert of ``advance`` decides
@@ -145,7 +146,7 @@ class Ledger:
         return row is not None and (row[0], decode(self._sink, row[1])) == known
 
     def advance(self, connection: Connection, facts: TableFacts, attempt: CommitAttempt) -> bool:
-        """Move the sink's row, which is ``locked``; tell whether that was possible."""
+        """Move the sink's row, which is ``locked``; return whether that was possible."""
         base, record = attempt.base, attempt.record
         position, said = position_of(base.head or 0) + 1, json.dumps(encode(record))
         epoch, place = int(record.transaction.epoch), (facts.oid, self._sink)
@@ -165,8 +166,11 @@ class Ledger:
     def files_older_than(
         self, connection: Connection, facts: TableFacts, age: dt.timedelta, tag: int | None
     ) -> list[str]:
-        """Return the paths of what commits up to this tag brought, and that have come to that age
-        since the one before it: an answer that was lost may have left what was due then."""
+        """Return the paths of commits' files that have become due by this age.
+
+        Those are of commits up to this tag, due since the commit before it: a lost answer may have
+        left what was due then.
+        """
         to = position_of(tag or 0)
         asked = {"of": facts.oid, "sink": self._sink, "to": to, "age": age}
         return [path for (path,) in connection.execute(_FILES, asked)]
@@ -174,7 +178,7 @@ class Ledger:
     def commits(
         self, connection: Connection, facts: TableFacts, *, own: bool = True
     ) -> Iterator[Kept]:
-        """Yield the sink's commits, the newest first; or those of the table's other sinks."""
+        """Yield the sink's commits, newest first; or those of the table's other sinks."""
         if not one(connection, _THERE):
             return
         with connection.cursor(name="headgate_commits") as cursor:  # on the server: it may be long
@@ -185,29 +189,29 @@ class Ledger:
 
 
 def position_of(tag: int) -> int:
-    """Return which commit of the table it is, on whichever timeline it was read."""
+    """Return the commit's position in the table, on whichever timeline it was read."""
     return tag % _POSITIONS
 
 
 def _timeline(connection: Connection) -> int:
-    """Return how often the server's history has begun anew: 0 unless it was promoted or restored.
+    """Return how often the server's history restarted: 0 unless it was promoted or restored.
 
     It is part of each tag. A replica may lack the newest payments and have the commits that they
-    are for: who knows those as paid has read another history, and is refused.
+    are for: whoever knows those as paid has read another history, and is refused.
     """
     name = one(connection, _TIMELINE)
     return int(name[:8], 16) - 1 if name else 0
 
 
 def make_ledger(connection: Connection) -> None:
-    """Make what is missing of the ledger, in a transaction that is committed at once."""
+    """Create what is missing of the ledger, in a transaction that is committed at once."""
     try:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ADVISORY_LOCK,))
         connection.execute(_SETUP)
         connection.commit()
     except errors.InsufficientPrivilege:
         connection.rollback()
-        if not one(connection, _THERE):  # nor has somebody with more rights made it
+        if not one(connection, _THERE):  # nor has somebody with more rights created it
             raise
         connection.rollback()
 

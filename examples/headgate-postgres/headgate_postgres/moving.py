@@ -1,7 +1,8 @@
-"""Rows on their way into the table: copied into a temporary one, then moved by SQL alone.
+"""Moves rows into the table: copies them into a temporary one, then moves them with SQL alone.
 
-The temporary tables are this connection's, and go with its transaction. Copying holds no lock that
-anybody waits for; moving happens below the lock of the sink's row, and asks nothing of the client.
+The temporary tables belong to this connection, and go with its transaction. Copying holds no lock
+that anybody waits for. Moving happens under the lock of the sink's row, and asks nothing of the
+client.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ class Moving:
 
 @contextmanager
 def written_as_the_table_is(path: str) -> Iterator[None]:
-    """Raise ``TableChanged`` where a file proves to have other columns than the table."""
+    """Raise ``TableChanged`` if a file turns out to have other columns than the table."""
     try:
         yield
     except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

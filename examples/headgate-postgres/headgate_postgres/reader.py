@@ -1,7 +1,7 @@
-"""``TableReader`` over a PostgreSQL table: its history from the ledger, its rows from itself.
+"""Implements ``TableReader`` for PostgreSQL: history from the ledger, rows from the table.
 
-Everything comes out of one transaction that sees one state, as long as the reader lives. The table
-is told as one file, whose rows are counted.
+Everything comes from one transaction that sees one state for as long as the reader lives. The table
+appears as a single file, whose rows are counted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ROWS_AT_ONCE = 20_000
 
 
 class PostgresReader:
-    """The table as it was when this was made."""
+    """The table as it was when this was created."""
 
     def __init__(self, place: Place, sink: SinkName) -> None:
         self._server = place.server
@@ -65,7 +65,7 @@ class PostgresReader:
             return self._seen(connection) != self._view
 
     def _seen(self, connection: Connection) -> TableView:
-        """The table by the numbers of its commits, whichever the server's timeline is."""
+        """View the table by the numbers of its commits, whatever the server's timeline."""
         facts = self._server.facts(connection, self._place.key)
         view = self._ledger.view(connection, facts, self._place.location)
         head, tag = (None if at is None else position_of(at) for at in (view.head, view.tag))

@@ -1,4 +1,4 @@
-"""One PostgreSQL server: connections to it, its tables, and its failures by headgate's names."""
+"""Accesses one PostgreSQL server: connections, tables, and failures by headgate's names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headgate_postgres.columns import HEADERS_TYPE, Found, columns_of
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 _DEFAULTS: Mapping[str, Any] = {
-    "target_session_attrs": "read-write",  # of several hosts the one that is no replica
+    "target_session_attrs": "read-write",  # of several hosts, the one that is not a replica
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -69,7 +69,7 @@ _NAME_BYTES_MAX = 63
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A table as it is now. ``uuid`` is another one once it was dropped and made anew."""
+    """A table as it is now. ``uuid`` changes when it is dropped and re-created."""
 
     oid: int
     uuid: str
@@ -78,7 +78,7 @@ class TableFacts:
 
 
 class Server:
-    """Where one table is. Connections are made when they are needed, and not kept."""
+    """Where one table is. Connections are opened when they are needed, and not kept."""
 
     def __init__(self, uri: str, identifier: str) -> None:
         self.identifier = identifier
@@ -88,15 +88,15 @@ class Server:
             self._parameters = {**_DEFAULTS, **conninfo_to_dict(uri)}
         except psycopg.ProgrammingError:
             raise ConfigurationError(
-                "catalog.properties.uri is no address of a PostgreSQL server",
+                "catalog.properties.uri is not the address of a PostgreSQL server",
                 "write postgresql://user@host:5432/database",
             ) from None
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:
-        """A transaction, which only ``Connection.commit`` commits.
+        """Yield a transaction, which only ``Connection.commit`` commits.
 
-        Raises ``Unreachable``, ``MissingRights``; whatever else PostgreSQL says goes through.
+        Raises ``Unreachable``, ``MissingRights``; PostgreSQL's other errors pass through.
         """
         connection: Connection | None = None
         try:
@@ -127,7 +127,7 @@ class Server:
         oid, kind, cluster = row
         if kind != "r":
             raise TableUnfit(
-                f"{self.identifier} is no ordinary table of PostgreSQL",
+                f"{self.identifier} is not an ordinary PostgreSQL table",
                 "name one: values may have no place in a view, or in a table's partitions",
             )
         self._refuse_rules(connection, oid, key)
@@ -142,8 +142,10 @@ class Server:
         return [name for (name,) in connection.execute(_BESIDE, (schema,))]
 
     def properties(self, connection: Connection, facts: TableFacts) -> Mapping[str, str]:
-        """Return what a new table was given to keep: it is the comment, unless a person wrote
-        another one."""
+        """Return what a new table was given to keep, from its comment.
+
+        A person may have replaced the comment.
+        """
         row = connection.execute(_COMMENT, (facts.oid,)).fetchone()
         try:
             found = json.loads(row[0] if row and row[0] else "{}")
@@ -185,7 +187,7 @@ def names_of(identifier: str) -> tuple[str, str]:
 
 
 def refuse_name(name: str) -> None:
-    """Raise ``ConfigurationError`` for what PostgreSQL would cut off: two could become one."""
+    """Raise ``ConfigurationError`` for a name that PostgreSQL would truncate: two could collide."""
     if len(name.encode()) > _NAME_BYTES_MAX or "\0" in name:
         raise ConfigurationError(
             f"the name {name!r} is longer than {_NAME_BYTES_MAX} bytes, or has a NUL",

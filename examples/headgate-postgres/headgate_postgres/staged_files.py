@@ -1,4 +1,4 @@
-"""The files that participants wrote: read as rows, turned into COPY's text, removed."""
+"""Reads the files that participants wrote as rows, turns them into COPY's text, removes them."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ class StagedFiles:
     def rows(
         self, path: str, columns: Mapping[str, pa.DataType], optional: Collection[str] = ()
     ) -> Iterator[pa.RecordBatch]:
-        """Yield these columns, as these types; the optional ones that the file has not are null.
+        """Yield these columns in these types; optional ones that the file lacks are null.
 
-        Raises ``OSError``, ``pa.ArrowInvalid``, ``KeyError`` where the file has others.
+        Raises ``OSError``, ``pa.ArrowInvalid``, ``KeyError`` if the file has other columns.
         """
         with self._files.open_input_file(self._place(path)) as stream:
             file = pq.ParquetFile(stream)
@@ -80,7 +80,7 @@ class StagedFiles:
     def refuse(
         self, path: str, columns: Mapping[str, pa.DataType], optional: Collection[str] = ()
     ) -> None:
-        """Raise for a file that ``rows`` would not give these columns of. Raises as it does."""
+        """Check that ``rows`` could read these columns from the file. Raises as it does."""
         with self._files.open_input_file(self._place(path)) as stream:
             schema = pq.read_schema(stream)
         for name in _names(path, schema, columns, optional):
@@ -123,14 +123,14 @@ def _names(
 
 
 def _family(kind: pa.DataType) -> str:
-    """What kind of values these are, whatever their width: that a cast finds out by the value."""
+    """Return the family of the type, whatever its width: a cast checks each value's width."""
     if isinstance(kind, pa.BaseExtensionType):  # UUIDs
         kind = kind.storage_type
     return next((name for name, holds in _FAMILIES.items() if holds(kind)), str(kind))
 
 
 def _text(values: pa.Array) -> pa.Array:
-    """Bytes as hexadecimal digits, headers as JSON; all else is for Arrow to write."""
+    """Write bytes as hexadecimal digits, headers as JSON; Arrow writes all else."""
     if pa.types.is_fixed_size_binary(values.type):
         texts = [None if value is None else value.hex() for value in values.to_pylist()]
     elif pa.types.is_large_binary(values.type):

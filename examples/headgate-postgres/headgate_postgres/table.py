@@ -1,9 +1,9 @@
-"""A PostgreSQL table as one sink commits to it: rows and the sink's row move in one transaction.
+"""Commits to a PostgreSQL table for one sink: rows and the sink's row in one transaction.
 
-The lock is the sink's row, by ``SELECT ... FOR UPDATE`` and a comparison with what was read.
-Whoever stands still with it is cut off by the server (``idle_in_transaction_session_timeout``), and
-its transaction is gone. An answer that is lost is ``Unknown``: a commit that is still on its way
-holds the row, so that whoever comes next waits for its end and sees it.
+The lock is the sink's row, with ``SELECT ... FOR UPDATE`` and a comparison with what was read. The
+server disconnects a client that stalls while holding it (``idle_in_transaction_session_timeout``),
+and its transaction is gone. A lost answer is ``Unknown``: a commit that is still under way holds
+the row, so that the next client waits for its end and sees it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from headgate_postgres.server import Connection, Server, TableFacts
 from headgate_postgres.staged_files import StagedFiles
 
 PATIENCE_MS = 10_000
-"""For a lock, and for a client that stands still while it has one."""
+"""For a lock, and for a client that stalls while it has one."""
 
 KEPT = dt.timedelta(hours=1)
-"""So long are files of payments kept: for a replica that lags as much."""
+"""How long files of payments are kept: for a replica that lags as much."""
 
 _Commit = Callable[[Connection], None]
 
@@ -60,7 +60,7 @@ class Place:
 
 
 class PostgresTable:
-    """``SinkTable``; ``commit`` is psycopg's call, which a test may let fail."""
+    """Implements ``SinkTable``; ``commit`` is psycopg's call, which a test may let fail."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class PostgresTable:
             return Unknown(repr(error))
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
-        """As ``table_kinds.FollowingTable``."""
+        """See ``table_kinds.FollowingTable``."""
         server, key = self._place.server, self._place.key
         with server.connected() as connection:
             columns = server.facts(connection, key).columns
@@ -120,12 +120,12 @@ class PostgresTable:
                 raise Unreachable(f"{file.path} cannot be read: {error}") from error
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is open."""
 
     def _committed(
         self, connection: Connection, attempt: CommitAttempt, sending: list[CommitAttempt]
     ) -> CommitOutcome:
-        """``sending`` gets the attempt before the call by which it may land."""
+        """Commit; ``sending`` gets the attempt before the call by which it may land."""
         server, base = self._place.server, attempt.base
         if base.tag is None:
             make_ledger(connection)
@@ -166,12 +166,12 @@ class PostgresTable:
         return Landed(view.tag, view)
 
     def _stands_at(self, connection: Connection, facts: TableFacts, base: TableView) -> bool:
-        """Whether it is worth copying rows; the lock decides."""
+        """Return whether it is worth copying rows; the lock decides."""
         now = self._ledger.view(connection, facts, self._place.location)
         return (now.tag, now.record) == (base.tag, base.record)
 
     def _without_file(self, base: TableView, missing: FileNotFoundError) -> CommitOutcome:
-        """Whoever was first has removed it; or somebody else, which stops the sink."""
+        """Judge a missing file: the first to commit has removed it, or a stranger, and we stop."""
         try:
             now = self.read()
         except (TableMissing, RetryLater) as error:
@@ -188,8 +188,8 @@ class PostgresTable:
     ) -> list[str]:
         """Return the files that nobody asks for once the attempt has landed.
 
-        Of payments those that are old enough: a replica that is promoted without the newest ones
-        may have the decisions, and is paid again.
+        Files of payments only count once they are old enough: a replica that is promoted without
+        the newest payments may have the decisions, and is paid again.
         """
         if attempt.record.lead:
             age, tag = self._kept, attempt.base.tag

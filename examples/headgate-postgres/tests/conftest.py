@@ -1,6 +1,6 @@
-"""A PostgreSQL server, and a table in it with everybody who touches it.
+"""Starts a PostgreSQL server, and provides a table in it with everybody who uses it.
 
-Inside of headgate's repository a server is started where one is installed; elsewhere
+Inside headgate's repository a server is started if one is installed; elsewhere
 ``HEADGATE_POSTGRES_URI`` names a database that may be filled.
 """
 
@@ -48,7 +48,7 @@ IN_KEYS = pa.schema({"id": pa.int64(), "_partition": pa.int32(), "_offset": pa.i
 
 
 class PostgresWorld:
-    """The contract's world: a table of a name of its own."""
+    """The contract's world: a table with its own name."""
 
     def __init__(
         self, uri: str, folder: Path, columns: Struct = COLUMNS, key: RowKey | None = None
@@ -127,7 +127,7 @@ class PostgresWorld:
 
 @pytest.fixture(scope="session")
 def uri() -> Iterator[str]:
-    """A database that may be filled."""
+    """Yield a database that may be filled."""
     if named := os.environ.get("HEADGATE_POSTGRES_URI"):
         yield named
         return
@@ -138,7 +138,7 @@ def uri() -> Iterator[str]:
 
 @pytest.fixture
 def world_at() -> type[PostgresWorld]:
-    """Makes worlds on servers of the test's own."""
+    """Create worlds on the test's own servers."""
     return PostgresWorld
 
 

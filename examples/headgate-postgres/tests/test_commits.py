@@ -1,4 +1,4 @@
-"""What a commit to a PostgreSQL table does, and what becomes of it in the end."""
+"""Tests what a commit to a PostgreSQL table does, and what happens to it in the end."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_point_4_a_rule_that_was_added_stops_the_sink_and_leaves_nothing(world, 
 
 
 def test_point_4_who_stands_still_with_the_lock_is_cut_off(world) -> None:
-    """A coordinator is stopped between its last statement and COMMIT, and goes on much later."""
+    """A coordinator is paused between its last statement and COMMIT, and continues much later."""
     zombie, heir = world.open(), world.open()
     zombie._patience_ms = 300
     stale = claimed(zombie)

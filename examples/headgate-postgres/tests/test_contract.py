@@ -1,4 +1,4 @@
-"""A PostgreSQL table keeps the contract that headgate ships for every table."""
+"""Tests that a PostgreSQL table keeps the contract that headgate ships for every table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TestKeyedTable(KeyContract):
 
 
 class TestKeyedFollower(KeyedFollowerContract):
-    """One that is paid for what another table has decided."""
+    """A table that is paid for what another table has decided."""
 
     @pytest.fixture
     def world(self, keyed: Any) -> Any:

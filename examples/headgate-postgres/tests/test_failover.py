@@ -1,4 +1,4 @@
-"""The server is killed in a commit, or gives way to its replica: what landed is known later."""
+"""Kills the server in a commit, or promotes its replica: what landed is known later."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def wait_until(uri: str, query: str) -> None:
 
 
 def kill_in_commit(server: servers.PostgresServer) -> Callable[[psycopg.Connection], None]:
-    """A COMMIT that the server has done, and cannot answer: no replica confirms it."""
+    """Make a COMMIT that the server has done but cannot answer: no replica confirms it."""
 
     def killed(connection: psycopg.Connection) -> None:
         waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"

@@ -1,4 +1,4 @@
-"""PostgreSQL tables that follow a lead, and quarantines that take any record."""
+"""Tests PostgreSQL tables that follow a lead, and quarantines that take any record."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_point_6_files_of_payments_stay_as_long_as_a_replica_may_lag(world) -> N
 
 
 def test_u2_key_files_of_payments_stay_as_long_as_those_with_rows(keyed) -> None:
-    """They are no rows to an audit, which counts what each commit brought."""
+    """An audit, which counts what each commit added, does not take them for rows."""
     keyed.kept = KEPT
     files = keyed.changed(KeyChange(1, "a", 1, 0), KeyChange(2, None, 2, 0))
     view = landed(pays(keyed, 1, *files))

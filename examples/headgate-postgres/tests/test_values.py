@@ -1,4 +1,4 @@
-"""Which tables and values there are, and that each value comes back as it was."""
+"""Tests the supported tables and values, and that each value comes back unchanged."""
 
 from __future__ import annotations
 

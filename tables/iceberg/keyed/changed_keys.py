@@ -15,12 +15,15 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
+from headgate.control_protocol.generations import Generations, generation
 from headgate.control_protocol.key_errors import KeysUnreadable
 from headgate.tables.iceberg.key_files import OFFSET, PARTITION, TOPIC
 from headgate.tables.iceberg.keyed.delete_files import Target
 from headgate.tables.iceberg.keyed.key_hash import KeyHash
 from headgate.tables.iceberg.keyed.key_index import FileKeys, joined
 from headgate.tables.iceberg.parquet_columns import batches
+
+Numbers = npt.NDArray[np.signedinteger[Any]]
 
 UNKNOWN = -1
 _PARTITION_BITS = 32
@@ -29,8 +32,12 @@ _PARTITIONS = 2**_PARTITION_BITS - 1
 
 @dataclass(slots=True)
 class Sources:
-    """Numbers the partitions that records come from, during one coordinator's life. Thread-safe."""
+    """Numbers the partitions that records come from, during one coordinator's life. Thread-safe.
 
+    ``generations``: which of them are younger than others (U8).
+    """
+
+    generations: Generations = field(default_factory=dict)
     _numbers: dict[tuple[str, int], int] = field(default_factory=dict)
     _places: list[tuple[str, int]] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
@@ -46,6 +53,21 @@ class Sources:
     def said(self, number: int) -> str:
         topic, partition = self._places[number]
         return f"{topic}/{partition}" if topic else f"partition {partition}"
+
+    def ages(self, numbers: Numbers) -> Numbers:
+        """Return the generations of sources; a higher one is younger, within a topic."""
+        if not self.generations:
+            return np.zeros(len(numbers), np.int64)
+        found = [generation(self.generations, *place) for place in self._places]
+        return np.array(found, np.int64)[numbers]
+
+    def younger(self, these: Numbers, those: Numbers) -> npt.NDArray[np.bool_]:
+        """Return where the first source is a younger partition than the second, of one topic."""
+        if not self.generations:
+            return np.zeros(len(these), np.bool_)
+        topics = np.array([topic for topic, _ in self._places])
+        together: npt.NDArray[np.bool_] = topics[these] == topics[those]
+        return together & (self.ages(these) > self.ages(those))
 
     def numbers(self, topics: pa.Array | None, partitions: pa.Array) -> npt.NDArray[np.int32]:
         """Return the numbers; ``UNKNOWN`` for a row without coordinates, written by others."""

@@ -17,6 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyroaring import BitMap64
 
 from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.generations import Generations
 from headgate.control_protocol.key_errors import KeyIndexFull
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.table_kinds import RowKey
@@ -111,14 +112,17 @@ class KeyedRows:
         *,
         listed: Sequence[ManifestDataFile],
         folder: str,
+        generations: Generations,
     ) -> Deletions:
         """Resolve the keys of the ``written`` files against ``parent``, and make delete files.
 
         Each comes with the ordinal of its transaction. ``listed`` are those with rows, as a
-        manifest holds them; the delete files go into ``folder``. Raises the ``StopSink`` of U7 and
+        manifest holds them; the delete files go into ``folder``. ``generations`` say which
+        partitions are younger than others. Raises the ``StopSink`` of U7 and
         U8, and what storage raises.
         """
         with self._following:
+            self._reader.sources.generations = generations
             columns = self._columns(table)
             head = self._followed(table, parent, columns)
             files = [file for file, _ in written]
@@ -133,7 +137,7 @@ class KeyedRows:
                 self._dead[path] = found = self._heads.dead_rows.of(table.io, head, path)
                 return found
 
-            result = resolve(self._index, changes, dead, self._reader.sources.said)
+            result = resolve(self._index, changes, dead, self._reader.sources)
             if result.doubled:
                 _log.warning(
                     "%d keys had several rows; they have one, or none, now", result.doubled

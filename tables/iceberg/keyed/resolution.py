@@ -1,8 +1,9 @@
 """Finds the rows that die when a commit's records come in, against one head (U3, U8, U9).
 
-The last record of a key wins: within one partition that with the higher offset, and of several
-transactions one of the last. Every other row of the key dies, live ones of the head and earlier
-ones of the same commit. The result belongs to that head and to no other (U5).
+The last record of a key wins: within one partition that with the higher offset, of several
+transactions one of the last, and over rows of older partitions one of a younger. Every other row of
+the key dies, live ones of the head and earlier ones of the same commit. The result belongs to that
+head and to no other (U5).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.record import KeyCounts
 from headgate.native.loops import Words
+from headgate.tables.iceberg.keyed.changed_keys import Sources
 from headgate.tables.iceberg.keyed.delete_files import bitmap_of, positions_of
 from headgate.tables.iceberg.keyed.key_index import FileKeys, Found, KeyIndex, Numbers, grouped
 
@@ -95,18 +97,18 @@ def resolve(
     index: KeyIndex,
     changes: Sequence[Change],
     dead: Callable[[str], BitMap64],
-    said: Callable[[int], str],
+    sources: Sources,
 ) -> Resolution:
     """Resolve the changes on the head at which ``index`` stands.
 
-    ``dead`` returns the positions of its files that are dead already, ``said`` the name of a source
-    for people. Raises ``KeyInTwoPartitions``, and what ``dead`` raises.
+    ``dead`` returns the positions of its files that are dead already. Raises
+    ``KeyInTwoPartitions``, and what ``dead`` raises.
     """
     if not any(len(change.keys) for change in changes):
         return Resolution()
     records = _Records.of(changes)
     follows = (records.high[1:] == records.high[:-1]) & (records.low[1:] == records.low[:-1])
-    _refuse_two_sources(records, follows, said)
+    _refuse_two_sources(records, follows, sources)
     last = np.append(~follows, True)
     killed: dict[str, BitMap64] = {}
     lost = records.where(~last & (records.rows >= 0))
@@ -120,7 +122,7 @@ def resolve(
         before = dead(path)
         alive = places[~np.isin(found.positions[places], positions_of(before))]
         if len(alive):
-            _refuse_other_source(winners, found, alive, said)
+            _refuse_other_source(winners, found, alive, sources)
             np.add.at(hits, found.asked[alive], 1)
             killed[path] = before | bitmap_of(found.positions[alive])
     return Resolution(killed, _counted(winners, hits, len(records.high)), int((hits > 1).sum()))
@@ -144,29 +146,35 @@ def _counted(winners: _Records, hits: Numbers, records: int) -> KeyCounts:
 
 
 def _refuse_two_sources(
-    records: _Records, follows: npt.NDArray[np.bool_], said: Callable[[int], str]
+    records: _Records, follows: npt.NDArray[np.bool_], sources: Sources
 ) -> None:
-    """U8: refuse a key in two partitions within the commit."""
+    """U8: refuse a key in two partitions within the commit, unless a later transaction is of the
+    younger one: all that the older one held was decided before."""
     crossed = np.flatnonzero(follows & (records.sources[1:] != records.sources[:-1]))
     if len(crossed):
-        one, other = (_place(records, int(crossed[0]) + more, said) for more in (0, 1))
+        younger = sources.younger(records.sources[crossed + 1], records.sources[crossed])
+        later = records.transactions[crossed + 1] > records.transactions[crossed]
+        crossed = crossed[~(younger & later)]
+    if len(crossed):
+        one, other = (_place(records, int(crossed[0]) + more, sources) for more in (0, 1))
         raise _two_partitions(f"the records at {one} and {other} have the same key")
 
 
-def _refuse_other_source(
-    winners: _Records, found: Found, alive: Numbers, said: Callable[[int], str]
-) -> None:
-    """U8: refuse a key whose live row came from elsewhere: no order tells which one is older."""
+def _refuse_other_source(winners: _Records, found: Found, alive: Numbers, sources: Sources) -> None:
+    """U8: refuse a key whose live row came from elsewhere, but for a partition that is older: else
+    no order tells which one is newer."""
     before, now = found.sources[alive], winners.sources[found.asked[alive]]
     crossed = np.flatnonzero((before >= 0) & (before != now))
     if len(crossed):
-        record = _place(winners, int(found.asked[alive[crossed[0]]]), said)
-        source = said(int(before[crossed[0]]))
+        crossed = crossed[~sources.younger(now[crossed], before[crossed])]
+    if len(crossed):
+        record = _place(winners, int(found.asked[alive[crossed[0]]]), sources)
+        source = sources.said(int(before[crossed[0]]))
         raise _two_partitions(f"the record at {record} has the key of a row from {source}")
 
 
-def _place(records: _Records, at: int, said: Callable[[int], str]) -> str:
-    return f"{said(int(records.sources[at]))}@{records.offsets[at]}"
+def _place(records: _Records, at: int, sources: Sources) -> str:
+    return f"{sources.said(int(records.sources[at]))}@{records.offsets[at]}"
 
 
 def _two_partitions(what: str) -> KeyInTwoPartitions:

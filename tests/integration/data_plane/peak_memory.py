@@ -1,4 +1,4 @@
-"""A process that writes one batch and says how much memory it took at most; run by a test.
+"""Writes one batch and reports the peak memory, in a process that a test runs.
 
 ``python -m integration.data_plane.peak_memory '{"folder": ..., "records": ..., ...}'``. With
 ``bootstrap`` and ``topic`` the records come from a broker, else they are made here, each for the

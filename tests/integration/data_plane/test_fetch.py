@@ -1,4 +1,4 @@
-"""Exactly the records of a range, whatever else is in the log."""
+"""Reads exactly the records of a range, whatever else is in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our files beside those of Iceberg's own Spark writer, and through the eyes of other readers."""
+"""Compares our files with those of Iceberg's Spark writer, through other readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ORC and Avro files of ours through the eyes of Spark, Java, pyiceberg and DuckDB."""
+"""Our ORC and Avro files, read by Spark, Java, pyiceberg and DuckDB."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and headers of a real topic in columns of their own; names found as the table says."""
+"""Keys and headers of a real topic in separate columns; names found as the table says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A catalog in which somebody else stands in the way: who commits now hangs in the midst of it."""
+"""Provides a catalog with somebody in the way: a commit hangs in the middle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keyed tables of one sink, over a changelog with every kind of event, amid all that goes wrong.
+"""Keyed tables of one sink, over a changelog with every kind of event, under every fault.
 
 Participants are killed and paused, the catalog lies, Spark rewrites the tables. Whenever one is
 looked at, DuckDB's rows of it are the fold of its topic up to the offsets of its newest record. The

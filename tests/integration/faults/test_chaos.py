@@ -1,4 +1,4 @@
-"""That ``make chaos`` itself works: a strike on each kind of catalog, judged like a long run."""
+"""Tests that ``make chaos`` itself works: a strike on each catalog, judged like a long run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The warehouse takes no more: batches fail, nothing is committed, and it heals by itself."""
+"""The warehouse is full: batches fail, nothing is committed, and the sink recovers by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 under load: at any time, and in the midst of a table commit."""
+"""kill -9 under load: at any time, and in the middle of a table commit."""
 
 from __future__ import annotations
 

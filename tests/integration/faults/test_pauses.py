@@ -1,4 +1,4 @@
-"""SIGSTOP past every time-out: who wakes up and believes that nothing happened does no harm."""
+"""SIGSTOP past every time-out: a process that wakes up unaware of it does no harm."""
 
 from __future__ import annotations
 

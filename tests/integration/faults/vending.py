@@ -1,4 +1,4 @@
-"""Keys that a REST catalog vends with each table, and that the store refuses when they are old."""
+"""Provides keys that a REST catalog vends per table, and that the store refuses once old."""
 
 from __future__ import annotations
 

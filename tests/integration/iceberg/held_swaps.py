@@ -1,4 +1,4 @@
-"""Swaps of Hive tables, held between client and metastore: behind all that the client checks."""
+"""Holds swaps of Hive tables between client and metastore, after all client checks."""
 
 from __future__ import annotations
 

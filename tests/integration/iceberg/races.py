@@ -1,4 +1,4 @@
-"""Two committers of one table, each held between its check of what is required and its swap."""
+"""Holds two committers of one table between checking the requirements and the swap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two committers, each held between its check of what is required and its swap: one lands.
+"""Two committers, each held between its check of the requirements and its swap: one lands.
 
 Here pyiceberg checks and swaps by itself. Where a server does (REST), ``test_racing`` and the
 contract ask it.

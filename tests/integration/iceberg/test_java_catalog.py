@@ -1,4 +1,4 @@
-"""Catalogs that Java speaks to: races on Hive's swap, what is refused, what tasks are given."""
+"""Catalogs through Java: races on Hive's swap, what is refused, what tasks are given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits through PostgreSQL: callers that come at once, and a server that is killed under them."""
+"""Commits through PostgreSQL: concurrent callers, and a server that is killed under them."""
 
 from __future__ import annotations
 

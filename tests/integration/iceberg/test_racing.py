@@ -1,4 +1,4 @@
-"""Two processes commit to one table as fast as they can: every outcome is told, no row doubles."""
+"""Two processes commit to one table at full speed: every outcome is known, no row doubles."""
 
 from __future__ import annotations
 

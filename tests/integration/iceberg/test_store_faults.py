@@ -1,4 +1,4 @@
-"""Requests that go wrong, before and after the store has done what they ask: our client of S3.
+"""Our S3 client when requests fail before or after the store has done what they ask.
 
 botocore's pauses are taken by a clock of the test's own; what hangs, hangs for as long as the
 client is told to wait.

@@ -1,4 +1,4 @@
-"""Upkeep by its own thread: a commit takes what it takes, and what is due goes all the same."""
+"""Upkeep in its own thread: a commit takes no longer, and what is due goes all the same."""
 
 from __future__ import annotations
 

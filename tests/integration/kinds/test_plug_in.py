@@ -1,4 +1,4 @@
-"""A kind of table that another package brings is filled, stopped, started and audited as ours."""
+"""Another package's kind of table is filled, stopped, started and audited like ours."""
 
 from __future__ import annotations
 

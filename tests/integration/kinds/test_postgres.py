@@ -1,4 +1,4 @@
-"""A sink fills PostgreSQL by the example's distribution, and everybody is killed in turn."""
+"""A sink fills PostgreSQL with the example's package, and every process is killed in turn."""
 
 from __future__ import annotations
 

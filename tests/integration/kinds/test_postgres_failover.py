@@ -1,4 +1,4 @@
-"""A replica is promoted that has a decision and lacks its payments: they are made again, once."""
+"""A promoted replica has a decision but lacks its payments: they are made again, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL tables that follow, with everything that is real but Kafka."""
+"""PostgreSQL tables that follow, with everything real except Kafka."""
 
 from __future__ import annotations
 

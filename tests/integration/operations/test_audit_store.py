@@ -1,4 +1,4 @@
-"""An audit on an object store asks once for each thing, and for many at once: counted."""
+"""An audit on an object store asks for each thing once, and for many at once: counted."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def test_point_5_status_tells_of_events_that_are_not_believed(
 def test_pause_without_a_control_topic(sink_file: Path) -> None:
     result = headgate("pause", sink_file)
     assert result.exit_code == 2
-    assert "does not exist, so nobody would hear of it" in result.stderr
+    assert "does not exist, so nobody would hear the request" in result.stderr
 
 
 def test_init_proposes_columns_from_what_a_topic_holds(

@@ -71,7 +71,7 @@ def test_a_table_that_is_not_there_yet(
     result = dry_run(declared)
     assert result.exit_code == 0, result.output
     assert "40 rows in 4 files" in result.stdout
-    assert "which is not there yet; nothing was written there" in result.stdout
+    assert "which does not exist yet; nothing was written there" in result.stdout
     shown = rows_shown(result.stdout)
     assert {row["zone"] for row in shown} <= {"z0", "z1", "z2", "z3"}
     assert all(row["offset"] == row["id"] // 2 for row in shown)

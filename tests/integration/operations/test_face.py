@@ -122,7 +122,9 @@ def test_point_3_a_stopped_sink_stays_stopped_until_it_is_started(
     sink.stop(first)
     (anew,) = sink.start()
     sink.produce()
-    sink.wait_until(lambda: anew.said("waits for headgate start"), "the new process waits as well")
+    sink.wait_until(
+        lambda: anew.said("waiting for headgate start"), "the new process waits as well"
+    )
     record = sink.record()
     assert record is not None
     assert sum(record.offsets.values()) == sink.produced - 1_000

@@ -1,4 +1,4 @@
-"""What goes wrong is found from page, status, metrics and log alone; each names it by its code."""
+"""Failures are found from page, status, metrics and log alone; each gives the code."""
 
 from __future__ import annotations
 

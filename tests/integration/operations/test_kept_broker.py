@@ -1,4 +1,4 @@
-"""Point 4: ``headgate kafka``: a broker that is kept on, and has its topics when it comes back."""
+"""Point 4: ``headgate kafka`` runs a broker that still has its topics after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points 4 and 22: what docs/security.md gives to each role is enough, and each right counts."""
+"""Points 4 and 22: the rights in docs/security.md suffice for each role, and each is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Point 4: a real sink goes back beside a paused coordinator, reads again; every row is once."""
+"""Point 4: a real sink is rolled back next to a paused coordinator; every row is there once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``headgate offsets SINK set``: what a person moves by hand, and what becomes of the rows."""
+"""``headgate offsets SINK set``: what a person moves by hand, and what happens to the rows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_point_16_rows_come_again_or_not_at_all_and_the_audit_knows_why(sink: De
     assert report.surplus == {"offsets set": 30}
     assert not any("twice" in text for text in report.proven)
     assert sum("headgate offsets set moved" in text for text in report.unproven) == 2
-    assert "30 rows are there again, because offsets were set back" in report.unproven
+    assert "30 rows came again because offsets were set back" in report.unproven
     assert sink.rows().num_rows == 300 + 30 - 20
     assert len(set(zip(*(c.to_pylist() for c in sink.rows().columns), strict=True))) == 300 - 20
 

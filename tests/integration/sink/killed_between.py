@@ -1,4 +1,4 @@
-"""`headgate run`, but for a coordinator that dies behind its first update of the columns (S9).
+"""Runs `headgate run` with a coordinator that dies after its first column update (S9).
 
     python killed_between.py FLAG SINK_FILE
 

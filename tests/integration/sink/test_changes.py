@@ -52,9 +52,13 @@ class Changelog:
 
     def __post_init__(self) -> None:
         self._dice = random.Random(self.seed)
+        self.changes = 0
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """A producer that knows the topic as it is now."""
         ordered = {"bootstrap.servers": self.sink.bootstrap, "enable.idempotence": True}
         self._producer = kafka.Producer(ordered)
-        self.changes = 0
 
     def produce(self, count: int, keys: int = 500) -> None:
         """So many changes more, four in five of them rows."""

@@ -1,4 +1,4 @@
-"""Columns with rules, and a struct of what records are besides: the same from both writers."""
+"""Columns with rules, and a struct of record parts: the same from both writers."""
 
 from __future__ import annotations
 

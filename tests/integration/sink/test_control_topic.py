@@ -1,4 +1,4 @@
-"""The control topic holds no state: whoever loses it reads some records again, and loses no row."""
+"""The control topic holds no state: losing it repeats some reads, and loses no row."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_point_6_ten_minutes_beside_a_stream(deploy: Deploy) -> None:
     sink.stop()
     commits = sum(commit.record.records > 0 for commit in history(sink))
     report = sink.judge()
-    rewritten, orphans = told(sink, "small files became"), told(sink, "orphans deleted")
+    rewritten, orphans = told(sink, ": compacted "), told(sink, "orphans deleted")
     print(f"{MINUTES:g} minutes, {report.live_rows} rows, {commits} commits on the branch still")
     print(f"live files: {report.live_files} at the end, at most {most} when looked at")
     print(f"compactions: {rewritten}, rounds that deleted orphans: {orphans}")

@@ -37,7 +37,7 @@ def test_point_5_a_file_that_changes_holds_live_or_anew_and_no_record_is_lost(
     assert known.transaction.epoch == record.transaction.epoch, "nobody has left for that"
 
     changed(sink, participant, "name = ")
-    sink.wait_until(lambda: participant.said("changes nothing: HG-100"), "a refusal")
+    sink.wait_until(lambda: participant.said("was not adopted: HG-100"), "a refusal")
 
     sink.change({"quarantine": {"policy": "skip"}})
     changed(sink, participant)

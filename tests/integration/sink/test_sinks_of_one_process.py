@@ -1,4 +1,4 @@
-"""Two sinks in one process, in one thread or by the command; what befalls one leaves the other."""
+"""Two sinks in one process, in one thread or by the command; one's fate spares the other."""
 
 from __future__ import annotations
 

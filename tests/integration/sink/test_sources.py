@@ -1,4 +1,4 @@
-"""What a source may look like, and what may become of it while a sink reads it."""
+"""Tests what a source may look like, and what may happen to it while a sink reads it."""
 
 from __future__ import annotations
 

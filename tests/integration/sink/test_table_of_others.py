@@ -1,4 +1,4 @@
-"""Others work on the table, too: appends, compaction, expiry, and a second sink."""
+"""Others work on the table too: appends, compaction, expiry, and a second sink."""
 
 from __future__ import annotations
 

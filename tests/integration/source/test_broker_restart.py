@@ -1,4 +1,4 @@
-"""A broker that comes back has a higher leader epoch; who asks it for offsets must learn that."""
+"""A restarted broker has a higher leader epoch, which an offset request must learn."""
 
 from __future__ import annotations
 

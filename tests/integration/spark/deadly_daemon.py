@@ -1,4 +1,4 @@
-"""Spark's Python daemon, whose workers die of some records as of a C extension that crashes.
+"""Runs Spark's Python daemon with workers that die of some records like a crashing extension.
 
 Started by Spark as ``python -m`` (``spark.python.daemon.module``).
 """

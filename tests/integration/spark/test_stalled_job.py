@@ -1,4 +1,4 @@
-"""A Spark job that hangs does not hold up the membership of its participant, nor for ever."""
+"""A Spark job that hangs blocks its participant's membership neither now nor forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transforms as somebody's package would have them: a process of the tests finds them by name."""
+"""Provides transforms as a user's package would: processes of the tests find them by name."""
 
 from __future__ import annotations
 

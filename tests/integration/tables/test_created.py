@@ -1,4 +1,4 @@
-"""Tables that nobody declared: made and evolved by what their records show, whatever dies."""
+"""Undeclared tables are created and evolved by what their records show, whatever dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""N5, P11 on a real broker and catalog: what was filled and is gone is not made anew in silence."""
+"""N5, P11 on real systems: a filled table that is gone is not silently created again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keyed tables at their bounds: files of one row, hashes that collide, Puffin files that expire."""
+"""Keyed tables at their limits: one-row files, colliding hashes, expiring Puffin files."""
 
 from __future__ import annotations
 

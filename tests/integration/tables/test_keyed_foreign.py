@@ -1,4 +1,4 @@
-"""Point 2: what others do to a keyed table, between a commit's keys and its call and around it.
+"""Point 2: other writers change a keyed table between a commit's keys and its call.
 
 Spark changes, compacts and upgrades the table by Iceberg's own code of two versions. What is there
 then is compared value by value with a dictionary, as both of them, DuckDB and pyiceberg read it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from delete_files import delete_by_equality
@@ -164,6 +165,56 @@ def test_point_2_others_change_and_rewrite_between_and_around(
     world.restarted("another")
     world.commit(every(40, by=3, zone="e"), [gone(77), gone(1)])
     amid.check()
+
+
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("version", [2, 3])
+def test_point_2_snapshots_expire_and_orphans_go_between_and_around(
+    sqlite_catalog: LocalCatalog,
+    iceberg_spark: IcebergSpark,
+    later_spark: IcebergSpark,
+    version: int,
+) -> None:
+    """Spark's clean-up leaves what was resolved and not sent, and what the head still needs."""
+    world = KeyedWorld.made(sqlite_catalog.catalog, version)
+    amid = Amid(world, sqlite_catalog, (iceberg_spark, later_spark))
+    delete = f"DELETE FROM local.{NAME} WHERE id % 5 = 0"
+    for n in range(3):
+        world.commit(every(30, by=n + 1), [gone(n)])
+        if n == 1:
+            amid.alone(delete, fifths_go)
+        attempt = world.attempt(world.files([*every(30, by=4), gone(7 + n)]))
+        before = snapshots(world)
+        amid.spark(expiry(world))
+        assert len(before) > len(snapshots(world))
+        day_old = "TIMESTAMP '" + iso(datetime.now(UTC) - timedelta(hours=25)) + "'"
+        amid.spark(
+            f"CALL local.system.remove_orphan_files(table => '{NAME}', older_than => {day_old})"
+        )
+        world.landed(attempt)
+        amid.check()
+    amid.alone(calls("rewrite_data_files", *ALL), nothing)
+    amid.spark(expiry(world))
+    world.restarted("another")
+    world.commit(every(40, by=3, zone="e"), [gone(1)])
+    amid.check()
+
+
+def snapshots(world: KeyedWorld) -> list[int]:
+    return [snapshot.snapshot_id for snapshot in world.loaded().metadata.snapshots]
+
+
+def iso(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def expiry(world: KeyedWorld) -> str:
+    """Of every snapshot but the head, whatever its age."""
+    now = iso(datetime.now(UTC) + timedelta(seconds=1))
+    return (
+        f"CALL local.system.expire_snapshots(table => '{NAME}', "
+        f"older_than => TIMESTAMP '{now}', retain_last => 1)"
+    )
 
 
 @pytest.mark.timeout(1_200)

@@ -1,4 +1,4 @@
-"""Tables that records change, read back by others: every row is the last one of its key."""
+"""Tables that records change, read by other readers: every row is the last of its key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A keyed table's index is read from the claim on, beside the first transaction (U7)."""
+"""A keyed table's index is read from the claim on, in parallel to the first transaction (U7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every rule of PROTOCOL.md, taken away or falsified: what the proofs must notice.
+"""Falsifies or removes every rule of PROTOCOL.md: the proofs must notice.
 
 A mutant replaces functions of the product (or, for rules of the table, of the catalog) where they
 are used. ``noticed.json`` says which seed or which small world notices it, and as what.
@@ -14,6 +14,7 @@ from simulation.mutants import (
     evolving,
     following,
     forging,
+    growing,
     keyed_following,
     maintaining,
     parking,
@@ -29,7 +30,7 @@ from simulation.mutants.mutant import Mutant
 FAMILIES = (
     *(table, speech, claiming, collecting, answering, positions, requesting),
     *(setting_aside, following, forging, evolving, parking, real_tables, maintaining),
-    *(changing, keyed_following),
+    *(changing, growing, keyed_following),
 )
 
 MUTANTS: dict[str, Mutant] = {

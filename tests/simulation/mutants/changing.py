@@ -1,4 +1,4 @@
-"""U2 to U10 in the real adapter of a keyed table: what dies with a commit, and on which head."""
+"""U1 to U7, U9 and U10 in the real adapter: what dies with a commit, and on which head."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulation.mutants.mutant import Family, Planted
 
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.ports import CommitOutcome
-from headgate.coordinator import claim, commitment, machine
+from headgate.coordinator import commitment
 from headgate.tables.iceberg.keyed import keyed_rows, resolution
 from headgate.tables.iceberg.keyed.delete_manifests import Deletions
 from headgate.tables.iceberg.keyed.head import DeadRows, Head
@@ -149,11 +149,6 @@ def index_ahead_of_its_head() -> tuple[Planted, ...]:
         return made
 
     return ((KeyedRows, "_followed", ahead), (KeyedRows, "found", found))
-
-
-@FAMILY.replaces("U8", (machine, "refuse_added"), (claim, "refuse_added"))
-def added_partitions_are_read(_right: Any, *_: Any) -> None:
-    """A partition that is added to a keyed table's topic is read like any other."""
 
 
 @FAMILY.replaces("U9", (resolution, "_counted"))

@@ -1,4 +1,4 @@
-"""Choose anew which seeds notice the mutants: ``python tests/simulation/mutants/choose.py [NAME]``.
+"""Chooses which seeds notice the mutants: ``python tests/simulation/mutants/choose.py [NAME]``.
 
 To be run when the simulation has changed, so that other things happen under the same seeds. Those
 chosen before are kept where they still notice. Of several seeds the quickest is taken, and a
@@ -122,6 +122,10 @@ def _seed(mutant: Mutant, first: int, seconds: float) -> Notice | None:
     return min(found, key=lambda one: one[:2])[2] if found else None
 
 
+def _grows(keys: Keys) -> bool:
+    return keys.grows or keys.growth_ms is not None
+
+
 def _by(mutant: Mutant, kind: str, seed: int) -> Notice:
     return Notice(kind, seed=seed, real=mutant.real or None, keyed=mutant.keyed or None)
 
@@ -135,7 +139,7 @@ def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
         return (s for s in seeds if s in ROUTED_KEYS)
     if mutant.keyed:
         made = ((s, Keys(s, drawn(random.Random(s)))) for s in seeds)
-        return (s for s, keys in made if (keys.grows if mutant.rule == "U8" else keys.busy))
+        return (s for s, keys in made if (_grows(keys) if mutant.rule == "U8" else keys.busy))
     if mutant.rule[0] == "S":
         return filter(has_some, seeds)
     if mutant in forging.FAMILY:

@@ -72,6 +72,11 @@ RECORDS = st.builds(
     debts=st.lists(DEBTS).map(tuple),
     lapsed=st.lists(DEBTS).map(tuple),
     routing=st.none() | TEXT,
+    generations=st.dictionaries(
+        TEXT,
+        st.sets(st.integers(1, 2**31 - 1), min_size=1, max_size=3).map(sorted).map(tuple),
+        max_size=2,
+    ),
 )
 
 
@@ -158,8 +163,8 @@ def test_a_missing_property_is_named(name: str) -> None:
 
 
 def test_a_newer_version_asks_for_an_upgrade() -> None:
-    with pytest.raises(RecordUnreadable, match=r"orders\.version is 4.*upgrade"):
-        record_codec.decode(SINK, broken("version", "4"))
+    with pytest.raises(RecordUnreadable, match=r"orders\.version is 5.*upgrade"):
+        record_codec.decode(SINK, broken("version", "5"))
 
 
 def test_d10_a_rollback_under_way_is_for_versions_that_know_what_it_is() -> None:
@@ -167,6 +172,16 @@ def test_d10_a_rollback_under_way_is_for_versions_that_know_what_it_is() -> None
     summary = record_codec.encode(begun)
     assert summary["headgate.orders.version"] == "3"
     assert record_codec.decode(SINK, summary) == begun
+
+
+def test_u8_what_is_younger_is_for_versions_that_know_what_it_is() -> None:
+    grown = replace(record(Offsets()), generations={"trips": (2, 6), "orders": (1,)})
+    summary = record_codec.encode(grown)
+    assert summary["headgate.orders.version"] == "4"
+    assert record_codec.decode(SINK, summary) == grown
+    for wrong in ("x", "[]", '{"trips":2}', '{"trips":[]}', '{"trips":[2,2]}', '{"trips":[0]}'):
+        with pytest.raises(RecordUnreadable, match=r"orders\.generations is malformed"):
+            record_codec.decode(SINK, summary | {"headgate.orders.generations": wrong})
 
 
 def test_i6_what_a_table_was_given_back_is_kept_with_the_topics_ids() -> None:

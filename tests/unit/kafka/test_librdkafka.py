@@ -1,4 +1,4 @@
-"""Where librdkafka's functions come from, and what is said where they cannot be had."""
+"""Where librdkafka's functions come from, and the error if they are not available."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicPartition, tag_name
+from headgate.control_protocol.key_errors import KeyedPartitionsAdded
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, TableView
 from headgate.control_protocol.record import table_note
@@ -72,12 +73,12 @@ class Sink:
         first = recorded(view, settings) is None
         sources = described(self.topics, StartAt(), first_start=first)
         state = State(identity, settings, phase=Phase.RECOVERING, recovery_view=view)
-        attempt = claim(state, view, sources)[0].attempt
+        attempt = claim(state, view, sources, now_ms=0)[0].attempt
         assert attempt is not None
         assert isinstance(self.table.commit(attempt), Landed)
 
-    def accepts(self, *wanted: str) -> list[str]:
-        world = World(OPERATOR, self.table, self.topics, StartAt())
+    def accepts(self, *wanted: str, operator: Identity = OPERATOR) -> list[str]:
+        world = World(operator, self.table, self.topics, StartAt())
         return resolve_stop(world, SETTINGS, _parsed(wanted))
 
 
@@ -161,6 +162,18 @@ def test_point_12_the_same_stop_a_second_time_is_a_stop_again() -> None:
     roll_back(sink)
     with pytest.raises(TableRolledBack):
         sink.claims(COORDINATOR)
+
+
+def test_u8_partitions_that_were_added_to_a_keyed_topic_meanwhile_are_not_taken_in() -> None:
+    sink = Sink()
+    roll_back(sink)
+    sink.source.add_partitions("source", 1)
+    sink.source.produce(TopicPartition("source", 1), 5, 0)
+    keyed = replace(OPERATOR, keyed=True)
+    with pytest.raises(KeyedPartitionsAdded):
+        sink.accepts("HG-201=follow-table", operator=keyed)
+    sink.accepts("HG-201=follow-table", operator=replace(keyed, growth_ms=1_000))
+    assert sink.stored == Offsets({AT: 3})
 
 
 def test_point_12_a_choice_answers_no_other_error() -> None:

@@ -71,7 +71,7 @@ def test_without_coordinates_it_says_what_cannot_be_told(
     report = examined(plain)
     assert report.verdict is Verdict.NOT_PROVEN
     assert report.total("in_table") is None
-    assert any("single records cannot be told apart" in text for text in report.unproven)
+    assert any("not single records" in text for text in report.unproven)
     assert says_of_records(report) == set()
 
 
@@ -326,7 +326,7 @@ def test_point_16_records_that_no_setting_lets_go(
     skips = replace(settings, quarantine=replace(settings.quarantine, policy=Disposal.SKIP))
     report = examined(skips)
     assert report.verdict is Verdict.NOT_PROVEN
-    assert "4000 records were skipped: nothing tells which they were" in report.unproven
+    assert "4000 records were skipped: nothing tells which" in report.unproven
     assert report.exit_code() == 1
     assert report.exit_code(accept_unproven=True) == 0
     filled.write(1, 4, {0: 4_011, 1: 10}, [], quarantined=1)
@@ -370,7 +370,7 @@ def test_point_16_offsets_set_back_by_hand_are_named_and_their_rows_may_be_there
     report = examined(settings)
     assert report.findings == ()
     assert report.unproven[0].endswith(": headgate offsets set moved trips/0 from 10 to 6")
-    assert "4 rows are there again, because offsets were set back" in report.unproven
+    assert "4 rows came again because offsets were set back" in report.unproven
     assert (report.rows, report.distinct, report.surplus) == (24, 20, {"offsets set": 4})
     assert report.verdict is Verdict.NOT_PROVEN
     assert not any("offsets never" in text or "beyond" in text for text in report.proven)

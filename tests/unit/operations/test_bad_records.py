@@ -1,4 +1,4 @@
-"""Point 1: which records were bad of late, where and why, is shown wherever people look."""
+"""Point 1: recent bad records are shown wherever people look, with place and reason."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_point_7_rights_are_asked_of_a_catalog_that_is_open(
 
 def test_a_table_that_the_first_start_creates(settings: SinkSettings, tmp_path: Path) -> None:
     check = TableCheck(with_table(settings, create=True, columns=COLUMNS))
-    assert "the first start makes it" in check.catalog()
+    assert "the first start creates it" in check.catalog()
     assert "the first start creates it" in check.table()
     assert not check.exists
     assert "may be written" in check.storage()
@@ -168,7 +168,7 @@ def test_the_sink_name_under_another_group(filled: FilledTable, settings: SinkSe
 
 def test_a_first_start(filled: FilledTable, settings: SinkSettings) -> None:
     filled.table.transaction().remove_properties("headgate.trips.claimed").commit_transaction()
-    assert TableCheck(settings).sink_state() == "a first start; it begins at earliest"
+    assert TableCheck(settings).sink_state() == "a first start; it starts at earliest"
 
 
 def test_a_deleted_tag(filled: FilledTable, settings: SinkSettings) -> None:
@@ -241,7 +241,7 @@ def test_a_catalog_file_that_may_not_be_written(
 def test_a_location_that_cannot_be_a_folder(settings: SinkSettings, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     check = TableCheck(with_catalog(settings, warehouse=f"file://{tmp_path}/file/warehouse"))
-    with pytest.raises(MissingRights, match="is no folder"):
+    with pytest.raises(MissingRights, match="is not a folder"):
         check.storage()
 
 
@@ -252,7 +252,7 @@ def test_properties_that_files_cannot_follow_are_told(
         change.set_properties({"write.parquet.page-version": "v2"})
     check = TableCheck(settings)
     check.table()
-    told = "not followed: write.parquet.page-version = v2: data pages are of version 1"
+    told = "not supported: write.parquet.page-version = v2: data pages are of version 1"
     assert check.files() == told
     with filled.table.transaction() as change:
         change.set_properties({"write.parquet.compression-codec": "lzo"})
@@ -331,7 +331,7 @@ def test_point_4_a_catalog_that_cannot_be_the_lock(settings: SinkSettings, tmp_p
     [
         ("file:///proc/lake", "/proc/lake is not storage"),
         ("/sys/lake", "/sys/lake is not storage"),
-        ("s4://bucket/lake", "nothing can be written to a s4 address"),
+        ("s4://bucket/lake", "headgate cannot write to a s4 address"),
     ],
 )
 def test_point_21_a_warehouse_that_is_none(

@@ -372,7 +372,7 @@ def test_point_8_the_audit_knows_what_persons_deleted(
     report = audited(sink, monkeypatch)
 
     assert (report.verdict, report.deleted_rows, report.live_rows) == (Verdict.WELL, 3, 17)
-    assert any("but for 3 that persons deleted" in text for text in report.proven)
+    assert any("except 3 that people deleted" in text for text in report.proven)
     sink.round().compact()
     sink.commit()
     assert audited(sink, monkeypatch).verdict is Verdict.WELL, "after they were rewritten too"

@@ -1,4 +1,4 @@
-"""``headgate kafka``: a port on which somebody listens is no place for the embedded broker."""
+"""``headgate kafka``: the embedded broker refuses a port that is in use."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,6 @@ from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.replay_errors import ReplayUnfit
-from headgate.operations import audit_keyed_routes
 from headgate.operations import check_keys as module
 from headgate.operations.audit_fold import SourceRanges
 from headgate.operations.audit_keyed_routes import KeyedFollower, KeyedFollowers
@@ -150,16 +149,18 @@ def test_point_6_a_table_is_folded_as_far_as_it_was_paid(
     keyed: SinkSettings, monkeypatch: pytest.MonkeyPatch, lead: CommitRecord, upto: int | None
 ) -> None:
     """It was paid transaction 4, whose offsets were 50."""
-    asked: list[SourceRanges] = []
-    monkeypatch.setattr(
-        audit_keyed_routes, "fold_and_compare", lambda _s, _r, source, _p: asked.append(source)
-    )
+    asked: list[tuple[Mapping[str, Offsets], SourceRanges]] = []
+    monkeypatch.setattr(KeyedFollowers, "_compare", lambda _, *what: asked.append(what))
     tables = KeyedFollowers(keyed, lambda *_: None)
     paid = record(4, 50, lead="uuid-of-the-lead")
     history = SimpleNamespace(record=paid, table=CLICKS)
     tables.tables[CLICKS] = KeyedFollower(CLICKS, None, history, paid.offsets)  # type: ignore[arg-type]
-    ranges = {AT: OffsetRange(10, 90), OTHER: OffsetRange(0, 90)}
+    ranges = {AT: OffsetRange(10, 90)}
     tables.fold(lead, "uuid-of-the-lead", ranges, {})
-    assert [source.ranges for source in asked] == ([{AT: OffsetRange(10, upto)}] if upto else [])
+    (found,) = asked
+    assert {name: offsets[AT] for name, offsets in found[0].items()} == (
+        {CLICKS: upto} if upto else {}
+    )
+    assert found[1].ranges == ranges
     told = "; ".join(tables.told.unproven)
     assert ("owed for too long" in told) == (upto is None)

@@ -142,7 +142,7 @@ def test_point_4_n5_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) ->
     catalog.close()
     seen = rehearse(settings, 1_000)
     assert seen.tables == ()
-    assert any("HG-102 there is no table db.rest" in misfit.reason for misfit in seen.misfits)
+    assert any("HG-102 table db.rest no longer exists" in misfit.reason for misfit in seen.misfits)
     assert (seen.bad, seen.unmatched, seen.diverted, seen.wrong) == (0, 0, 10, True)
 
 
@@ -155,7 +155,7 @@ def test_point_6_a_dry_run_with_records_of_a_dropped_table_does_not_end_well(des
     catalog.close()
     result = CliRunner().invoke(main, ["run", str(desk.path), "--dry-run"])
     assert result.exit_code == 1
-    assert "10 of tables that are gone" in result.stdout
+    assert "10 for tables that are gone" in result.stdout
 
 
 def test_point_9_tables_that_are_paid_together_are_rehearsed_one_by_one(

@@ -1,4 +1,4 @@
-"""What strangers may say on the control topic, on a person's terminal and in a log."""
+"""What strangers write on the control topic does no harm on a terminal or in a log."""
 
 from __future__ import annotations
 

@@ -25,7 +25,14 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import OPERATOR, Debt
 from headgate.operations import set_offsets as module
-from headgate.operations.set_offsets import OffsetMove, OffsetPlan, _resolved, carry_out, stored
+from headgate.operations.set_offsets import (
+    OffsetMove,
+    OffsetPlan,
+    _refuse_added,
+    _resolved,
+    carry_out,
+    stored,
+)
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.proposal import GoingBack
 from headgate.tables.iceberg.table import IcebergTable
@@ -72,6 +79,19 @@ def test_point_9_what_is_known_of_time_stays_where_offsets_go_forward(
     assert record is not None
     assert (record.offsets[ZERO], record.valid_through_ms) == (end, known)
     assert record.command == "offsets set"
+
+
+def test_u8_of_a_keyed_table_no_partition_is_set_that_was_added(
+    table: IcebergTable, settings: SinkSettings
+) -> None:
+    record = table.read().record
+    assert record is not None
+    added = TopicPartition(TOPIC, 2)
+    keyed = replace(settings, table=replace(settings.table, key=("id",)))
+    _refuse_added(settings, record, [ZERO, added])
+    _refuse_added(keyed, record, [ZERO, ONE, TopicPartition("another", 0)])
+    with pytest.raises(ConfigurationError, match="trips/2: added to a topic of a keyed table"):
+        _refuse_added(keyed, record, [ZERO, added])
 
 
 def test_point_9_who_leads_unseen_is_fenced_by_it(

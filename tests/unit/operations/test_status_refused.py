@@ -1,4 +1,4 @@
-"""Point 20: ``headgate status`` says why a first start was refused, though no topic could tell."""
+"""Point 20: ``headgate status`` says why a first start was refused, without a control topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Point 3: a person's wish, stored in the table: stopped, by whom, until somebody starts it."""
+"""Point 3: a stop request is stored in the table: by whom, until somebody starts the sink."""
 
 from __future__ import annotations
 

@@ -264,8 +264,8 @@ def test_point_6_replay_resumes_first_and_asks_for_open_tables_at_once(
     told = desk.asks("resume", "db.one", "db.open", "--replay")
     assert told.stdout.splitlines() == [
         "resumed: db.one",
-        "replayed: db.one: 7 records put again",
-        "replayed: db.open: 7 records put again",
+        "replayed: db.one: 7 records replayed",
+        "replayed: db.open: 7 records replayed",
     ]
     assert (asked, replayed) == ([("db.one",)], [("db.one", "db.open")])
     told = desk.asks("resume", "--replay")

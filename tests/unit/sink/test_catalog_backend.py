@@ -48,7 +48,7 @@ def test_point_7_hive_is_taken_in_java_alone() -> None:
 
 @pytest.mark.parametrize("spark", ['writer = "in-process"', 'remote = "sc://127.0.0.1:1"'])
 def test_point_7_without_a_jvm_beside_this_process_it_is_refused(spark: str) -> None:
-    with pytest.raises(JvmMissing, match="no JVM is beside this process"):
+    with pytest.raises(JvmMissing, match="this process has no JVM"):
         parse(SINK + spark)
 
 

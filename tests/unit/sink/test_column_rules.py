@@ -55,9 +55,9 @@ def test_point_8_rules_arrive_from_the_file(monkeypatch: pytest.MonkeyPatch) -> 
         ('name = "c", type = "int", default = 3000000000', "out of the range"),
         ('name = "c", type = "string", value = 5', "is not text"),
         ('name = "c", type = "timestamp", unit = "s", default = inf', "is not a number"),
-        ('name = "c", type = "long", value = 5, default = 6', "keep value, or the others"),
-        ('name = "c", type = "long", value = 5, from = "a.b"', "keep value, or the others"),
-        ('name = "c", type = "long", from = "a..b"', "no path of field names"),
+        ('name = "c", type = "long", value = 5, default = 6', "keep either value"),
+        ('name = "c", type = "long", value = 5, from = "a.b"', "keep either value"),
+        ('name = "c", type = "long", from = "a..b"', "not a path of field names"),
         ('name = "c", type = "list<long>", default = "x"', "is not an array"),
     ],
 )
@@ -91,7 +91,7 @@ OPTION = {"csv": "", "string": 'column = "c"', "bytes": 'column = "c"'}
 
 def test_point_8_a_table_of_constants_alone_is_refused() -> None:
     error = refusal(MINIMAL + columns('name = "c", type = "long", value = 1'))
-    assert "nothing of a record is read" in str(error)
+    assert "nothing is read from records" in str(error)
 
 
 def test_point_8_rules_belong_to_the_columns_that_values_are_decoded_into() -> None:

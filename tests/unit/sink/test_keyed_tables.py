@@ -19,9 +19,9 @@ from headgate.sink.changes_settings import ChangesSettings
 from headgate.sink.declaration import declared
 from headgate.sink.keyed_tables import KeysByRoute
 from headgate.sink.properties import Properties
+from headgate.sink.quarantine_settings import QuarantineSettings
 from headgate.sink.settings import (
     FormatSettings,
-    QuarantineSettings,
     SinkSettings,
     SourceSettings,
     SparkSettings,
@@ -107,7 +107,7 @@ def test_the_keys_columns_become_the_identifier_fields() -> None:
         (lambda: settings("id", schema=SchemaSettings(incompatible=LEAVE_OUT)), "incompatible"),
         (lambda: settings("id", quarantine=QuarantineSettings(tombstones=SKIP)), "tombstones"),
         (lambda: settings("id", spark=SparkSettings(distribution=HASH)), "distribution"),
-        (lambda: settings("id", "zone"), "how keys of messages are read"),
+        (lambda: settings("id", "zone"), "how message keys are read"),
         (
             lambda: settings("zone", format=values_of("connect-json")),
             "keys of connect-json records",
@@ -126,6 +126,7 @@ def test_the_keys_columns_become_the_identifier_fields() -> None:
             "csv have no",
         ),
         (lambda: settings("id", changes=ChangesSettings(index_memory_bytes=0)), "below 1"),
+        (lambda: settings("id", changes=ChangesSettings(growth_ms=0)), "growth_ms is below 1"),
         (lambda: settings(changes=ChangesSettings(envelope=Envelope.DMS)), "table.key is not"),
     ],
 )
@@ -171,6 +172,9 @@ def test_u1_tables_of_routes_have_keys_by_their_names() -> None:
     assert (keys.of_table("lake.users"), keys.of_table("lake.logs")) == (True, False)
     assert (keys.of_topic("shop.orders"), keys.of_topic("shop.logs")) == (True, False)
     assert not keys.of_topic("another")
+    assert KeysByRoute(routed(KEYED, routes=(by("t"),), changes=SKIPPED).tables.routing).of_topic(
+        "t"
+    )
     assert routed(PLAIN).tables.routing.keys == ()
     assert agreed(sink) != agreed(routed(replace(KEYED, key=()), PLAIN))
     assert "changes" not in agreed(routed(PLAIN))
@@ -179,17 +183,9 @@ def test_u1_tables_of_routes_have_keys_by_their_names() -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (
-            lambda: routed(KEYED, routes=(BY_NAME, RouteSettings(value_field="t", to="lake.logs"))),
-            "route 2 looks at more than the topic",
-        ),
-        (
-            lambda: routed(KEYED, routes=(RouteSettings(header="t", to="lake.{header}"),)),
-            "route 1 looks at more",
-        ),
         (lambda: routed(replace(KEYED, key=("tip",))), "'lake.*not required"),
         (lambda: routed(KEYED, places=PLACES), "several topics may"),
-        (lambda: routed(KEYED, places=RecordColumns(topic="t")), "which record a row is of"),
+        (lambda: routed(KEYED, places=RecordColumns(topic="t")), "which record a row comes from"),
         (lambda: routed(KEYED, shared_with=("other",)), "shared_with"),
         (
             lambda: routed(
@@ -207,7 +203,7 @@ def test_u1_tables_of_routes_have_keys_by_their_names() -> None:
             ),
             "keep-offsets",
         ),
-        (lambda: routed(replace(KEYED, key=("id", "zone"))), "how keys of messages are read"),
+        (lambda: routed(replace(KEYED, key=("id", "zone"))), "how message keys are read"),
         (lambda: routed(KEYED, changes=DEBEZIUM, format=FormatSettings(type="csv")), "csv have no"),
         (lambda: routed(PLAIN, changes=DEBEZIUM), "table.key is not"),
     ],
@@ -218,6 +214,88 @@ def test_u1_u12_what_does_not_go_with_a_key_of_a_routed_table_is_refused(
     with pytest.raises(HeadgateError, match=why) as refused:
         make()
     assert refused.value.code == KeyUnfit.code
+
+
+def by(field: str, **more: Any) -> RouteSettings:
+    return RouteSettings(value_field=field, **{"to": "lake.{field}", **more})
+
+
+SKIPPED = ChangesSettings(tombstones=Tombstones.SKIP)
+
+
+def enveloped(envelope: Envelope) -> ChangesSettings:
+    return replace(SKIPPED, envelope=envelope)
+
+
+def routes_are_taken(*routes: RouteSettings, changes: ChangesSettings = SKIPPED) -> str:
+    """What is refused, if anything is."""
+    wanted = "avro-registry" if any(route.record for route in routes) else "json"
+    try:
+        form = values_of(wanted, key_type="string")
+        routed(KEYED, PLAIN, routes=routes, changes=changes, format=form)
+    except KeyUnfit as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "routes",
+    [
+        (by("t"), BY_NAME),
+        (BY_NAME, by("t")),
+        (by("t", to="lake.logs"), BY_NAME),
+        (by("t", to="lake.logs", topic="shop.orders"), BY_NAME),
+        (RouteSettings(record="^(?P<name>.+)$", to="lake.{name}"),),
+    ],
+)
+def test_u2_what_deletes_has_a_value_where_values_tell_of_which_table_it_is(
+    routes: tuple[RouteSettings, ...],
+) -> None:
+    refused = routes_are_taken(*routes, changes=ChangesSettings())
+    assert "looks at the value of records that may be of a table with a key" in refused
+    assert 'set changes.tombstones = "skip"' in refused
+    for tombstones in (Tombstones.SKIP, Tombstones.FAIL):
+        assert not routes_are_taken(*routes, changes=ChangesSettings(tombstones=tombstones))
+
+
+@pytest.mark.parametrize(
+    "routes",
+    [
+        (BY_NAME, by("t", to="lake.event_{field}")),
+        (by("t", to="lake.event_{field}", topic="events"), BY_NAME),
+        (RouteSettings(header="t", to="lake.{header}"),),
+    ],
+)
+def test_u2_routes_that_no_key_depends_on_may_look_at_anything(
+    routes: tuple[RouteSettings, ...],
+) -> None:
+    assert not routes_are_taken(*routes, changes=ChangesSettings())
+
+
+@pytest.mark.parametrize(
+    ("envelope", "field", "instead"),
+    [
+        (Envelope.PLAIN, "op", ""),
+        (Envelope.DEBEZIUM, "source.table", ""),
+        (Envelope.DEBEZIUM, "after.kind", "source.table"),
+        (Envelope.DEBEZIUM, "before.kind", "source.table"),
+        (Envelope.DEBEZIUM, "op", "source.table"),
+        (Envelope.FLATTENED, "__table", ""),
+        (Envelope.FLATTENED, "__op", "__table"),
+        (Envelope.FLATTENED, "__deleted", "__table"),
+        (Envelope.FLATTENED, "kind", "__table"),
+        (Envelope.DMS, "metadata.table-name", ""),
+        (Envelope.DMS, "__table", ""),
+        (Envelope.DMS, "metadata.operation", "metadata.table-name"),
+        (Envelope.DMS, "data.kind", "metadata.table-name"),
+        (Envelope.DMS, "Op", "metadata.table-name"),
+    ],
+)
+def test_u2_a_route_looks_at_what_each_kind_of_event_has(
+    envelope: Envelope, field: str, instead: str
+) -> None:
+    refused = routes_are_taken(by(field), changes=enveloped(envelope))
+    assert (instead in refused) if instead else not refused
 
 
 def test_tables_beside_a_keyed_one_may_take_up_columns() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from headgate.sink.agreement import agreed
 from headgate.sink.kind_tables import KindTables
 from headgate.sink.kinds import (
     kind_names,
+    kind_of,
     other_kind,
     traits_of,
     wanted_follower,
@@ -128,6 +130,8 @@ def test_point_4_a_kind_that_takes_key_files_is_told_the_key(
     monkeypatch.setattr(folder.FolderKind, "capabilities", frozenset({Capability.KEYS}))
     told = wanted_table(sink(wanted, KEYED))
     assert told.key == RowKey(("id",), "at_partition", "at_offset")
+    with pytest.raises(KindLacks, match=r'on_partitions_added = "wait": tables of kind folder'):
+        sink(wanted, f'{KEYED}[changes]\non_partitions_added = "wait"')
     assert wanted_table(delta()).key is None
 
 
@@ -168,6 +172,93 @@ def test_point_5_ledger_quarantine_and_tables_are_found_by_their_names() -> None
     assert said.quarantine.location == "/lake/db/ledger_quarantine"
     apart = many(f'{REFRESHED}{PLACED}[quarantine]\nlocation = "/aside/bad"')
     assert wanted_follower(apart, "db.ledger_quarantine").location == "/aside/bad"
+
+
+KEEPS = '[quarantine]\npolicy = "quarantine"\n'
+APART = f"""{KEEPS}type = "iceberg"
+[quarantine.catalog.properties]
+type = "rest"
+uri = "http://catalog"
+"s3.secret-access-key" = "aside-secret"
+"""
+
+
+def test_point_14_lead_and_quarantine_have_each_their_own_kind_and_catalog() -> None:
+    settings = delta(more=COLUMN + APART)
+    lead, aside = "city.trips", "city.trips_quarantine"
+    assert settings.apart
+    assert (settings.type_of(lead), settings.type_of(aside)) == ("delta", "iceberg")
+    assert settings.quarantine.catalog.properties["uri"] == "http://catalog"
+    assert not settings.catalog.properties
+    assert kind_of(settings, lead) is not None
+    assert kind_of(settings, aside) is None
+    assert settings.redaction("aside-secret") == "***"
+    assert agreed(settings)["quarantine.type"] == "iceberg"
+
+
+@pytest.mark.parametrize("said", ["", 'type = "delta"\n'])
+def test_point_14_a_quarantine_is_of_the_tables_kind_where_nothing_else_is_said(said: str) -> None:
+    settings = delta(more=f"{COLUMN}{KEEPS}{said}")
+    assert not settings.apart
+    assert settings.type_of("city.trips_quarantine") == "delta"
+    assert agreed(settings) == agreed(delta(more=COLUMN + KEEPS))
+
+
+@pytest.mark.parametrize(
+    ("made", "said", "error", "why"),
+    [
+        (delta, 'type = "icberg"', KindUnknown, "quarantine.type cannot be 'icberg'"),
+        (delta, 'type = "hudi"', KindLacks, "kind delta has no quarantine of kind hudi"),
+        (sink, 'type = "delta"', KindLacks, "kind iceberg has no quarantine of kind delta"),
+        (
+            delta,
+            'catalog.properties = { uri = "x" }',
+            ConfigurationError,
+            "quarantine.catalog is set",
+        ),
+        (
+            sink,
+            'type = "iceberg"\ncatalog.name = "other"',
+            ConfigurationError,
+            "quarantine.catalog is set",
+        ),
+        (
+            delta,
+            'type = "iceberg"\nlocation = "/lake/trips/"',
+            ConfigurationError,
+            "quarantine.location is table.location",
+        ),
+        (
+            delta,
+            'type = "iceberg"\ncatalog.backend = "java"',
+            KindLacks,
+            "no catalog in Java",
+        ),
+    ],
+)
+def test_point_14_what_a_quarantine_cannot_be(
+    made: Callable[..., SinkSettings], said: str, error: type[ConfigurationError], why: str
+) -> None:
+    more = f"{COLUMN}{KEEPS}{said}\n"
+    with pytest.raises(error, match=why):
+        made("", more)
+
+
+def test_point_14_a_kind_without_a_quarantine_of_its_own_may_have_an_iceberg_one(
+    folder: Any,
+) -> None:
+    placed = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\naccept_duplicates = true\n'
+    with pytest.raises(KindLacks, match="a quarantine: tables of kind folder"):
+        sink(placed, COLUMN + KEEPS)
+    assert sink(placed, COLUMN + APART).apart
+
+
+def test_point_14_many_tables_and_their_quarantine_may_be_in_other_namespaces() -> None:
+    placed = f"{REFRESHED}{PLACED}".replace("{namespace}/", "")
+    named = APART.replace('type = "iceberg"', 'table = "other.bad"\ntype = "iceberg"')
+    settings = many(f"{placed}{named}")
+    assert settings.type_of("other.bad") == "iceberg"
+    assert settings.type_of("db.orders") == "delta"
 
 
 def test_point_5_what_records_show_stands_before_declared_columns_of_a_table_that_is_made() -> None:
@@ -316,21 +407,21 @@ def test_point_5_hg135_a_sink_of_many_tables_has_no_other(folder: Any, kind: str
     ],
 )
 def test_point_3_hg151_what_delta_has_not_is_refused_by_name(table: str, more: str) -> None:
-    with pytest.raises(KindLacks, match="tables of kind delta do not have that"):
+    with pytest.raises(KindLacks, match="tables of kind delta do not support that"):
         delta(table, more)
 
 
 @pytest.mark.parametrize(
     ("table", "more", "said"),
     [
-        ('branch = "audit"', COLUMN, "kind hudi do not have that"),
-        ("", f'{COLUMN}[table.schema]\nunknown_fields = "evolve"', "kind hudi do not have that"),
+        ('branch = "audit"', COLUMN, "kind hudi do not support that"),
+        ("", f'{COLUMN}[table.schema]\nunknown_fields = "evolve"', "kind hudi do not support that"),
         (
             "",
             f'{COLUMN}[quarantine]\npolicy = "quarantine"\ndead_letter_topic = "dead"',
-            "kind hudi do not have that",
+            "kind hudi do not support that",
         ),
-        ("", f"{COLUMN}[maintenance]\ncompact = true", "kind hudi do not have that"),
+        ("", f"{COLUMN}[maintenance]\ncompact = true", "kind hudi do not support that"),
         ("", f"{COLUMN}[spark]", r"spark\.writer"),
     ],
 )

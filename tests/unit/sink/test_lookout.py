@@ -99,7 +99,7 @@ def test_point_19_others_commit_through_another_control_topic() -> None:
 
 
 def test_point_19_others_commit_through_a_control_topic_of_another_cluster() -> None:
-    with pytest.raises(OtherConfiguration, match="control topic control of id id-2") as caught:
+    with pytest.raises(OtherConfiguration, match="control topic control with id id-2") as caught:
         watched(Table("control", "id-2").read)
     assert "participant's cluster has id id-1" in caught.value.message
 
@@ -150,7 +150,7 @@ def test_point_19_a_catalog_that_is_away_is_asked_again() -> None:
 
 
 def test_point_19_a_coordinator_that_signs_otherwise_is_named() -> None:
-    with pytest.raises(OtherConfiguration, match=r"signed otherwise than .* control\.key"):
+    with pytest.raises(OtherConfiguration, match=r"not signed with .*control\.key"):
         watched(Table("control", "id-1").read, refused=iter(range(5, 50)).__next__)
 
 

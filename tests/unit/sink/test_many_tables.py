@@ -109,7 +109,7 @@ def placed(location: str, to: str = 'to = "db.{name}"') -> str:
         (FILE.replace('to = "db', 'record = "a.B"\nto = "db'), RouteUnfit, "record names"),
         (FILE + '[transform]\nsql = "SELECT * FROM records"\n', ConfigurationError, "transform"),
         (FILE + '[coordinator]\non_rollback = "follow-table"\n', TablesUnfit, "go back"),
-        (FILE.replace('schema = "declared"', ""), TablesUnfit, "no table is made"),
+        (FILE.replace('schema = "declared"', ""), TablesUnfit, "no table is created"),
         (FILE.replace('type = "long" }]', 'type = "lang" }]'), ConfigurationError, "lang"),
         (placed("s3://lake/all"), TablesUnfit, "write {table} into it"),
         (placed("s3://lake/{table}", 'to = "{name}.t"'), TablesUnfit, "write {namespace} into it"),
@@ -171,7 +171,7 @@ def test_point_3_routes_look_at_what_a_transform_says() -> None:
     ("text", "kind", "why"),
     [
         (BEHIND + TRANSFORM.split("columns", 1)[0], TablesUnfit, "transform.columns are missing"),
-        (BEHIND.replace('"_table"', '"kind"') + TRANSFORM, RouteUnfit, "behind a transform"),
+        (BEHIND.replace('"_table"', '"kind"') + TRANSFORM, RouteUnfit, "after a transform"),
         (BEHIND.replace('field = "_table"', 'header = "h"') + TRANSFORM, RouteUnfit, "'h'"),
         (
             BEHIND.replace('"timestamptz" }', '"timestamptz", unit = "s" }') + TRANSFORM,

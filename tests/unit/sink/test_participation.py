@@ -1,4 +1,4 @@
-"""Point 2: several sinks in one process, each turned, ended and told of by itself."""
+"""Point 2: several sinks in one process, each turned, ended and reported separately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Point 1: several sinks in one process, by the command: what befalls one leaves others alone."""
+"""Point 1: several sinks in one process, by the command: one's failure spares the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A start while the keys for files have expired: those that somebody renews are waited for."""
+"""A start with expired file keys waits for them if somebody renews them."""
 
 from __future__ import annotations
 

@@ -689,7 +689,7 @@ def test_point_4_n5_what_was_filled_is_not_made_anew_and_its_records_are_diverte
     shop.filled = {"db.orders"}
     (aside,) = shop.write({"shop.orders": [{"id": 1}]})["q"]
     assert aside["error_class"] == "table"
-    assert "HG-102 there is no table db.orders any more" in str(aside)
+    assert "HG-102 table db.orders no longer exists" in str(aside)
     assert not shop.local.catalog.table_exists("db.orders")
     assert shop.write({"shop.trips": [{"id": 1}]}) == {"trips": [{"id": 1}]}
 

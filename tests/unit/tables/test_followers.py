@@ -1,4 +1,4 @@
-"""Several followers at once: whose trouble is whose, and who is not called twice (I1, I3, D7)."""
+"""Several followers at once: troubles stay apart, and nobody is called twice (I1, I3, D7)."""
 
 from __future__ import annotations
 

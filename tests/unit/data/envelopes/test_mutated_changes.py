@@ -1,4 +1,4 @@
-"""Changes that were made worse: each is a row, a deleted key, a bad record or passed over.
+"""Changes that were corrupted: each is a row, a deleted key, a bad record or skipped.
 
 ``ChangesDesk.write`` counts them: none is lost, and none counts twice.
 """

@@ -138,7 +138,7 @@ def test_bad_records_leave_the_rest_in_order() -> None:
     try:
         AvroRecords({"schema": json.dumps(schema)}).decode(values, columns)
     except UndecodableRecords as error:
-        assert error.bad == {500: "v: ends too early, or is no Avro"}
+        assert error.bad == {500: "v: ends too early, or is not Avro"}
         assert error.rest.column(0).to_pylist() == [at for at in range(1000) if at != 500]
     else:
         raise AssertionError

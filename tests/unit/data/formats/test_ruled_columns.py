@@ -275,7 +275,7 @@ def test_point_8_numbers_and_objects_become_text_as_they_are_written() -> None:
         {"v": "12345678901234567890123", "w": None},
         {"v": None, "w": "-0"},
     ]
-    assert bad == {5: "o.w: what should hold it is no object"}
+    assert bad == {5: "o.w: what should hold it is not an object"}
 
 
 def test_point_8_without_the_rule_a_number_is_no_text_and_milliseconds_are_the_unit() -> None:
@@ -328,7 +328,7 @@ def test_point_8_fields_with_dots_in_their_names_are_quoted() -> None:
     rules = {"v": ColumnRule(path_of('a."b.c".d'))}
     assert read(JsonRecords(), rules, columns, [{"a": {"b.c": {"d": 4}}}])[0] == [{"v": 4}]
     for text in ("a..b", ".a", "a.", 'a"b', '"a'):
-        with pytest.raises(ValueError, match="no path"):
+        with pytest.raises(ValueError, match="not a path"):
             path_of(text)
 
 

@@ -1,4 +1,4 @@
-"""A storage that hangs holds the driver up for a bounded time, and is named."""
+"""A storage that hangs blocks the driver for a bounded time, and is named."""
 
 from __future__ import annotations
 

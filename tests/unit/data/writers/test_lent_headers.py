@@ -1,4 +1,4 @@
-"""Headers end with the messages that lent them: what waits for its table keeps its own."""
+"""Headers end with the messages that lent them: records that wait for a table keep copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that were made worse: each is a row, a bad record or a named stop, and soon.
+"""Records that were corrupted: each is a row, a bad record or a named stop, and soon.
 
 Sound records of every format are mutated byte by byte, by token and by nesting, with odd keys,
 headers and timestamps, and written in batches to a partitioned and sorted table. Thousands here,

@@ -1,4 +1,4 @@
-"""Records that somebody thought of, beside those that dice make: each is a row, or a bad record.
+"""Hand-picked records, in addition to random ones: each is a row, or a bad record.
 
 A batch holds records that must become rows, and another one those that must not, with a sound
 record on either side: what is odd is judged by itself.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -288,3 +289,132 @@ def test_s2_where_they_are_quarantined_the_rows_of_the_others_stay(desk: KeyedDe
     desk.of_table.unknown = UnknownFields.QUARANTINE
     rows = [*some(1, kind="a"), {"id": 2, "type": "b", "note": "x"}]
     assert counted(written(desk, {"shop.orders": rows}))["shop.orders"] == (1, 0, 1, 0)
+
+
+BY_PLACE = (
+    Route(topic="events", header="table", to="db.{header}"),
+    Route(topic="events", field="table", value="^users|orders$", to="db.{field}"),
+    Route(topic="events", to="db.orders"),
+)
+
+
+def at(table: str, number: int, kind: str) -> dict[str, Any]:
+    return {"id": number, "type": kind, "table": table}
+
+
+def ids_of(outcome: BatchWritten, table: str) -> list[int]:
+    files = [f for at, some in outcome.followed.items() if at.table == table for f in some]
+    rows = rows_in([file for file in files if file.kind is FileKind.ROWS])
+    return [row["id"] for row in rows]
+
+
+@pytest.mark.parametrize("tombstones", [Tombstones.SKIP, Tombstones.FAIL])
+def test_u2_what_has_no_value_goes_to_no_table_where_values_tell_which(
+    desk: KeyedDesk, tombstones: Tombstones
+) -> None:
+    """Neither to the table of another record nor to the one that takes what is left."""
+    desk.routes = BY_PLACE[1:]
+    desk.made("db.orders", "db.users")
+    desk.of_table.tombstones = tombstones
+    desk.handling = replace(desk.handling, untold_tombstones=tombstones.disposal)
+    values = [at("users", 1, "a"), None, at("orders", 2, "b"), at("else", 3, "c")]
+    if tombstones is Tombstones.FAIL:
+        failed = desk.outcome({"events": values})
+        assert isinstance(failed, BatchFailed)
+        assert "events partition 0 offset 1: has no value" in failed.reason
+        return
+    outcome = written(desk, {"events": values})
+    assert counted(outcome) == {"events": (3, 0, 0, 1)}
+    assert (ids_of(outcome, "db.users"), ids_of(outcome, "db.orders")) == ([1], [2, 3])
+    assert counted(written(desk, {"events": [None, None]})) == {"events": (0, 0, 0, 2)}
+
+
+def test_u2_a_header_tells_of_which_table_a_record_without_a_value_is(desk: KeyedDesk) -> None:
+    """One that it does not tell of is as unmatched as any other record."""
+    desk.routes = BY_PLACE[:1]
+    desk.made("db.orders", "db.users", "db.logs")
+    headed = [(None, [("table", name)]) for name in (b"users", b"orders", b"logs")]
+    row = (at("users", 7, "x"), [("table", b"users")])
+    outcome = written(desk, {"events": [*headed, None, row]})
+    assert counted(outcome) == {"events": (1, 2, 2, 0)}
+    assert keys_of(outcome, "db.users") == [("key", "events", 0, 0)]
+    assert keys_of(outcome, "db.orders") == [("key", "events", 0, 1)]
+    classes = {row["offset"]: row["error_class"] for row in rows_in(outcome.quarantined)}
+    assert classes == {2: "tombstone", 3: "route"}
+
+
+def test_u2_records_of_a_key_come_to_one_table_by_several_routes(desk: KeyedDesk) -> None:
+    """Whatever order they are written in, each says which record it is: the highest offset wins."""
+    desk.routes = BY_PLACE
+    desk.made("db.orders", "db.users")
+    rows = [at(("orders", "else")[number % 2], number, "a") for number in range(6)]
+    headed = [(row, [("table", b"orders")] if row["id"] % 3 == 0 else []) for row in rows]
+    outcome = written(desk, {"events": headed})
+    assert sorted(ids_of(outcome, "db.orders")) == list(range(6))
+    files = [f for some in outcome.followed.values() for f in some]
+    assert all(row["id"] == row["kafka_offset"] for row in rows_in(files))
+
+
+def test_r2_what_a_route_looks_at_may_be_missing_in_a_record_of_a_key(desk: KeyedDesk) -> None:
+    desk.routes = BY_PLACE[1:2]
+    desk.made("db.orders")
+    values = [at("orders", 1, "a"), {"id": 2, "type": "a"}, at("none", 3, "a"), b"no json"]
+    outcome = written(desk, {"events": values})
+    assert counted(outcome) == {"events": (1, 0, 3, 0)}
+    classes = {row["offset"]: row["error_class"] for row in rows_in(outcome.quarantined)}
+    assert classes == {1: "route", 2: "route", 3: "value"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_u2_what_is_written_of_shared_topics_is_the_fold_of_each_table(
+    desk: KeyedDesk, seed: int
+) -> None:
+    """By headers, then by fields, then by what is left; the oracle knows nothing of columns."""
+    dice = random.Random(seed)
+    desk.routes = (
+        Route(topic="^event", header="table", value="^(users|orders|logs)$", to="db.{header}"),
+        Route(topic="events", field="table", value="^(users|orders|logs)$", to="db.{field}"),
+        Route(topic="events", to="db.orders"),
+    )
+    desk.made("db.orders", "db.users", "db.logs")
+    skips = dice.random() < 0.5
+    desk.of_table.tombstones = Tombstones.SKIP if skips else Tombstones.DELETE
+    desk.handling = replace(desk.handling, untold_tombstones=desk.of_table.tombstones.disposal)
+    topics: dict[str, list[Any]] = {"events": [], "eventual": []}
+    expected: dict[str, dict[Any, tuple[int, str] | None]] = {"db.orders": {}, "db.users": {}}
+    logs, aside, let_go = 0, 0, 0
+    for number in range(300):
+        topic, table = dice.choice([*topics]), dice.choice(("orders", "users", "logs", "", ""))
+        named, value = dice.choice(("orders", "users", "logs", "x", None)), dice.random() < 0.7
+        row = {"id": number, "type": f"{topic}{dice.randrange(20)}", "table": named}
+        offset = len(topics[topic])
+        topics[topic].append((row if value else None, [("table", table.encode())] * bool(table)))
+        goes = table
+        if not goes and topic == "events" and value:
+            goes = named if named in ("orders", "users", "logs") else "orders"
+        key = (topic, row["type"] if value else "key")
+        if goes in ("orders", "users") and (value or not skips):
+            expected[f"db.{goes}"][key] = (offset, row["id"]) if value else None
+        elif goes == "logs" and value:
+            logs += 1
+        elif value or goes == "logs" or not skips:
+            aside += 1
+        else:
+            let_go += 1
+    outcome = written(desk, topics)
+    for table, fold in expected.items():
+        files = [f for at, some in outcome.followed.items() if at.table == table for f in some]
+        changes = [
+            (row[OFFSET], (row[TOPIC], row["type"]), None)
+            for row in rows_in([file for file in files if file.kind is FileKind.KEYS])
+        ]
+        changes += [
+            (row["kafka_offset"], (row["kafka_topic"], row["type"]), row["id"])
+            for row in rows_in([file for file in files if file.kind is FileKind.ROWS])
+        ]
+        changes.sort(key=lambda change: change[0])
+        found = {key: None if id_ is None else (at, id_) for at, key, id_ in changes}
+        assert found == fold
+    assert len(ids_of(outcome, "db.logs")) == logs
+    counts = counted(outcome).values()
+    assert (sum(each[2] for each in counts), sum(each[3] for each in counts)) == (aside, let_go)

@@ -81,7 +81,7 @@ def test_point_3_nothing_to_stand_for_is_no_name() -> None:
     [
         (Route(to="lake.{field}", field="a", header="b"), "field and header"),
         (Route(to="lake.{name}"), "names 'name'"),
-        (Route(to="lake.x", topic="^("), "no pattern"),
+        (Route(to="lake.x", topic="^("), "not a valid pattern"),
         (Route(to="x"), "cannot be 'x'"),
         (Route(to="lake.{x"), "cannot be"),
         (Route(to="lake.x", value="y"), "without a field"),

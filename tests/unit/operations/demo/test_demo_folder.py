@@ -1,4 +1,4 @@
-"""The demo's folder is its own: made anew, never anybody else's, one demo at a time."""
+"""The demo's folder: created anew, never a foreign one, one demo at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_it_is_made_and_kept_and_begun_anew(tmp_path: Path) -> None:
 
 def test_what_is_not_a_demos_is_never_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("42")
-    with pytest.raises(ConfigurationError, match="not empty and no folder of a demo"):
+    with pytest.raises(ConfigurationError, match="not empty and not a demo's folder"):
         demo_folder(tmp_path).__enter__()
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 

@@ -101,7 +101,7 @@ def test_point_3_sinks_of_one_server_have_one_set_of_tokens() -> None:
     [
         ('[http]\nlisten = "0.0.0.0:80"', "reached from other machines"),
         ('[http]\nlisten = "here"', r"http\.listen cannot be"),
-        ('[http]\ncertificate = "c.pem"', "go together"),
+        ('[http]\ncertificate = "c.pem"', "must be set together"),
         ('[http]\nviewer_token = "plain text in the file"', "must be a reference to a secret"),
         ('[telemetry]\notlp_endpoint = "localhost:4318"', r"otlp_endpoint cannot be"),
         ("[telemetry]\ninterval_ms = 10", r"telemetry\.interval_ms is 10"),
@@ -164,7 +164,7 @@ def test_point_2_a_server_follows_a_file_that_changes(followed: tuple[ServedSink
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("name = 7", "changes nothing: HG-100"),
+        ("name = 7", "was not adopted: HG-100"),
         (MINIMAL + '[http]\nviewer_token = "${env:PATH}"\n', "start headgate serve again"),
     ],
 )

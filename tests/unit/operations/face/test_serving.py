@@ -225,7 +225,7 @@ def test_point_3_head_has_no_body(serve: Serve) -> None:
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "10.1.2.3:8080", "example.org:80"])
 def test_point_3_nothing_listens_beyond_loopback_without_tls_and_tokens(listen: str) -> None:
     for http in (HttpSettings(), GUARDED, HttpSettings(certificate="c", key="k")):
-        with pytest.raises(ConfigurationError, match="is reached from other machines"):
+        with pytest.raises(ConfigurationError, match="can be reached from other machines"):
             serving(listen, http, Face({}, http)).__enter__()
 
 

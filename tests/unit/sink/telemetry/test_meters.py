@@ -62,7 +62,7 @@ from headgate.sink.telemetry.port import Gauges, Labels
 SETTINGS = parse(MINIMAL)
 LIFE = Sender("host-1", "life")
 ROUTE = '[[tables.route]]\nto = "db.{topic}"\n'
-P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
 
 
 class Kept:
@@ -170,7 +170,8 @@ def test_point_2_lag_in_records_and_in_seconds(meters: SinkMeters, kept: Kept) -
     told = kept.gauges()
     assert told[names.LAG_RECORDS, "orders"] == 7
     assert told[names.LAG_SECONDS, "orders"] > 1_000_000  # that record is of 1970
-    look(life, lambda: {P0: 18, P1: 20}, first)
+    look(life, lambda: {P0: 18, P1: 20, P2: 9}, first)
+    assert kept.gauges()[names.UNREAD_PARTITIONS, ""] == 1
     assert asked == [{P0: 10}], "a record is read once while its partition does not move"
     life.heard(envelope(ack(18)))
     told = kept.gauges()

@@ -1,4 +1,4 @@
-"""A chain of commits is told from a fork, whatever of it is archived."""
+"""A chain of commits is distinguished from a fork, whatever is archived."""
 
 from __future__ import annotations
 

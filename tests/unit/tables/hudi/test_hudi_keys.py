@@ -1,4 +1,4 @@
-"""Which Hudi tables with a key are filled: asked without a JVM."""
+"""Which Hudi tables with a key can be filled: checked without a JVM."""
 
 from __future__ import annotations
 

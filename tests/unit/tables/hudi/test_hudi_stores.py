@@ -1,4 +1,4 @@
-"""A Hudi table on S3: what is called how, and what Hadoop is told of the store."""
+"""A Hudi table on S3: spellings of addresses, and Hadoop's settings for the store."""
 
 from __future__ import annotations
 

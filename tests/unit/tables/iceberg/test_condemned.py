@@ -1,4 +1,4 @@
-"""Deleting what nobody refers to: so much at a time, and nothing of a table that is another one."""
+"""Deletes unreferenced files: in bounded portions, and never another table's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens of a REST catalog are renewed before they expire, and nobody waits for them for ever."""
+"""Tokens of a REST catalog are renewed before they expire, and nobody waits forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores whose clients would wait for ever: calls end in time, and their properties arrive."""
+"""Stores whose clients would wait forever: calls end in time, and their properties arrive."""
 
 from __future__ import annotations
 

@@ -1,0 +1,42 @@
+"""What ``headgate check`` asks of an Iceberg quarantine beside a table of another kind."""
+
+from __future__ import annotations
+
+from headgate.control_protocol.errors import MissingRights, TableMissing
+from headgate.operations.catalog_rights import Unasked, may_commit, may_create
+from headgate.operations.check_state import NotChecked
+from headgate.operations.table_access import opened_aside
+from headgate.sink.aside import refuse_aside
+from headgate.sink.catalog_place import sqlite_file
+from headgate.sink.preconditions import refuse_place, writable
+from headgate.sink.settings import SinkSettings
+
+
+def check_aside(settings: SinkSettings) -> str:
+    """Say whether the quarantine is there, and can be filled. Raises as ``opened_aside``."""
+    wanted = settings.quarantine
+    database = sqlite_file(wanted.catalog)
+    if database and database.exists() and not writable(database):
+        raise MissingRights(
+            f"catalog {wanted.catalog.name!r}: {database} may not be written", "grant write access"
+        )
+    try:
+        with opened_aside(settings) as catalog:
+            return f"{wanted.table} exists (iceberg, UUID {refuse_aside(settings, catalog)})"
+    except TableMissing:
+        refuse_place(wanted.location or wanted.catalog.properties.get("warehouse", ""))
+        return f"{wanted.table} does not exist yet; the next start creates it"
+
+
+def check_rights_aside(settings: SinkSettings) -> str:
+    """Say whether its catalog lets this principal do what the sink will. Raises ``NotChecked``."""
+    name = settings.quarantine.table
+    try:
+        with opened_aside(settings) as catalog:
+            if not catalog.table_exists(name):
+                return may_create(catalog, name)
+            return may_commit(catalog.load_table(name))
+    except Unasked as reason:
+        raise NotChecked(str(reason)) from reason
+    except TableMissing as error:
+        raise NotChecked(f"{error.message}: the next start makes it") from error

@@ -1,0 +1,59 @@
+"""Partitions are added to the topic of a keyed table while it is filled, and keys move to them."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from integration.conftest import Deploy
+from integration.deployment import Deployment
+from integration.sink.test_changes import KEYED, Changelog, assert_folded, assert_well
+
+from headgate.operations.status import status
+
+pytestmark = pytest.mark.integration
+
+GROWS = {
+    **KEYED,
+    "changes": {"on_partitions_added": "wait", "growth_ms": 15_000},
+    "kafka": {"topic.metadata.refresh.interval.ms": 1_000},
+}
+HELD = "added, and held"
+
+
+def held(sink: Deployment) -> str:
+    return " ".join(text for text in status(sink.settings).notes if "held for 15 s" in text)
+
+
+def test_u8_keys_and_deletes_move_to_partitions_that_are_added_over_a_killed_coordinator(
+    deploy: Deploy, admin: AdminClient
+) -> None:
+    sink = deploy(GROWS)
+    topic = sink.topics[0]
+    changes = Changelog(sink, 8)
+    changes.produce(1_000)
+    sink.start(2)
+    sink.wait_until_lag_zero()
+    admin.create_partitions([NewPartitions(topic, 4)])[topic].result()
+    changes.produce(500)  # by a producer that has not heard of it
+    leader = sink.leader()
+    sink.wait_until(lambda: leader.said(HELD), "the new partitions to be held")
+    sink.partitions = 4
+    changes.begin_anew()
+    changes.produce(1_000)
+    assert f"{topic}/2, {topic}/3: added to a topic of a keyed table" in held(sink)
+    sink.kill(leader)
+    sink.start()
+    changes.produce(500)
+    sink.wait_until(lambda: any(p.said(HELD) for p in sink.participants), "them to be held anew")
+    record = sink.record()
+    assert record
+    assert {at.partition for at in record.offsets} == {0, 1}
+    sink.wait_until(lambda: not held(sink), "the new partitions to be read")
+    changes.produce(500)
+    sink.wait_until_lag_zero()
+    sink.stop()
+    record = sink.record()
+    assert record
+    assert record.generations == {topic: (2,)}
+    assert_folded(sink, changes)
+    assert_well(sink)

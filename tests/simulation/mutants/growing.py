@@ -1,0 +1,36 @@
+"""U8 in the coordinator of a keyed table to whose topic partitions are added."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from simulation.mutants.mutant import Family
+
+from headgate.coordinator import claim, closing, commitment, growth, renewal
+
+FAMILY = Family(keyed=True)
+
+
+@FAMILY.replaces("U8", (closing, "held_back"), (claim, "held_back"))
+def added_partitions_are_read(_right: Any, state: Any, *_: Any, **__: Any) -> Any:
+    """A partition that is added to a keyed table's topic is read like any other."""
+    return state, ()
+
+
+@FAMILY.replaces("U8", (renewal, "ripened"))
+def what_is_held_is_admitted_too_early(_right: Any, state: Any, *_: Any) -> Any:
+    """Producers have no time to learn of a partition before it is read."""
+    return replace(state, held=tuple(replace(each, ripe=True) for each in state.held))
+
+
+@FAMILY.replaces("U8", (growth, "_behind"))
+def older_partitions_are_not_waited_for(_right: Any, *_: Any) -> str:
+    """A partition is read as soon as no producer sends its keys elsewhere."""
+    return ""
+
+
+@FAMILY.replaces("U8", (commitment, "_record"))
+def generations_are_not_stored(right: Any, *given: Any) -> Any:
+    """No commit says which partitions are younger."""
+    return replace(right(*given), generations={})
