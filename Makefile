@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 HUDI := build/hudi
 HUDI_TESTS := tests/hudi_tables
+HUDI_PYTEST := $(HUDI)/bin/python -m pytest -c $(HUDI_TESTS)/pytest.ini --rootdir $(HUDI_TESTS) --confcutdir $(HUDI_TESTS)
 FAST := not integration and not spark and not soak
 WORKERS ?= 4
 # PySpark comes as its source: pip warns of the older way to build it.
@@ -15,7 +16,7 @@ QUIETLY := --quiet --disable-pip-version-check --use-pep517
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint search hudi hudi-env bench simulate explore chaos format coverage env
+.PHONY: help demo test check lint search hudi hudisoak hudi-env bench simulate explore chaos format coverage env
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -44,8 +45,10 @@ lint: $(VENV)/.dev ## Format, lint, types
 		--config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p headgate -p headgate_postgres
 
 hudi: hudi-env ## Hudi tables, in an environment of their own (Spark 3.5, Hudi's bundle, ZooKeeper); some minutes
-	$(HUDI)/bin/python -m pytest -c $(HUDI_TESTS)/pytest.ini --rootdir $(HUDI_TESTS) \
-		--confcutdir $(HUDI_TESTS) $(or $(ARGS),$(HUDI_TESTS))
+	$(HUDI_PYTEST) -m 'not soak' $(or $(ARGS),$(HUDI_TESTS))
+
+hudisoak: hudi-env ## Random faults on Hudi sinks beside an eager foreign writer, seed by seed; an hour and more. ARGS='-k 3'
+	$(HUDI_PYTEST) -m soak -s $(HUDI_TESTS)/test_hudi_chaos.py $(ARGS)
 
 hudi-env: $(HUDI)/.made
 	@PYTHONPATH=tests $(HUDI)/bin/python -m hudi_tables.bundle

@@ -17,6 +17,7 @@ from headgate.tables.hudi.creation import tell_time_in_utc
 from headgate.tables.hudi.jvm import ended, hook, open_spark, said, session_of
 from headgate.tables.hudi.metadata_table import METADATA_TABLE, ghosts, merged
 from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.slices import Slice, each_of, live_slices
 from headgate.tables.hudi.timeline_files import read_commit
 
 _COMMITS = ("commit", "deltacommit")
@@ -48,18 +49,6 @@ class Statistics:
     updated: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """A live base file, if there is one; ``logged``: updates lie in logs next to it.
-
-    The path is relative to the table's folder.
-    """
-
-    path: str
-    size: int
-    logged: bool
-
-
 class HudiJava:
     """One table in this process's JVM; one thread uses its write client."""
 
@@ -88,8 +77,7 @@ class HudiJava:
         """Yield completed commits of the active timeline, the last completed first."""
         timeline = meta.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
         found = timeline.getReverseOrderedInstantsByCompletionTime().iterator()
-        while found.hasNext():
-            instant = found.next()
+        for instant in each_of(found):
             known = (str(instant.requestedTime()), int(instant.getCompletionTime()))
             if known not in self._known:
                 if len(self._known) >= _KNOWN_MAX:
@@ -130,7 +118,7 @@ class HudiJava:
         view = manager.createInMemoryFileSystemView(engine, meta, listing)
         try:
             view.loadAllPartitions()
-            return list(_slices(view.getAllFileGroups().iterator(), f"{self._place.base_path}/"))
+            return live_slices(view, f"{self._place.base_path}/")
         finally:
             view.close()
 
@@ -383,15 +371,3 @@ def _is(instant: Any, requested: str) -> bool:
 def _name(metadata: Any) -> str:
     operation = metadata.getOperationType()
     return "" if operation is None else str(operation.name())
-
-
-def _slices(groups: Any, base_path: str) -> Iterator[Slice]:
-    while groups.hasNext():
-        latest = groups.next().getLatestFileSlice()
-        if latest.isPresent():
-            base, logged = latest.get().getBaseFile(), bool(latest.get().hasLogFiles())
-            if base.isPresent():
-                path = str(base.get().getPath()).removeprefix("file:").removeprefix(base_path)
-                yield Slice(path, int(base.get().getFileSize()), logged)
-            elif logged:
-                yield Slice("", 0, logged)

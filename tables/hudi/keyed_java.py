@@ -18,7 +18,7 @@ from headgate.control_protocol.table_kinds import NumberedFile, RowKey
 from headgate.tables.hudi.base_files import RECORD_KEY
 from headgate.tables.hudi.columns import quoted, spark_columns
 from headgate.tables.hudi.fold import Fold
-from headgate.tables.hudi.java import HudiJava, Slice
+from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.keys import (
     BUCKET,
     BUCKETS,
@@ -30,6 +30,7 @@ from headgate.tables.hudi.keys import (
     key_settings,
 )
 from headgate.tables.hudi.places import STAGED, HudiPlace
+from headgate.tables.hudi.slices import Slice
 from headgate.tables.hudi.stores import of_hadoop
 
 _LOOKED_AT = 50

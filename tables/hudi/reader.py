@@ -28,10 +28,11 @@ from headgate.control_protocol.table_history import (
 )
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.columns import quoted
-from headgate.tables.hudi.java import HudiJava, Instant, Slice, Statistics
+from headgate.tables.hudi.java import HudiJava, Instant, Statistics
 from headgate.tables.hudi.keys import BUCKET, index_of
 from headgate.tables.hudi.opened import open_table
 from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.slices import Slice
 from headgate.tables.layouts import with_absent
 from headgate.tables.stores.folders import named
 

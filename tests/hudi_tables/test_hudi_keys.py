@@ -373,9 +373,15 @@ def test_point_2_a_clustering_that_others_have_planned_holds_upserts_up_until_it
     assert "clustering" in held_up.reason
     assert names(world) == {1: "a", 2: "b", 3: "c"}
     clustering(world, "execute")
-    view = table.read()
-    landed(commit(table, view, record(1, 2, 6), file))
-    assert names(world) == {1: "new", 2: "b", 3: "c"} == names_by_hudi_rs(world)
+    going = world.stage(gone((2, 0, 5)), FileKind.KEYS)
+    view = landed(commit(table, table.read(), record(1, 2, 6), file, going))
+    assert view.record.keys == KeyCounts(updated=1, deleted=1)
+    again = world.stage(rows((2, "again", 0, 6)))  # it is in a file still that was replaced
+    view = landed(commit(table, view, record(1, 3, 7), again))
+    assert view.record.keys == KeyCounts(inserted=1)
+    reader = HudiReader(world.place, SinkName("sink"))
+    assert sum(file.records for file in reader.live_files()) == 3
+    assert names(world) == {1: "new", 2: "again", 3: "c"} == names_by_hudi_rs(world)
     assert not left(world)
 
 

@@ -1,0 +1,51 @@
+"""Tells which files of a Hudi table are live, from Java's view of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A live base file, if there is one; ``logged``: updates lie in logs next to it.
+
+    The path is relative to the table's folder.
+    """
+
+    path: str
+    size: int
+    logged: bool
+
+
+def live_slices(view: Any, base_path: str) -> list[Slice]:
+    """Return the last slice of each file group.
+
+    Asked for all partitions at once, Hudi also lists groups that a clustering has replaced.
+    """
+    groups = each_of(view.getAllFileGroups().iterator())
+    partitions = sorted({str(group.getPartitionPath()) for group in groups})
+    return [
+        live
+        for partition in partitions
+        for live in _slices(view.getAllFileGroups(partition).iterator(), base_path)
+    ]
+
+
+def each_of(found: Any) -> Iterator[Any]:
+    """Yield what a Java iterator has."""
+    while found.hasNext():
+        yield found.next()
+
+
+def _slices(groups: Any, base_path: str) -> Iterator[Slice]:
+    for group in each_of(groups):
+        latest = group.getLatestFileSlice()
+        if latest.isPresent():
+            base, logged = latest.get().getBaseFile(), bool(latest.get().hasLogFiles())
+            if base.isPresent():
+                path = str(base.get().getPath()).removeprefix("file:").removeprefix(base_path)
+                yield Slice(path, int(base.get().getFileSize()), logged)
+            elif logged:
+                yield Slice("", 0, logged)
