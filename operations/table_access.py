@@ -25,7 +25,6 @@ from headgate.control_protocol.kind_errors import KindLacks
 from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.table_history import TableReader
 from headgate.coordinator.recovery import recorded
-from headgate.sink.aside import IcebergAside
 from headgate.sink.catalog_place import refuse_catalog, sqlite_file
 from headgate.sink.catalog_settings import CatalogSettings
 from headgate.sink.catalogs import open_catalog
@@ -144,6 +143,8 @@ def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers | No
             lead = opening.enter_context(closing(kind_lead(settings, kind)))
             aside = None
             if settings.apart:
+                from headgate.sink.aside import IcebergAside  # it imports what writes files
+
                 catalog = opening.enter_context(opened_aside(settings))
                 aside = IcebergAside(settings, catalog).follower
             followers = kind_followers(settings, kind, aside=aside)

@@ -94,7 +94,9 @@ class ChangesDesk:
             key_format_name=key_format,
             record_columns={**parts, **(record_columns or {})},
             rules=rules or {},
-            handling=Handling(policy, changes.disposal, limits, "headgate-sink"),
+            handling=Handling(
+                policy, changes.tombstones.disposal or Disposal.FAIL, limits, "headgate-sink"
+            ),
             sink="sink",
             changes=changes,
             schema_policy=schema_policy or SchemaPolicy(),

@@ -17,7 +17,7 @@ from headgate.sink.column_rules import rules_of
 from headgate.sink.load import parse
 
 PAGE = (ROOT / "docs/changes.md").read_text()
-(SINK_FILE,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+SINK_FILE, *_ = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 DECIMAL, MICROS = "org.apache.kafka.connect.data.Decimal", "io.debezium.time.MicroTimestamp"
 ROW = [
     {"field": "id", "type": "int64"},
