@@ -9,7 +9,7 @@ from simulation.mutants.mutant import Family, Planted
 
 from headgate.control_protocol.events import EndCommit, Presence, StartCommit, WriteStatus
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator import claim, commitment, machine, speech
+from headgate.coordinator import claim, closing, commitment, machine, speech
 from headgate.coordinator.actions import Append
 from headgate.coordinator.moves import recover
 from headgate.coordinator.state import HeardStatus, State
@@ -19,9 +19,9 @@ FAMILY = Family()
 
 
 @FAMILY.replaces("C2", (machine, "claim"))
-def no_claim(right: Any, state: State, view: TableView, sources: Any) -> Any:
+def no_claim(right: Any, state: State, view: TableView, sources: Any, now_ms: int) -> Any:
     """An epoch begins without a commit: the first START is said at once."""
-    claiming, (call,) = right(state, view, sources)
+    claiming, (call,) = right(state, view, sources, now_ms)
     believed = replace(view, record=call.attempt.record)
     return claim.start(replace(claiming, attempt=None), believed, 0)
 
@@ -42,7 +42,7 @@ def above_the_table_only() -> tuple[Planted, ...]:
     )
 
 
-@FAMILY.replaces("C2", (claim, "fitted"), (machine, "fitted"))
+@FAMILY.replaces("C2", (claim, "fitted"), (closing, "fitted"))
 def new_partitions_at_their_end(right: Any, offsets: Any, *known: Any) -> Any:
     """A partition that appears later begins where it is, not where its log begins."""
     fit, topics = right(offsets, *known), known[1]
@@ -93,6 +93,7 @@ def start_after_settlement() -> tuple[Planted, ...]:
         return heard(state, replace(record, envelope=said), now_ms)
 
     return (
+        (closing, "say", say),
         (machine, "say", say),
         (commitment, "say", say),
         (machine, "_heard_own", heard_own),

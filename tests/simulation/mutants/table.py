@@ -11,7 +11,7 @@ from headgate.control_protocol import record_codec
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitOutcome, Landed, TableView, Unknown
 from headgate.control_protocol.testing import FakeCatalog, FakeTable
-from headgate.coordinator import claim, commitment, machine
+from headgate.coordinator import claim, closing, commitment, machine
 from headgate.coordinator.fencing import Resolution
 from headgate.coordinator.transitions import Phase
 
@@ -40,7 +40,7 @@ def forgets_pause(right: Any, record: Any) -> Any:
     return right(replace(record, paused=False))
 
 
-@FAMILY.replaces("T2", (claim, "fitted"), (machine, "fitted"))
+@FAMILY.replaces("T2", (claim, "fitted"), (closing, "fitted"))
 def topic_ids_ignored(right: Any, offsets: Offsets, ids: object, topics: Any, settings: Any) -> Any:
     """Topic ids are not compared."""
     return right(offsets, {}, topics, settings)
