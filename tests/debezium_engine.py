@@ -26,7 +26,7 @@ _JARS = (
     "org.slf4j:slf4j-simple:1.7.36",
 )
 _PAGE = (ROOT / "docs/changes.md").read_text()
-(CONNECTOR,) = re.findall(r"```properties\n(.*?)```", _PAGE, re.DOTALL)
+CONNECTOR, *_ = re.findall(r"```properties\n(.*?)```", _PAGE, re.DOTALL)
 _MAIN = Path(__file__).with_name("integration") / "DebeziumToKafka.java"
 
 

@@ -109,7 +109,7 @@ def test_point_16_beside_what_is_lost_it_says_how_much_was_skipped(
     skips = replace(settings, quarantine=replace(settings.quarantine, policy=Disposal.SKIP))
     report = audit(skips)
     assert "record-lost" in whats(report)
-    absent = "3 records of the source are absent, and the sink skipped 2: which"
+    absent = "3 records of the source are absent, and the sink skipped 2: nothing tells which"
     assert any(text.startswith(absent) for text in report.remarks)
 
 
@@ -239,5 +239,5 @@ def test_a_topic_created_anew_under_the_sink_doubles_no_record(
     filled.write(2, 1, {0: 5, 1: 5}, [(p, offset) for p in (0, 1) for offset in range(5)])
     report = audit(settings)
     assert report.findings == ()
-    assert any(text.startswith(f"{topic}: created anew") for text in report.unproven)
+    assert any(text.startswith(f"{topic}: re-created") for text in report.unproven)
     assert not any("twice" in text for text in report.proven)
