@@ -7,7 +7,7 @@ younger partition is newer. To hold longer is always right: who begins anew does
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from headgate.control_protocol.generations import Generations
@@ -37,9 +37,12 @@ def held_back(
     Raises ``KeyedPartitionsAdded`` where the settings say so, as soon as something is in them.
     """
     held: list[Held] = []
+    counts: dict[str, int] = {}
+    for at in before:
+        counts[at.topic] = max(counts.get(at.topic, 0), at.partition + 1)
     for topic, now in sorted(topics.items()):
-        count = _count(at.partition for at in before if at.topic == topic)
-        total = _count((*now.partitions, *now.silent))
+        count = counts.get(topic, 0)
+        total = 1 + max((*now.partitions, *now.silent), default=-1)
         if not 0 < count < total or not _keyed(state.identity, topic):
             continue
         if ids.get(topic, now.topic_id) != now.topic_id:
@@ -127,10 +130,6 @@ def _behind(held: Held, marks: tuple[int, ...], offsets: Offsets) -> str:
     """Say which older partitions are not read as far as their marks."""
     older = {TopicPartition(held.topic, number): mark for number, mark in enumerate(marks)}
     return ", ".join(f"{at} up to {m}" for at, m in older.items() if offsets.get(at, -1) < m)
-
-
-def _count(numbers: Iterable[int]) -> int:
-    return 1 + max(numbers, default=-1)
 
 
 def _keyed(identity: Identity, topic: str) -> bool:

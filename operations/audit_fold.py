@@ -205,17 +205,17 @@ class Folding:
         (reader, fold), (changes, read) = self._tables[number], self._read[number]
         ranges = self._source.ranges
         live = fold_table(fold, reader)
-        numbers = {fold.source(at): at for at in ranges}
+        sources = {fold.source(at): at for at in ranges}
         held = Held(
-            {number: ranges[at].begin for number, at in numbers.items()},
-            {number: read.offsets[at] for number, at in numbers.items()},
+            {source: ranges[at].begin for source, at in sources.items()},
+            {source: read.offsets[at] for source, at in sources.items()},
             _later_columns(reader),
             fold.sources,
         )
         faults = Faults()
         for part in range(fold.slicing.count):
             compare(changes.read(part), live.read(part), held, faults)
-        return FoldEvidence(read, faults, numbers)
+        return FoldEvidence(read, faults, sources)
 
     def _batch(self, start: TableStart) -> Batch:
         return fold_batch(start, self._source.ranges, self._source.topic_ids)

@@ -208,11 +208,11 @@ class KeyedFollowers:
 
     def weigh(self, compacted: Mapping[str, bool | None], skipped: int) -> None:
         """Report the results of the comparisons. ``skipped``: records that the sink skipped."""
+        unexplained = skipped - self.harmless
         for name, table in sorted(self.tables.items()):
             if table.fold is None:
                 self.told.unproven.append(f"{name}: {NOT_FOLDED}")
             else:
-                unexplained = skipped - self.harmless
                 weighed = told_of_fold(table.fold, table.history, compacted, unexplained)
                 self._say(name, weighed)
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from headgate.control_protocol.errors import MissingRights, TableMissing
+from headgate.control_protocol.errors import TableMissing
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.check_state import NotChecked
 from headgate.operations.table_access import opened_aside
 from headgate.sink.aside import refuse_aside
-from headgate.sink.catalog_place import sqlite_file
-from headgate.sink.preconditions import refuse_place, writable
+from headgate.sink.preconditions import refuse_place, refuse_read_only
 from headgate.sink.settings import SinkSettings
 
 
 def check_aside(settings: SinkSettings) -> str:
     """Say whether the quarantine is there, and can be filled. Raises as ``opened_aside``."""
     wanted = settings.quarantine
-    database = sqlite_file(wanted.catalog)
-    if database and database.exists() and not writable(database):
-        raise MissingRights(
-            f"catalog {wanted.catalog.name!r}: {database} may not be written", "grant write access"
-        )
+    refuse_read_only(wanted.catalog)
     try:
         with opened_aside(settings) as catalog:
             return f"{wanted.table} exists (iceberg, UUID {refuse_aside(settings, catalog)})"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import (
-    MissingRights,
     TableMissing,
 )
 from headgate.data.writers.encodings import refuse_files
@@ -16,13 +15,12 @@ from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.check_state import NotChecked, StateCheck
 from headgate.operations.routed_tables import routed
 from headgate.operations.table_access import opened_catalog, opened_table
-from headgate.sink.catalog_place import sqlite_file
 from headgate.sink.catalog_settings import Backend
 from headgate.sink.declaration import declared
 from headgate.sink.preconditions import (
     future_location,
+    refuse_read_only,
     refuse_table,
-    writable,
 )
 from headgate.sink.settings import SinkSettings
 from headgate.sink.starting import refuse_apart
@@ -50,10 +48,7 @@ class TableCheck(StateCheck):
                 raise
             self._refuse_gone()
             return f"{error.message}: the first start creates it"
-        if (database := sqlite_file(catalog)) and not writable(database):
-            raise MissingRights(
-                f"catalog {catalog.name!r}: {database} may not be written", "grant write access"
-            )
+        refuse_read_only(catalog)
         in_java = ", in Java" if catalog.backend is Backend.JAVA else ""
         return f"{catalog.name!r} ({catalog.properties.get('type', 'by its uri')}) opens{in_java}"
 

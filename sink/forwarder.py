@@ -27,7 +27,7 @@ _JOIN_S = 2.0
 
 
 class Forwarder:
-    """Starts its thread when it is created;
+    """Starts its thread when it is created.
 
     ``close`` ends it. ``wake`` reports that a commit landed.
 

@@ -68,7 +68,7 @@ def _check_kafka_keys(kafka: Mapping[str, Any]) -> None:
 
 
 def _section(kind: type, table: Any, at: str) -> Any:
-    """Build a dataclass from a TOML table;
+    """Build a dataclass from a TOML table.
 
     ``at`` is the section's dotted name, empty at the top.
     """

@@ -53,7 +53,7 @@ class OpenedTables(Protocol):
         opening: ExitStack,
         maintained: Maintained | None,
     ) -> Coordinated:
-        """Open the ports for one coordinator life, by the current settings;
+        """Open the ports for one coordinator life, by the current settings.
 
         ``opening`` closes them.
         """

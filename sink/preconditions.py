@@ -21,6 +21,8 @@ from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.data.writers.encodings import refuse_for_keys
 from headgate.data.writers.partitioning import Partitioner
 from headgate.data.writers.plan import RECORD_PARTS, STRUCT
+from headgate.sink.catalog_place import sqlite_file
+from headgate.sink.catalog_settings import CatalogSettings
 from headgate.sink.declaration import declared, quarantine_declaration
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.creation import key_ids, refuse_retention
@@ -64,6 +66,15 @@ def refuse_place(location: str) -> None:
                 f"{'may not be written' if nearest.is_dir() else 'is not a folder'}",
                 "grant write access, or choose another location",
             )
+
+
+def refuse_read_only(catalog: CatalogSettings) -> None:
+    """Raises ``MissingRights`` for a SQLite catalog whose file exists and may not be written."""
+    database = sqlite_file(catalog)
+    if database and database.exists() and not writable(database):
+        raise MissingRights(
+            f"catalog {catalog.name!r}: {database} may not be written", "grant write access"
+        )
 
 
 def refuse_table(table: Table, settings: SinkSettings) -> None:

@@ -90,7 +90,7 @@ class NamedKeys:
         return retyped_rows(found, self._schema), good
 
     def _schema_for(self, keys: Keys) -> pa.Schema | None:
-        """Return the schema under the keys that these records use;
+        """Return the schema under the keys that these records use.
 
         ``None`` if that is ambiguous.
         """

@@ -239,7 +239,7 @@ class Lookout:
 
 
 def inferred(value: Any, depth: int = 0) -> Type | None:
-    """Return the column type for the value;
+    """Return the column type for the value.
 
     ``None`` if it proves nothing or is nested too deeply.
     """

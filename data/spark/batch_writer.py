@@ -169,7 +169,7 @@ class SparkBatchWriter:
     def _in_one_stage(
         self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], written: list[WrittenFile]
     ) -> BatchOutcome:
-        """Write in one stage;
+        """Write in one stage.
 
         ``written`` receives files as they become known, whatever the outcome.
         """

@@ -50,7 +50,7 @@ class RoutedPacking:
         self.schema = pa.schema([*columns, *((name, pa.binary()) for name in self.sort_names)])
 
     def packed(self, rows: Iterator[TableRows]) -> Iterator[pa.RecordBatch]:
-        """Yield packets, one at a time;
+        """Yield packets, one at a time.
 
         ``BUFFER_BYTES`` of rows of all tables wait to fill them.
         """

@@ -37,7 +37,7 @@ def java_command() -> str:
 
 
 def java_version() -> int | None:
-    """Return the feature release of ``java_command`` (17 for 17.0.15);
+    """Return the feature release of ``java_command`` (17 for 17.0.15).
 
     ``None`` without a working one.
     """

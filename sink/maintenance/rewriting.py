@@ -66,7 +66,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """``written`` is what was chosen and done;
+    """``written`` is what was chosen and done.
 
     ``unfit`` lists, with reasons, the files that kept their portions from it.
     """

@@ -164,7 +164,7 @@ class HudiPlace:
         )
 
     def _properties(self) -> Mapping[str, str]:
-        """Read the properties;
+        """Read the properties.
 
         Hudi replaces the file, and keeps the former one next to it meanwhile.
         """
@@ -338,7 +338,7 @@ def _generator(found: Mapping[str, str]) -> str:
 
 
 def _unfit(found: Mapping[str, str], *, keyed: bool) -> str | None:
-    """Name a feature of the table that a commit would have to respect;
+    """Name a feature of the table that a commit would have to respect.
 
     ``None`` if there is none.
     """
