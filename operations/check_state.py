@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Lineage, TableView
+from headgate.coordinator.growth import held_back
 from headgate.coordinator.recovery import (
     fitted,
     recorded,
@@ -14,11 +15,12 @@ from headgate.coordinator.recovery import (
     refuse_recreated,
     refuse_shared,
 )
-from headgate.coordinator.state import Identity
+from headgate.coordinator.state import Identity, State
 from headgate.data.writers.store_trial import try_store
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_lead, vanished
 from headgate.sink.catalogs import spark_options
+from headgate.sink.keyed_tables import KeysByRoute
 from headgate.sink.preconditions import refuse_place
 from headgate.sink.settings import SinkSettings
 from headgate.tables.stores.local import local_path
@@ -38,7 +40,14 @@ class StateCheck(ABC):
         self._asks_group = asks_group
         self._settings = settings
         self._view: TableView | None = None
-        self._identity = Identity(settings.name, settings.source.group_id, Sender("check", ""))
+        self._identity = Identity(
+            settings.name,
+            settings.source.group_id,
+            Sender("check", ""),
+            keyed=bool(settings.table.key),
+            routed_keys=KeysByRoute(settings.tables.routing),
+            growth_ms=settings.changes.held_ms,
+        )
 
     @property
     @abstractmethod
@@ -90,7 +99,10 @@ class StateCheck(ABC):
         if record is None:
             return "none yet"
         fitted(record.offsets, record.topic_ids, now, settings.coordinator)
-        return f"{len(record.offsets)} partitions, all within their logs"
+        looking = State(self._identity, settings.coordinator)
+        _, held = held_back(looking, record.offsets, record.topic_ids, now, now_ms=0)
+        within = f"{len(record.offsets)} partitions, all within their logs"
+        return "; ".join([within, *(tell.text for tell in held)])
 
     def storage(self) -> str:
         """Check a local folder's rights; on an object store, write, read and remove a file."""

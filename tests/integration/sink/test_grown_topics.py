@@ -8,6 +8,7 @@ from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.sink.test_changes import KEYED, Changelog, assert_folded, assert_well
 
+from headgate.operations.check import Check, check
 from headgate.operations.status import status
 
 pytestmark = pytest.mark.integration
@@ -57,3 +58,26 @@ def test_u8_keys_and_deletes_move_to_partitions_that_are_added_over_a_killed_coo
     assert record.generations == {topic: (2,)}
     assert_folded(sink, changes)
     assert_well(sink)
+
+
+def test_u8_check_says_what_a_start_would_do_about_partitions_that_were_added(
+    deploy: Deploy, admin: AdminClient
+) -> None:
+    sink = deploy(KEYED)
+    changes = Changelog(sink, 8)
+    changes.produce(100)
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    admin.create_partitions([NewPartitions(sink.topics[0], 3)])[sink.topics[0]].result()
+    assert "/2: added and empty" in stored_offsets(sink).detail
+    sink.partitions = 3
+    changes.begin_anew()
+    changes.produce(100)
+    assert stored_offsets(sink).code == "HG-242"
+    sink.change({"changes": {"on_partitions_added": "wait"}})
+    assert "/2: added, and held for 600000 ms" in stored_offsets(sink).detail
+
+
+def stored_offsets(sink: Deployment) -> Check:
+    return next(each for each in check(sink.settings) if each.what == "stored offsets")
