@@ -29,7 +29,7 @@ def test_point_5_a_file_that_changes_holds_live_or_anew_and_no_record_is_lost(
 
     sink.change({"coordinator": {"commit_interval_ms": 700}})
     changed(sink, participant)
-    sink.wait_until(lambda: participant.said("it holds at the next START"), "a live change")
+    sink.wait_until(lambda: participant.said("it applies at the next START"), "a live change")
     sink.produce(300)
     sink.wait_until_lag_zero()
     known = sink.record()
@@ -41,7 +41,7 @@ def test_point_5_a_file_that_changes_holds_live_or_anew_and_no_record_is_lost(
 
     sink.change({"quarantine": {"policy": "skip"}})
     changed(sink, participant)
-    sink.wait_until(lambda: participant.said("it holds after leaving in order"), "another life")
+    sink.wait_until(lambda: participant.said("it applies after leaving in order"), "another life")
     sink.produce(300)
     sink.wait_until_lag_zero()
     after = sink.record()
