@@ -71,7 +71,7 @@ class _Debezium:
     """Opens ``{"before": ..., "after": ..., "op": ...}``."""
 
     def __init__(self, columns: Columns) -> None:
-        self._reader = Reader(columns, ("after",), ("before",), [("op",)])
+        self._reader = Reader(columns, ("after",), ("before",), [("op",)], texts=True)
 
     def opened(self, values: Packed) -> Opened:
         parts, faults = self._reader.read(values), Faults()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from headgate.data.envelopes.operations import Operations
+from headgate.data.envelopes.operations import Operation, Operations
 from headgate.data.formats.column_rules import ColumnRule
 from headgate.data.formats.faults import Faults
 from headgate.data.formats.port import RecordFormat, UndecodableRecords
@@ -40,6 +40,18 @@ class Opened:
         kept = pa.array(~some)
         rows, before = self.rows.filter(kept), self.before.filter(kept)
         return Opened(rows, before, self.operations[~some], self.bad)
+
+    def with_deletes(self, at: Integers, gone: Integers) -> Opened:
+        """Return this, whose rows stand ``at`` these places, with deletes of nothing known, too.
+
+        All come in the order of their places, of which ``gone`` has those of the deletes.
+        """
+        order = np.argsort(np.concatenate([at, gone]))
+        known = np.concatenate([np.arange(len(at)), np.zeros(len(gone), np.int64)])[order]
+        wanted = pa.array(known, mask=order >= len(at))
+        deletes = np.full(len(gone), Operation.DELETE, np.uint8)
+        told = np.concatenate([self.operations, deletes])[order]
+        return Opened(self.rows.take(wanted), self.before.take(wanted), told, self.bad)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +95,20 @@ class Parts:
 
 
 class Reader:
-    """Reads the row under the path ``row``, its former key under ``before``, and the ``words``."""
+    """Reads the row under the path ``row``, its former key under ``before``, and the ``words``.
+
+    Of words that are ``texts`` in all records of an envelope, any other value is a fault; else
+    they are read as text whatever they are, which costs another pass.
+    """
 
     def __init__(
-        self, columns: Columns, row: Path = (), before: Path = (), words: Sequence[Path] = ()
+        self,
+        columns: Columns,
+        row: Path = (),
+        before: Path = (),
+        words: Sequence[Path] = (),
+        *,
+        texts: bool = False,
     ) -> None:
         fields = [column.with_nullable(nullable=True) for column in columns.schema]
         inside = {column.name: Inside(row, column) for column in fields if row}
@@ -102,7 +124,7 @@ class Reader:
         for path in words:
             name = f"{_OURS}word.{'.'.join(path)}"
             fields.append(pa.field(name, pa.large_string()))
-            rules[name] = ColumnRule(path, as_text=True)
+            rules[name] = ColumnRule(path, as_text=not texts)
         self._schema = pa.schema(fields)
         self._format: RecordFormat = columns.format_of()
         if rules or inside:

@@ -51,12 +51,14 @@ def note_unavailable(found: dict[str, Flags], faults: Faults) -> None:
         faults.note(np.flatnonzero(unknown), f"{name}: {_UNKNOWN}")
 
 
-def note_missing(rows: pa.RecordBatch, required: Iterable[str], faults: Faults) -> None:
-    """Make nulls in these columns faults."""
+def note_missing(
+    rows: pa.RecordBatch, required: Iterable[str], among: Flags, faults: Faults
+) -> None:
+    """Make nulls in these columns faults, ``among`` some of the rows."""
     for name in required:
         column = rows.column(name)
         if column.null_count:
-            nulls = np.flatnonzero(np.asarray(column.is_null()))
+            nulls = np.flatnonzero(np.asarray(column.is_null()) & among)
             faults.note(nulls, f"{name}: a required value is missing")
 
 

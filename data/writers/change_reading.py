@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -32,16 +31,6 @@ from headgate.native.packed import Packed
 
 OPERATION = "headgate.operation"
 _KEY = "headgate.key."
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Records of a chunk: ``rows`` of those ``at`` these places, and why others are bad."""
-
-    at: Integers
-    rows: pa.RecordBatch
-    bad: Mapping[int, str] = field(default_factory=dict)
-    bad_parts: Mapping[int, str] = field(default_factory=dict)
 
 
 class ChangeReading:
@@ -98,6 +87,41 @@ class ChangeReading:
 
     def read(self, chunk: Chunk) -> Read:
         """The chunk's changes, and why its other records are none. Nothing else comes of it."""
+        opened, at, bad = self._opened(chunk)
+        upserts, faults = opened.operations == Operation.UPSERT, Faults()
+        keys = self._deleted(chunk, opened, at, faults)
+        rows = self._checked(_only(opened.rows, upserts), opened.before, upserts, faults)
+        added, reasons = self._record_columns.columns(_records(chunk, at))
+        parts = {
+            row: reason
+            for row, reason in reasons.items()
+            if upserts[row] and row not in faults.reasons
+        }
+        of_records = _only(pa.RecordBatch.from_pydict(added), upserts)
+        filled = {
+            **dict(zip(rows.schema.names, rows.columns, strict=True)),
+            **dict(zip(of_records.schema.names, of_records.columns, strict=True)),
+            **keys,
+            OPERATION: pa.array(opened.operations),
+        }
+        columns = [
+            filled[column.name] if column.name in filled else pa.nulls(len(at), column.type)
+            for column in self.schema
+        ]
+        whole = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        bad |= {int(at[row]): reason for row, reason in faults.reasons.items()}
+        found = {int(at[row]): reason for row, reason in parts.items()}
+        classes = ((bad, BAD_VALUE), (found, BAD_PART))
+        return Read(
+            _where(whole, _but(len(at), [*faults.reasons, *parts])),
+            [(reasons, why) for reasons, why in classes if reasons],
+        )
+
+    def _opened(self, chunk: Chunk) -> tuple[Opened, Integers, dict[int, str]]:
+        """Open the values; return what is in them, whose it is, and which records are bad.
+
+        A record without a value is a delete of which nothing else is said.
+        """
         there = np.asarray(chunk.values.array.is_valid())
         at, tombstones = np.flatnonzero(there), np.flatnonzero(~there)
         values = chunk.values.where(there) if len(tombstones) else chunk.values
@@ -108,16 +132,10 @@ class ChangeReading:
             bad = {**lacking, **bad}
             some = np.isin(left, list(lacking))
             opened, left = opened.without(some), left[~some]
-        parts = [
-            self._upserts(chunk, opened, left),
-            self._deletes(chunk, opened, left, tombstones),
-            self._others(opened, left),
-        ]
-        for part in parts:
-            bad |= part.bad
-        found = {row: reason for part in parts for row, reason in part.bad_parts.items()}
-        classes = ((bad, BAD_VALUE), (found, BAD_PART))
-        return Read(_in_order(parts), [(reasons, why) for reasons, why in classes if reasons])
+        if len(tombstones):
+            opened = opened.with_deletes(left, tombstones)
+            left = np.sort(np.concatenate([left, tombstones]))
+        return opened, left, bad
 
     def _lacking(
         self, chunk: Chunk, at: Integers, values: Packed, opened: Opened
@@ -156,52 +174,48 @@ class ChangeReading:
         chosen = _where(rows, some)
         return {name: chosen.column(f"{_KEY}{name}") for name in self._changes.key}
 
-    def _upserts(self, chunk: Chunk, opened: Opened, left: Integers) -> _Part:
-        some = opened.operations == Operation.UPSERT
-        rows, at, faults = _where(opened.rows, some), left[some], Faults()
+    def _checked(
+        self, rows: pa.RecordBatch, before: pa.RecordBatch, upserts: Flags, faults: Faults
+    ) -> pa.RecordBatch:
+        """Note faults of rows, and return these without values that nobody knows."""
         if self._changes.envelope in (Envelope.DEBEZIUM, Envelope.FLATTENED):
             rows, unknown = row_checks.without_unavailable(rows)
             if self._changes.unavailable_value is UnavailableValue.FAIL:
                 row_checks.note_unavailable(unknown, faults)
-        row_checks.note_moved(_where(opened.before, some), rows, faults)
-        row_checks.note_missing(rows, self._required, faults)
-        good = _but(len(at), faults.reasons)
-        bad = {int(at[row]): reason for row, reason in faults.reasons.items()}
-        rows, at = _where(rows, good), at[good]
-        if not len(at):
-            return _Part(at, self._whole(0, Operation.UPSERT, {}), bad)
-        added, parts = self._record_columns.columns(_records(chunk, at))
-        filled = {**dict(zip(rows.schema.names, rows.columns, strict=True)), **added}
-        whole = self._whole(len(at), Operation.UPSERT, filled)
-        good = _but(len(at), parts)
-        bad_parts = {int(at[row]): reason for row, reason in parts.items()}
-        return _Part(at[good], _where(whole, good), bad, bad_parts)
+        row_checks.note_moved(before, rows, faults)
+        row_checks.note_missing(rows, self._required, upserts, faults)
+        return rows
 
-    def _deletes(self, chunk: Chunk, opened: Opened, left: Integers, tombstones: Integers) -> _Part:
-        """By the key before; where the envelope says none, by the row's; else by the message's."""
+    def _deleted(
+        self, chunk: Chunk, opened: Opened, at: Integers, faults: Faults
+    ) -> dict[str, pa.Array]:
+        """Return the keys that records delete, null for other records.
+
+        By the key before; where the envelope says none, by the row's; else by the message's.
+        """
         some = opened.operations == Operation.DELETE
-        at = np.concatenate([left[some], tombstones])
-        if not len(at):
-            return _Part(at, self._whole(0, Operation.DELETE, {}))
-        places = np.full(len(at), -1, np.int64)
+        rows = np.flatnonzero(some)
+        if not len(rows):
+            return {}
+        places = np.full(len(rows), -1, np.int64)
         known = self._said(opened, some)
         for number, keys in enumerate(known):
-            said = np.flatnonzero(row_checks.complete(keys) & (places[: keys.num_rows] < 0))
-            places[said] = number * keys.num_rows + said
-        order = np.argsort(at)
-        at, places = at[order], places[order]
+            said = np.flatnonzero(row_checks.complete(keys) & (places < 0))
+            places[said] = number * len(rows) + said
         unsaid = np.flatnonzero(places < 0)
-        keys, reasons = self._of_messages(_records(chunk, at[unsaid]))
-        places[unsaid] = sum(said.num_rows for said in known) + np.arange(len(unsaid))
-        bad = {int(at[unsaid[row]]): reason for row, reason in reasons.items()}
-        good = _but(len(at), unsaid[list(reasons)])
-        filled = {
+        keys, reasons = self._of_messages(_records(chunk, at[rows[unsaid]]))
+        places[unsaid] = len(known) * len(rows) + np.arange(len(unsaid))
+        for row, reason in reasons.items():
+            faults.note([rows[unsaid[row]]], reason)
+        indices = np.zeros(len(at), np.int64)
+        indices[rows] = places
+        wanted = pa.array(indices, mask=~some)
+        return {
             f"{_KEY}{name}": pa.concat_arrays([said.column(name) for said in (*known, keys)]).take(
-                pa.array(places[good])
+                wanted
             )
             for name in self._changes.key
         }
-        return _Part(at[good], self._whole(int(good.sum()), Operation.DELETE, filled), bad)
 
     def _said(self, opened: Opened, some: Flags) -> list[pa.RecordBatch]:
         """The keys that values tell of rows: those before, and those of the rows themselves."""
@@ -217,24 +231,6 @@ class ChangeReading:
         nothing = [pa.nulls(count, key.type) for key in self._keys]
         keys = pa.RecordBatch.from_arrays(nothing, names=list(self._changes.key))
         return keys, dict.fromkeys(range(count), NO_KEY)
-
-    def _others(self, opened: Opened, left: Integers) -> _Part:
-        some = opened.operations >= Operation.SKIP
-        whole = self._whole(int(some.sum()), opened.operations[some], {})
-        return _Part(left[some], whole)
-
-    def _whole(
-        self, count: int, told: Operation | Operations, filled: Mapping[str, pa.Array]
-    ) -> pa.RecordBatch:
-        """Of ``schema``, with nulls in the columns that are not ``filled``."""
-        operation = np.zeros(count, np.uint8)
-        operation[:] = told
-        found = {**filled, OPERATION: pa.array(operation)}
-        columns = [
-            found[column.name] if column.name in found else pa.nulls(count, column.type)
-            for column in self.schema
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 def message_key_format(
@@ -256,14 +252,6 @@ def message_key_format(
     return record_format("bytes" if octets else "string", {})
 
 
-def _in_order(parts: list[_Part]) -> pa.RecordBatch:
-    filled = [part for part in parts if len(part.at)] or parts[:1]
-    if len(filled) == 1:
-        return filled[0].rows
-    order = np.argsort(np.concatenate([part.at for part in filled]))
-    return pa.concat_batches([part.rows for part in filled]).take(pa.array(order))
-
-
 def _records(chunk: Chunk, at: Integers) -> Chunk:
     """The chunk's records at these ascending places."""
     if len(at) == len(chunk.offsets):
@@ -278,6 +266,16 @@ def _but(count: int, places: Iterable[int]) -> Flags:
     found = np.ones(count, np.bool_)
     found[list(places)] = False
     return found
+
+
+def _only(rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
+    """The rows with nothing in all but some of them."""
+    silent = ~some
+    if not silent.any() or not any(
+        np.asarray(column.is_valid())[silent].any() for column in rows.columns
+    ):
+        return rows
+    return rows.take(pa.array(np.arange(rows.num_rows), mask=silent))
 
 
 def _where(rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:

@@ -93,7 +93,7 @@ ODD: list[tuple[Any, str]] = [
     (said("C", after=row(1)), "op: 'C' is not known"),
     (said("", after=row(1)), "op: '' is not known"),
     (said("c" * 100, after=row(1)), "op: 'ccc"),
-    (json.dumps({"op": 1, "after": row(1)}).encode(), "op: '1' is not known"),
+    (json.dumps({"op": 1, "after": row(1)}).encode(), "op: 1 is not text"),
     (json.dumps({"op": ["c"], "after": row(1)}).encode(), "op: "),
     (json.dumps({"op": None, "after": row(1)}).encode(), "op: is missing"),
     (said("c"), "id: a required value is missing"),
