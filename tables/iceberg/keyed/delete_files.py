@@ -71,7 +71,7 @@ class Target:
 def bitmap_of(positions: npt.NDArray[np.integer[Any]]) -> BitMap64:
     if not len(positions):
         return BitMap64()
-    whole = np.ascontiguousarray(positions, np.uint64)
+    whole = np.sort(positions).astype(np.uint64)  # in order they are added ten times as fast
     return BitMap64(whole.data.cast("B").cast("Q"))
 
 

@@ -24,6 +24,8 @@ MERGED_ROWS_MAX = 4_000_000
 
 Numbers = npt.NDArray[np.int64]
 
+_SHORT_MAX = 2**16 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class FileKeys:
@@ -126,9 +128,9 @@ class KeyIndex:
             )
         number, self._next = self._next, self._next + 1
         self.numbers[path], self._paths[number] = number, path
-        order = np.argsort(keys.high)  # three times as fast as a stable one
+        order, high = ordered(keys.high)
         run = _Run(
-            keys.high[order],
+            high,
             keys.low[order],
             np.full(len(keys), number, np.int32),
             order.astype(np.uint32),
@@ -196,7 +198,11 @@ def grouped(
     """The values of each number."""
     if not len(numbers):
         return
-    order = np.argsort(numbers, kind="stable")
+    lowest = numbers.min()
+    if numbers.max() - lowest <= _SHORT_MAX:  # a radix sort, ten times as fast
+        order = np.argsort((numbers - lowest).astype(np.uint16), kind="stable")
+    else:
+        order = np.argsort(numbers, kind="stable")
     numbers, values = numbers[order], values[order]
     cuts = np.flatnonzero(np.diff(numbers)) + 1
     begins = [0, *cuts.tolist()]
@@ -204,16 +210,38 @@ def grouped(
         yield int(numbers[begin]), part
 
 
+def ordered(words: Words) -> tuple[Numbers, Words]:
+    """Return the order of random words, and the words in it; three times as fast as an argsort.
+
+    The last bits of each give way to its place, which hardly ever changes the order.
+    """
+    bits = np.uint64(len(words).bit_length())
+    packed = (words >> bits) << bits
+    packed |= np.arange(len(words), dtype=np.uint64)
+    packed.sort()
+    packed &= (np.uint64(1) << bits) - np.uint64(1)
+    order = packed.view(np.int64)
+    found = words[order]
+    if (found[1:] < found[:-1]).any():
+        order = np.argsort(words)
+        found = words[order]
+    return order, found
+
+
 def _in_run(run: _Run, high: Words, low: Words) -> Found:
-    """Ranges of rows with the same high word, and of those the rows with the same low one."""
-    begins = np.searchsorted(run.high, high, "left")
-    asked = np.flatnonzero(begins < len(run))
-    asked = asked[run.high[begins[asked]] == high[asked]]
-    ends = np.searchsorted(run.high, high[asked], "right")
-    counts = ends - begins[asked]
-    at = np.repeat(begins[asked] - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
-    at = (at + np.arange(len(at))).astype(np.int64)
-    asked = np.repeat(asked, counts)
+    """Rows with the same high word, and of those the rows with the same low one."""
+    at = np.searchsorted(run.high, high, "left")
+    asked = np.flatnonzero(at < len(run))
+    asked = asked[run.high[at[asked]] == high[asked]]
+    at = at[asked]
+    several = at + 1 < len(run)
+    several[several] = run.high[at[several] + 1] == high[asked[several]]
+    if several.any():
+        counts = np.ones(len(at), np.int64)
+        counts[several] = np.searchsorted(run.high, high[asked[several]], "right") - at[several]
+        firsts = np.repeat(np.cumsum(counts) - counts, counts)
+        asked, at = np.repeat(asked, counts), np.repeat(at, counts)
+        at = at + np.arange(len(at)) - firsts
     same = run.low[at] == low[asked]
     at = at[same]
     return Found(asked[same], run.files[at], run.positions[at], run.sources[at])

@@ -20,7 +20,7 @@ from headgate.control_protocol.record import KeyCounts
 from headgate.native.loops import Words
 from headgate.tables.iceberg.keyed.changed_keys import Sources
 from headgate.tables.iceberg.keyed.delete_files import bitmap_of, positions_of
-from headgate.tables.iceberg.keyed.key_index import FileKeys, Found, KeyIndex, Numbers, grouped
+from headgate.tables.iceberg.keyed.key_index import FileKeys, KeyIndex, Numbers, grouped, ordered
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,48 +49,41 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """The records of a commit, in the order of their keys and, of each key, of their offsets."""
+    """The records of a commit, as its files have them."""
 
     high: Words
     low: Words
     sources: npt.NDArray[np.int32]
     offsets: Numbers
     rows: Numbers
-    changes: Numbers
+    changes: npt.NDArray[np.int32]
     transactions: Numbers
 
     @classmethod
     def of(cls, changes: Sequence[Change]) -> _Records:
-        rows = [_rows(change) for change in changes]
-        numbers = [np.full(len(change.keys), n, np.int64) for n, change in enumerate(changes)]
+        numbers = [np.full(len(change.keys), n, np.int32) for n, change in enumerate(changes)]
         decided = [np.full(len(change.keys), change.transaction, np.int64) for change in changes]
         return cls(
             np.concatenate([change.keys.high for change in changes]),
             np.concatenate([change.keys.low for change in changes]),
             np.concatenate([change.keys.sources for change in changes]),
             np.concatenate([change.keys.offsets for change in changes]),
-            np.concatenate(rows),
+            np.concatenate([_rows(change) for change in changes]),
             np.concatenate(numbers),
             np.concatenate(decided),
-        ).where(None)
-
-    def where(self, chosen: npt.NDArray[np.bool_] | None) -> _Records:
-        """Return those chosen; with ``None`` all, sorted."""
-        at = chosen
-        if at is None:
-            newest = (self.rows >= 0, self.offsets, self.transactions)
-            order = np.lexsort((*newest, self.low, self.high))
-        else:
-            order = np.flatnonzero(at)
-        return _Records(
-            self.high[order],
-            self.low[order],
-            self.sources[order],
-            self.offsets[order],
-            self.rows[order],
-            self.changes[order],
-            self.transactions[order],
         )
+
+    def order(self) -> Numbers:
+        """Return the records' places in the order of their keys; the newest of each comes last."""
+        order, high = ordered(self.high)
+        same = high[1:] == high[:-1]
+        at = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        alike = order[
+            at
+        ]  # few, as a rule: to sort everything by five columns takes six times as long
+        newest = (self.rows[alike] >= 0, self.offsets[alike], self.transactions[alike])
+        order[at] = alike[np.lexsort((*newest, self.low[alike], self.high[alike]))]
+        return order
 
 
 def resolve(
@@ -107,25 +100,30 @@ def resolve(
     if not any(len(change.keys) for change in changes):
         return Resolution()
     records = _Records.of(changes)
-    follows = (records.high[1:] == records.high[:-1]) & (records.low[1:] == records.low[:-1])
-    _refuse_two_sources(records, follows, sources)
-    last = np.append(~follows, True)
+    order = records.order()
+    high, low = records.high[order], records.low[order]
+    follows = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+    older = order[:-1][follows]
+    _refuse_two_sources(records, older, order[1:][follows], sources)
     killed: dict[str, BitMap64] = {}
-    lost = records.where(~last & (records.rows >= 0))
-    for number, positions in grouped(lost.changes, lost.rows):
+    lost = older[records.rows[older] >= 0]
+    for number, positions in grouped(records.changes[lost], records.rows[lost]):
         killed[changes[number].path] = bitmap_of(positions)
-    winners = records.where(last)
-    found = index.find(winners.high, winners.low)
-    hits = np.zeros(len(winners.high), np.int64)
+    last = np.append(~follows, True)
+    winners = order[last]
+    found = index.find(high[last], low[last])
+    hits = np.zeros(len(winners), np.int64)
     for number, places in grouped(found.files, np.arange(len(found.files))):
         path = index.path(number)
         before = dead(path)
         alive = places[~np.isin(found.positions[places], positions_of(before))]
         if len(alive):
-            _refuse_other_source(winners, found, alive, sources)
-            np.add.at(hits, found.asked[alive], 1)
+            asked = found.asked[alive]
+            _refuse_other_source(records, winners[asked], found.sources[alive], sources)
+            np.add.at(hits, asked, 1)
             killed[path] = before | bitmap_of(found.positions[alive])
-    return Resolution(killed, _counted(winners, hits, len(records.high)), int((hits > 1).sum()))
+    counts = _counted(records.rows[winners], hits, len(order))
+    return Resolution(killed, counts, int((hits > 1).sum()))
 
 
 def _rows(change: Change) -> Numbers:
@@ -134,41 +132,44 @@ def _rows(change: Change) -> Numbers:
     return np.full(count, -1, np.int64) if change.deletes else np.arange(count, dtype=np.int64)
 
 
-def _counted(winners: _Records, hits: Numbers, records: int) -> KeyCounts:
-    deletes, found = winners.rows < 0, hits > 0
+def _counted(winners: Numbers, hits: Numbers, records: int) -> KeyCounts:
+    """``winners``: the rows of the last record of each key; ``hits``: how many it replaces."""
+    deletes, found = winners < 0, hits > 0
     return KeyCounts(
         inserted=int((~deletes & ~found).sum()),
         updated=int((~deletes & found).sum()),
         deleted=int((deletes & found).sum()),
         absent=int((deletes & ~found).sum()),
-        superseded=records - len(winners.high),
+        superseded=records - len(winners),
     )
 
 
 def _refuse_two_sources(
-    records: _Records, follows: npt.NDArray[np.bool_], sources: Sources
+    records: _Records, older: Numbers, newer: Numbers, sources: Sources
 ) -> None:
     """U8: refuse a key in two partitions within the commit, unless a later transaction is of the
     younger one: all that the older one held was decided before."""
-    crossed = np.flatnonzero(follows & (records.sources[1:] != records.sources[:-1]))
+    before, now = records.sources[older], records.sources[newer]
+    crossed = np.flatnonzero(before != now)
     if len(crossed):
-        younger = sources.younger(records.sources[crossed + 1], records.sources[crossed])
-        later = records.transactions[crossed + 1] > records.transactions[crossed]
-        crossed = crossed[~(younger & later)]
+        later = records.transactions[newer[crossed]] > records.transactions[older[crossed]]
+        crossed = crossed[~(sources.younger(now[crossed], before[crossed]) & later)]
     if len(crossed):
-        one, other = (_place(records, int(crossed[0]) + more, sources) for more in (0, 1))
+        one, other = (_place(records, int(at[crossed[0]]), sources) for at in (older, newer))
         raise _two_partitions(f"the records at {one} and {other} have the same key")
 
 
-def _refuse_other_source(winners: _Records, found: Found, alive: Numbers, sources: Sources) -> None:
+def _refuse_other_source(
+    records: _Records, winners: Numbers, before: npt.NDArray[np.int32], sources: Sources
+) -> None:
     """U8: refuse a key whose live row came from elsewhere, but for a partition that is older: else
     no order tells which one is newer."""
-    before, now = found.sources[alive], winners.sources[found.asked[alive]]
+    now = records.sources[winners]
     crossed = np.flatnonzero((before >= 0) & (before != now))
     if len(crossed):
         crossed = crossed[~sources.younger(now[crossed], before[crossed])]
     if len(crossed):
-        record = _place(winners, int(found.asked[alive[crossed[0]]]), sources)
+        record = _place(records, int(winners[crossed[0]]), sources)
         source = sources.said(int(before[crossed[0]]))
         raise _two_partitions(f"the record at {record} has the key of a row from {source}")
 
