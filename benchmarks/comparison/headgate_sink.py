@@ -10,6 +10,7 @@ import threading
 
 from comparison.job import Job, PipedProcess
 from comparison.target import CATALOG, IDENTIFIER
+from headgate.native.heap import ENVIRONMENT
 from headgate.sink.assembly import opened
 from headgate.sink.load import load
 
@@ -29,6 +30,7 @@ class Headgate:
         folders = [path for path in sys.path if path.endswith("benchmarks")]
         environment = {
             "ARROW_DEFAULT_MEMORY_POOL": "system",  # like the command line
+            **ENVIRONMENT,
             **os.environ,
             "PYTHONPATH": os.pathsep.join(folders),
         }
