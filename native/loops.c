@@ -850,3 +850,27 @@ void absorb_bytes(const uint8_t *octets, const int64_t *bounds, int64_t count, i
         other[i] = lanes[1];
     }
 }
+
+/* Where each wanted word belongs among the sorted ones, before its equals. Both ascend, so that each search begins
+   where the last one ended, in doubling steps. */
+void place_words(const uint64_t *sorted, int64_t count, const uint64_t *wanted, int64_t asked, int64_t *places)
+{
+    int64_t from = 0;
+    for (int64_t i = 0; i < asked; i++) {
+        int64_t end = from;
+        for (int64_t step = 1; end < count && sorted[end] < wanted[i]; step *= 2) {
+            from = end + 1;
+            end += step;
+        }
+        if (end > count)
+            end = count;
+        while (from < end) {
+            int64_t middle = from + (end - from) / 2;
+            if (sorted[middle] < wanted[i])
+                from = middle + 1;
+            else
+                end = middle;
+        }
+        places[i] = from;
+    }
+}

@@ -93,6 +93,9 @@ class Loops(Protocol):
     def absorbed_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> Lanes | None:
         """Mix in the length of each value, and its bytes unless they are more than ``most``."""
 
+    def placed(self, ascending: Words, wanted: Words) -> Integers:
+        """Return where each wanted word belongs, before its equals. Both are sorted."""
+
 
 class Fields:
     """The known fields of JSON objects. Places are numbered from 0, the record itself.
@@ -198,6 +201,7 @@ class InC:
             ("items", None, (place, place, place, c_int64, c_uint32, c_uint32, *[place] * 3)),
             ("absorb_words", None, (place, c_int64, place, place)),
             ("absorb_bytes", None, (place, place, c_int64, c_int64, place, place)),
+            ("place_words", None, (place, c_int64, place, c_int64, place)),
         ):
             function = getattr(self._c, name)
             function.restype, function.argtypes = result, arguments
@@ -299,6 +303,11 @@ class InC:
             self._c.absorb_bytes(begin, first, len(values), most, *into)
         return lanes
 
+    def placed(self, ascending: Words, wanted: Words) -> Integers:
+        places = np.empty(len(wanted), np.int64)
+        self._c.place_words(*_span(ascending), *_span(wanted), places.ctypes.data)
+        return places
+
 
 def _address(function: Any) -> int | None:
     return ctypes.cast(function, c_void_p).value
@@ -349,6 +358,9 @@ class InPython:
 
     def absorbed_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> None:
         """Left to the caller, who has numpy."""
+
+    def placed(self, ascending: Words, wanted: Words) -> Integers:
+        return np.searchsorted(ascending, wanted)
 
 
 def _taken(addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:

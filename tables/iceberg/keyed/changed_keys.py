@@ -114,13 +114,12 @@ class Columns:
         assert offset is not None
         return cls(tuple(key), tuple(column.type for column in columns), partition, offset, topic)
 
-    def row_file(self) -> list[int | str]:
-        places = [self.partition, self.offset, *([self.topic] if self.topic is not None else [])]
-        return [*self.key, *places]
+    def row_file(self, *, offsets: bool = True) -> list[int | str]:
+        topic = [] if self.topic is None else [self.topic]
+        return [*self.key, self.partition, *topic, *([self.offset] if offsets else [])]
 
     def key_file(self) -> list[int | str]:
-        places = [PARTITION, OFFSET, *([TOPIC] if self.topic is not None else [])]
-        return [*self.key, *places]
+        return [*self.key, PARTITION, *([] if self.topic is None else [TOPIC]), OFFSET]
 
 
 @dataclass(slots=True)
@@ -131,14 +130,17 @@ class KeyReader:
     sources: Sources = field(default_factory=Sources)
 
     def rows(self, io: FileIO, columns: Columns, target: Target) -> FileKeys:
-        """Read a live data file. Raises ``KeysUnreadable``, and what storage raises."""
+        """Read a live data file, without offsets. Raises ``KeysUnreadable``, and what storage does."""
         if not target.parquet:
             raise _unreadable(target.path, "it is not Parquet")
-        optional = {columns.partition, columns.offset, columns.topic}
-        return self._read(io, target.path, columns, columns.row_file(), optional=optional)
+        wanted, optional = columns.row_file(offsets=False), {columns.partition, columns.topic}
+        return self._read(io, target.path, columns, wanted, optional=optional)
 
     def added(self, io: FileIO, columns: Columns, path: str, *, deletes: bool) -> FileKeys:
-        """Read a file that a status names: its records' coordinates are all there."""
+        """Read a file that a status names: its records' coordinates are all there.
+
+        Raises ``KeysUnreadable``, and what storage raises.
+        """
         wanted = columns.key_file() if deletes else columns.row_file()
         keys = self._read(io, path, columns, wanted)
         if (keys.sources == UNKNOWN).any():
@@ -161,7 +163,8 @@ class KeyReader:
         return joined(parts)
 
     def _keys(self, batch: list[Any], columns: Columns) -> FileKeys:
-        key, (partitions, offsets, *topics) = _parted(batch, len(columns.key))
+        key, (partitions, *more) = _parted(batch, len(columns.key))
+        topics = None if columns.topic is None else more.pop(0)
         typed = [pc.cast(c, kind) for c, kind in zip(key, columns.types, strict=True)]
         if any(column.null_count for column in typed):
             raise KeyError("a column of the key is null")
@@ -169,9 +172,15 @@ class KeyReader:
         return FileKeys(
             high,
             low,
-            self.sources.numbers(topics[0] if topics else None, partitions),
-            pc.cast(offsets, pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False),
+            self.sources.numbers(topics, partitions),
+            _offsets(more[0]) if more else np.broadcast_to(np.int64(UNKNOWN), len(high)),
         )
+
+
+def _offsets(column: pa.Array) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64]
+    found = pc.cast(column, pa.int64()).fill_null(UNKNOWN).to_numpy(zero_copy_only=False)
+    return found
 
 
 def _parted(batch: list[Any], count: int) -> tuple[list[Any], list[Any]]:

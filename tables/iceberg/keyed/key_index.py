@@ -15,12 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.control_protocol.key_errors import KeyIndexFull
-from headgate.native.loops import Words
+from headgate.native.loops import Words, loops
 from headgate.tables.iceberg.keyed.index_memory import Take
 
 ROW_BYTES = 28
-MERGED_ROWS_MAX = 4_000_000
-"""Larger runs are not merged any more, so that a merge needs little memory beside the index."""
+MERGED_ROWS_MAX = 1_000_000
+MERGED_SHARE = 8
+"""Runs become at most this large, or this part of the index: a merge needs little beside it, and a
+key is looked up in few of them."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -30,7 +32,7 @@ _SHORT_MAX = 2**16 - 1
 @dataclass(frozen=True, slots=True)
 class FileKeys:
     """The keys of a file's rows, in their order. ``sources``: numbers of the partitions that the
-    records came from, -1 where nobody knows; ``offsets``: there."""
+    records came from, -1 where nobody knows; ``offsets``: there, if they were asked for."""
 
     high: Words
     low: Words
@@ -164,7 +166,8 @@ class KeyIndex:
         if len(self._runs) < 2:
             return False
         larger, newest = self._runs[-2:]
-        return len(larger) < 2 * len(newest) and len(larger) + len(newest) <= MERGED_ROWS_MAX
+        rows_max = max(MERGED_ROWS_MAX, len(self) // MERGED_SHARE)
+        return len(larger) < 2 * len(newest) and len(larger) + len(newest) <= rows_max
 
     def _alive(self, run: _Run) -> _Run:
         if not self._gone and not self.any_dead():
@@ -183,6 +186,8 @@ class KeyIndex:
 
 def joined(parts: Sequence[FileKeys]) -> FileKeys:
     """The keys of the parts, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
     empty = np.empty(0, np.uint64)
     return FileKeys(
         np.concatenate([empty, *(part.high for part in parts)]),
@@ -230,7 +235,7 @@ def ordered(words: Words) -> tuple[Numbers, Words]:
 
 def _in_run(run: _Run, high: Words, low: Words) -> Found:
     """Rows with the same high word, and of those the rows with the same low one."""
-    at = np.searchsorted(run.high, high, "left")
+    at = loops().placed(run.high, high)
     asked = np.flatnonzero(at < len(run))
     asked = asked[run.high[at[asked]] == high[asked]]
     at = at[asked]

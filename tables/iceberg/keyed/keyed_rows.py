@@ -41,7 +41,7 @@ from headgate.tables.iceberg.lineage import by_id
 from headgate.tables.stores.ahead import in_turn
 
 _FILES_AHEAD_MAX = 64
-_ROWS_AHEAD = 2_000_000
+_ROWS_AHEAD = 500_000
 """Storage is slow to answer each request, and memory is bounded (U7)."""
 
 _ENDING_MAX_S = 5.0

@@ -307,3 +307,15 @@ def test_nothing_is_read_that_is_not_there(tmp_path: Path, seed: int) -> None:
     assert 10_000 < objects < 90_000
     assert 10_000 < picks < 90_000
     assert 10_000 < numbers < 90_000
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_words_are_placed_before_their_equals(either_loops: Loops, seed: int) -> None:
+    dice = np.random.default_rng(seed)
+    most = (3, 1000, 2**64 - 1)[seed % 3]
+    ascending, wanted = (
+        np.sort(dice.integers(0, most, int(dice.integers(0, 300)), np.uint64, endpoint=True))
+        for _ in range(2)
+    )
+    expected = [sum(word < asked for word in ascending.tolist()) for asked in wanted.tolist()]
+    assert either_loops.placed(ascending, wanted).tolist() == expected
