@@ -44,10 +44,12 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(trylast=True)  # what is deselected is gone by then
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with long tests when several workers share them."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         workers.order(items)
+        workers.give_way([item.nodeid for item in items])
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> workers.Dealing:
