@@ -54,7 +54,7 @@ from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings
 
 HEADGATE = Path(sys.executable).with_name("headgate")
-PATIENCE_S = 90.0
+PATIENCE_S = 150.0
 """For what takes seconds on a quiet machine; a test that waits longer fails."""
 POLL_S = 0.4
 """A question costs some 50 ms of a processor, which the participants need, too."""
