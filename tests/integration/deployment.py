@@ -278,7 +278,7 @@ class Deployment:
             self.produced += 1
 
     @contextmanager
-    def load(self, rate: int = 1_000) -> Iterator[None]:
+    def load(self, rate: int = 500) -> Iterator[None]:
         """Records in the background, so many per second, until the block ends."""
         ending = threading.Event()
 
