@@ -1,5 +1,5 @@
 # Everything that a contributor types; `make` alone lists it. ARGS go to the command behind a target;
-# WORKERS processes share the tests (0: none does), each with a broker of its own.
+# WORKERS processes share the tests (0: none does): one computes, each of the others has a broker.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +8,7 @@ HUDI := build/hudi
 HUDI_TESTS := tests/hudi_tables
 HUDI_PYTEST := $(HUDI)/bin/python -m pytest -c $(HUDI_TESTS)/pytest.ini --rootdir $(HUDI_TESTS) --confcutdir $(HUDI_TESTS)
 FAST := not integration and not spark and not soak
-WORKERS ?= 4
+WORKERS ?= 5
 # PySpark comes as its source: pip warns of the older way to build it.
 QUIETLY := --quiet --disable-pip-version-check --use-pep517
 

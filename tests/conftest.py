@@ -16,7 +16,7 @@ import workers
 from confluent_kafka.admin import AdminClient
 from docker_broker import docker_broker
 from hive_metastore import HIVE_2, Metastores
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from integration.iceberg.rest_server import rest_server
 from local_catalog import LocalCatalog, local_catalog
 from object_store import ObjectStore
@@ -32,9 +32,11 @@ TopicFactory = Callable[..., str]
 # A JVM of a test lives for seconds: what the second compiler would make faster is never run.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# The same examples in every run, so that a red run is the change's doing and not the dice's;
-# `make search` draws others (`--hypothesis-profile default`).
-settings.register_profile("same", derandomize=True)
+# The same examples in every run, so that a red run is the change's doing and not the dice's, nor
+# that of a busy machine; `make search` draws others (`--hypothesis-profile default`).
+settings.register_profile(
+    "same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("same")
 
 
@@ -44,10 +46,12 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(trylast=True)  # what is deselected is gone by then
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with long tests when several workers share them."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         workers.order(items)
+        workers.give_way([item.nodeid for item in items])
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> workers.Dealing:

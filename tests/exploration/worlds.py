@@ -73,7 +73,6 @@ def timed(*records: int, **faults: int) -> Bounds:
 SMALL: Mapping[str, Bounds] = {
     "beginning": Bounds(),
     "beginning-nothing-wrong": Bounds(time_outs=False, clean=True),
-    "beginning-abort": Bounds(policy=ABORT),
     "unknown-outcomes": alone(2, outcome_unknown=2),
     "foreign-commit": alone(2, outcome_unknown=1, foreign_commit=1),
     "coordinator-dies": alone(2, outcome_unknown=1, coordinator_dies=1),
@@ -85,7 +84,6 @@ SMALL: Mapping[str, Bounds] = {
     "batch-fails": alone(2, slow=True, batch_fails=1),
     "move-nothing-wrong": Bounds(faults={"move": 1}, time_outs=False, clean=True, joined=True),
     "move-of-all": Bounds(records=(1,), owners=(0,), faults={"move": 1}, joined=True),
-    "move-abrupt": Bounds(faults={"move": 1}, time_outs=False, abrupt=True, joined=True),
     "participant-dies": Bounds(faults={"participant dies": 1}, time_outs=False, joined=True),
     "pause": paused(2, pause=1, pause_again=1),
     "parts": parted(1, append_torn=1, append_turned=1),
@@ -100,7 +98,15 @@ SMALL: Mapping[str, Bounds] = {
     "changes-coordinator-dies": changed(2, coordinator_dies=1),
 }
 
+MOVE_ABRUPT = Bounds(faults={"move": 1}, time_outs=False, abrupt=True, joined=True)
+
 LARGE: Mapping[str, Bounds] = {
+    "beginning-abort": Bounds(policy=ABORT),
+    "answer-lost-and-asked-again": alone(1, append_lost=1, append_doubled=1),
+    "move-abrupt": MOVE_ABRUPT,
+    "follower-move-abrupt": replace(
+        MOVE_ABRUPT, records=(1,), owners=(0,), bad=frozenset({(0, 0)}), followers=("lake.f0",)
+    ),
     "zombie-unknown-outcome": alone(1, failover=1, outcome_unknown=1),
     "zombie-and-doubt": alone(1, failover=1, append_doubted=1, append_lost=1),
     "coordinator-dies-log-lost": alone(1, coordinator_dies=1, log_lost=1),

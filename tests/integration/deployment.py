@@ -22,12 +22,20 @@ import pyarrow.compute as pc
 from integration import warm_start
 from integration.oracle import assert_exactly_once, read_source
 from integration.readers import IcebergSpark, read_with_duckdb
-from integration.sink_file import COORDINATES, Sections, bad_record, default_sections, record, toml
+from integration.sink_file import (
+    COORDINATES,
+    Sections,
+    bad_record,
+    default_sections,
+    patient,
+    record,
+    toml,
+)
 from object_store import ObjectStore
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from headgate.control_protocol.errors import TableMissing
+from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.table_history import History
@@ -46,7 +54,7 @@ from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings
 
 HEADGATE = Path(sys.executable).with_name("headgate")
-PATIENCE_S = 90.0
+PATIENCE_S = 150.0
 """For what takes seconds on a quiet machine; a test that waits longer fails."""
 POLL_S = 0.4
 """A question costs some 50 ms of a processor, which the participants need, too."""
@@ -184,7 +192,7 @@ class Deployment:
                 sections[name] = section
         self._sections = sections
         self._settings = None
-        self.sink_file.write_text(toml(sections))
+        self.sink_file.write_text(toml(patient(sections)))
 
     @property
     def name(self) -> str:
@@ -270,7 +278,7 @@ class Deployment:
             self.produced += 1
 
     @contextmanager
-    def load(self, rate: int = 1_000) -> Iterator[None]:
+    def load(self, rate: int = 500) -> Iterator[None]:
         """Records in the background, so many per second, until the block ends."""
         ending = threading.Event()
 
@@ -386,9 +394,18 @@ class Deployment:
     def wait_until(
         self, condition: Callable[[], bool], what: str, bound_s: float = PATIENCE_S
     ) -> None:
-        """Poll; fails early, with the logs, when a participant ended that should run."""
+        """Poll; fails early, with the logs, when a participant ended that should run.
+
+        A catalog or a broker that does not answer in time is asked again, as long as time is left.
+        """
         deadline = time.monotonic() + bound_s
-        while not condition():
+
+        def holds() -> bool:
+            with suppress(Unreachable):
+                return condition()
+            return False
+
+        while not holds():
             gone = [p for p in self.participants if not p.running]
             late = time.monotonic() > deadline
             if gone or late or self._wrong:
@@ -402,8 +419,13 @@ class Deployment:
 
     def wait_for_commits(self, number: int = 1) -> None:
         """So many more commits with rows."""
-        aim = self._commits() + number
-        self.wait_until(lambda: self._commits() >= aim, f"{number} commits")
+        seen: list[int] = []
+
+        def came() -> bool:
+            seen.append(self._commits())
+            return seen[-1] >= seen[0] + number
+
+        self.wait_until(came, f"{number} commits")
 
     def _commits(self) -> int:
         history = self.history()

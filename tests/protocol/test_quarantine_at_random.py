@@ -10,7 +10,7 @@ from scenarios.stage import Stage
 
 from headgate.control_protocol.testing import CommitFault, FakeCatalog
 
-SEEDS = range(40)
+SEEDS = range(20)
 NAMES = ("alice", "bob", "carol")
 
 

@@ -12,7 +12,7 @@ import pytest
 from simulation.keeper import KEPT_FROM
 from simulation.run import played
 
-SEEDS = 24
+SEEDS = 16
 
 STRUCK = ("compaction landed", "compaction refused", "orphans deleted")
 """What must really happen, each at least once."""

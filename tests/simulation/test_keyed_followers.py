@@ -11,7 +11,7 @@ import pytest
 from simulation.payday import ROUTED_KEYS
 from simulation.run import Tally, played
 
-SEEDS = 60
+SEEDS = 20
 SEEDS_AT_ONCE = 20
 
 STRUCK = (

@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 from simulation.run import Tally, played
 
-SEEDS = 100
+SEEDS = 40
 SEEDS_AT_ONCE = 20
 
 STRUCK = (

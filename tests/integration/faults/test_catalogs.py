@@ -8,10 +8,11 @@ from integration.iceberg.rest_server import LyingProxy
 
 pytestmark = pytest.mark.integration
 
+LIES = ("drop-after", "503-after", "drop-before", "twice")
 
-@pytest.mark.parametrize("lie", ["drop-after", "503-after", "drop-before", "twice"])
+
 def test_f57_f61_hc22_hc23_a_commit_whose_answer_is_lost(
-    deploy: Deploy, lying_proxy: LyingProxy, unique_name: str, lie: str
+    deploy: Deploy, lying_proxy: LyingProxy, unique_name: str
 ) -> None:
     namespace = unique_name.replace("-", "_")
     sink = deploy(
@@ -22,7 +23,7 @@ def test_f57_f61_hc22_hc23_a_commit_whose_answer_is_lost(
     )
     sink.start()
     with sink.load():
-        for _ in range(2):
+        for lie in 2 * LIES:
             sink.wait_for_commits()
             lying_proxy.lie = lie
             sink.wait_until(lambda: lying_proxy.lie is None, "commit to lie about")

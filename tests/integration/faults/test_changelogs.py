@@ -31,6 +31,7 @@ from headgate.tables.iceberg.reader import IcebergReader
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 LIES = ("drop-before", "drop-after", "503-after", "502-before", "twice")
+DISTURBANCES = ("kill", "pause", "lie", "rewrite", "leader")
 UNAVAILABLE = "__debezium_unavailable_value"
 Row = dict[str, Any]
 Entry = tuple[int, Row | None] | None
@@ -145,6 +146,9 @@ class Amid:
     dice: random.Random
     looks: int = 0
 
+    def __post_init__(self) -> None:
+        self._once = self.dice.sample(DISTURBANCES, len(DISTURBANCES))
+
     def look(self) -> None:
         for name, events in self.topics.items():
             with self.sink.catalog() as catalog:
@@ -161,8 +165,8 @@ class Amid:
             self.looks += bool(expected)
 
     def disturb(self) -> None:
-        """One thing of these, at random."""
-        match self.dice.choice(("kill", "pause", "lie", "lie", "rewrite", "leader")):
+        """One thing of these: each once, and then at random."""
+        match self._once.pop() if self._once else self.dice.choice((*DISTURBANCES, "lie")):
             case "kill":
                 self.sink.kill(self.dice.choice(self.sink.participants))
                 self.sink.start()
@@ -191,7 +195,7 @@ class Amid:
 @pytest.mark.parametrize("atomic", [False, True])
 @pytest.mark.parametrize(
     ("keys", "changes", "rounds"),
-    [(400, 300, 8), pytest.param(100_000, 40_000, 24, marks=pytest.mark.soak)],
+    [(400, 300, len(DISTURBANCES)), pytest.param(100_000, 40_000, 24, marks=pytest.mark.soak)],
 )
 def test_judged_whenever_it_is_looked_at_each_table_is_the_fold_of_its_topic(
     deploy: Deploy,

@@ -13,6 +13,9 @@ from headgate.operations.status import status
 
 pytestmark = pytest.mark.integration
 
+RATE = 300
+"""What two participants keep up with on a busy machine, though every fifth record is bad."""
+
 
 def test_x18_bad_records_go_into_the_quarantine_and_the_rest_is_committed(deploy: Deploy) -> None:
     sink = deploy(KEPT)
@@ -94,7 +97,7 @@ def test_the_coordinator_is_killed_between_decision_and_payment(
     """The table has landed, the call for the quarantine is under way and will be lost: kill -9."""
     sink = on_rest(deploy, lying_proxy, unique_name)
     sink.start(2)
-    with sink.load():
+    with sink.load(RATE):
         for _ in range(2):
             sink.wait_for_commits(2)
             leader = sink.leader()
@@ -119,7 +122,7 @@ def test_a_quarantine_that_takes_nothing_holds_the_table_up_for_a_while_only(
 ) -> None:
     sink = on_rest(deploy, lying_proxy, unique_name)
     sink.start()
-    with sink.load():
+    with sink.load(RATE):
         sink.wait_for_commits(1)
         lying_proxy.lose_next("rows_quarantine")
         sink.wait_until(lying_proxy.kept.is_set, "payment")

@@ -62,8 +62,7 @@ def shop(pair: Pair, tmp_path: Path) -> Iterator[SinkInProcess]:
     sink.die()
 
 
-@pytest.mark.parametrize("lost", [1, 2, 4])
-@pytest.mark.parametrize("heir", [False, True])
+@pytest.mark.parametrize(("lost", "heir"), [(1, False), (1, True), (2, False), (4, True)])
 def test_point_6_payments_that_a_promoted_replica_lacks_are_made_again(
     shop: SinkInProcess, pair: Pair, lost: int, *, heir: bool
 ) -> None:

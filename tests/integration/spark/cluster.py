@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-START_S = 60
+START_S = 120
 
 
 @contextmanager

@@ -79,7 +79,7 @@ class LyingCatalog:
 
 
 @pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))]
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 12))]
 )
 @pytest.mark.parametrize(("version", "partition_by"), [(2, ()), (3, ("bucket(3, id)",))])
 def test_u5_rivals_stale_heads_and_lies_leave_the_fold(

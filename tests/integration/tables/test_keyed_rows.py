@@ -31,10 +31,14 @@ from headgate.tables.iceberg.table import IcebergTable
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize(
-    ("partition_by", "key"),
-    [((), ("id",)), (("zone",), ("name",)), (("bucket(4, id)",), ("name", "id"))],
+    ("version", "partition_by", "key"),
+    [
+        (2, (), ("id",)),
+        (3, ("zone",), ("name",)),
+        (2, ("bucket(4, id)",), ("name", "id")),
+        (3, ("bucket(4, id)",), ("name", "id")),
+    ],
 )
 def test_u1_after_every_commit_the_table_is_the_fold_of_its_source(
     tmp_path: Path, version: int, partition_by: tuple[str, ...], key: tuple[str, ...]

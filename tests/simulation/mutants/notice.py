@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from exploration.explore import explore
+from exploration.explore import MAXIMUM, explore
 from simulation.mutants.mutant import Mutant
-from simulation.mutants.worlds import WORLDS
+from simulation.mutants.worlds import PRODUCT_STATES_MAX, WORLDS
 from simulation.run import play
 from verdicts import Violation
 
@@ -44,18 +44,18 @@ def written(all_: Mapping[str, Notice]) -> None:
 def noticed(mutant: Mutant | None, by: Notice) -> str | None:
     """As what it is noticed; ``None``: not at all. Without a mutant: the product as it is."""
     if mutant is None:
-        return _found(by)
+        return _found(by, PRODUCT_STATES_MAX)
     with mutant.planted():
-        return _found(by)
+        return _found(by, MAXIMUM)
 
 
-def _found(by: Notice) -> str | None:
+def _found(by: Notice, states_max: int) -> str | None:
     try:
         if by.world is None:
             assert by.seed is not None
             play(by.seed, real=bool(by.real), keyed=bool(by.keyed))
             return None
-        finding = explore(WORLDS[by.world])
+        finding = explore(WORLDS[by.world], states_max)
     except Violation as violation:
         return str(violation.kind)
     except Exception as error:  # noqa: BLE001 - the product's own assertions notice too

@@ -1,0 +1,92 @@
+"""How ``make test`` deals its tests out to workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import workers
+
+WAITING = [f"tests/integration/operations/test_run.py::test_{n}" for n in range(8)]
+COMPUTING = [
+    "tests/unit/test_public_names.py::test_names",
+    "tests/protocol/test_c8_resolution.py::test_rule",
+    *(f"tests/simulation/test_mutants.py::test_{n}" for n in range(4)),
+]
+
+
+@dataclass(eq=False)
+class Worker:
+    """As xdist's controller of a worker, with one that runs nothing by itself."""
+
+    number: int
+    queue: list[int] = field(default_factory=list)
+    shutting_down: bool = False
+
+    @property
+    def gateway(self) -> SimpleNamespace:
+        return SimpleNamespace(id=f"gw{self.number}")
+
+    def send_runtest_some(self, indices: Sequence[int]) -> None:
+        self.queue += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+def dealt(tests: Sequence[str], count: int, patient: Sequence[int] = ()) -> list[list[str]]:
+    """What each of the workers ran; the ``patient`` ones begin when the others have nothing."""
+    config: Any = SimpleNamespace(
+        getvalue=lambda _: [f"{count}*popen"], option=SimpleNamespace(loadscopereorder=False)
+    )
+    dealing = workers.Dealing(config)
+    nodes: list[Any] = [Worker(number) for number in range(count)]
+    for node in nodes:
+        dealing.add_node(node)
+        dealing.add_node_collection(node, tests)
+    dealing.schedule()
+    ran: list[list[str]] = [[] for _ in nodes]
+    while ready := [node for node in nodes if node.queue]:
+        now = [node for node in ready if node.number not in patient] or ready
+        for node in now:
+            index = node.queue.pop(0)
+            ran[node.number].append(tests[index])
+            dealing.mark_test_complete(node, index)
+    assert sorted(chain(*ran)) == sorted(tests), "each test runs once"
+    return ran
+
+
+def test_the_last_worker_computes_from_the_longest_on_and_does_not_wait() -> None:
+    *others, last = dealt([*WAITING, *COMPUTING], 3)
+    assert last[0] == COMPUTING[-1]
+    assert set(last) <= set(COMPUTING)
+    assert set(WAITING) <= {test for ran in others for test in ran}
+
+
+def test_what_the_last_worker_has_left_the_others_do() -> None:
+    *others, last = dealt([*WAITING, *COMPUTING], 3, patient=[2])
+    assert set(COMPUTING) & {test for ran in others for test in ran}
+    assert len(last) <= 3, "no more than it was dealt at first"
+
+
+@pytest.mark.parametrize(
+    ("tests", "count"), [(WAITING, 3), (COMPUTING, 3), ([*WAITING, *COMPUTING], 2)]
+)
+def test_where_nothing_is_to_be_shared_all_workers_are_alike(
+    tests: Sequence[str], count: int
+) -> None:
+    assert workers.computing_worker(count, tests) is None
+    assert all(dealt(tests, count))
+
+
+def test_what_shares_something_dear_goes_to_one_worker() -> None:
+    one, other = (
+        f"tests/integration/{module}.py::test_it"
+        for module in ("iceberg/test_partitions", "sink/test_nanoseconds")
+    )
+    assert workers.scope(one) == workers.scope(other) == "iceberg_spark"
+    assert not workers.is_computing(workers.scope(one))
