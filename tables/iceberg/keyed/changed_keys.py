@@ -130,7 +130,7 @@ class KeyReader:
     sources: Sources = field(default_factory=Sources)
 
     def rows(self, io: FileIO, columns: Columns, target: Target) -> FileKeys:
-        """Read a live data file, without offsets. Raises ``KeysUnreadable``, and what storage does."""
+        """Read a live data file, without offsets. Raises as ``added``."""
         if not target.parquet:
             raise _unreadable(target.path, "it is not Parquet")
         wanted, optional = columns.row_file(offsets=False), {columns.partition, columns.topic}
