@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -33,6 +34,7 @@ class QuarantineEvidence:
     ``deleted_rows``: deleted by people.
     """
 
+    uuid: str = ""
     rows: int = 0
     deleted_rows: int = 0
     records: TableRecords = field(default_factory=TableRecords)
@@ -74,7 +76,7 @@ def _examined(
         *examine_commits(aside, history, on_progress),
         *live,
     ]
-    evidence = QuarantineEvidence(deleted_rows=history.deleted_rows)
+    evidence = QuarantineEvidence(history.uuid, deleted_rows=history.deleted_rows)
     if history.head is not None:
         others = {found.snapshot_id for found in history.foreign if found.sink is not None}
         left_out = damaged | {file.path for file in files if file.added_by in others}
@@ -89,6 +91,21 @@ def _examined(
         for finding in findings
     ]
     return evidence
+
+
+def kept_elsewhere(lead: History, uuid: str) -> Iterator[str]:
+    """Name the former quarantines that took bad records before the one with this UUID (Q2)."""
+    kept: Counter[str] = Counter()
+    for commit in lead.commits:
+        followers = commit.record.followers
+        if commit.record.quarantined and followers and uuid not in followers.values():
+            name, theirs = next(iter(followers.items()))
+            kept[f"{name} with UUID {theirs}"] += commit.record.quarantined
+    for former, records in kept.items():
+        yield (
+            f"{records} records were quarantined in {former}, which is not the quarantine any "
+            "more: only those count that somebody has copied from there"
+        )
 
 
 def lapsed(debt: Debt) -> Finding:

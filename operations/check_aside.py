@@ -1,33 +1,47 @@
-"""What ``headgate check`` asks of an Iceberg quarantine beside a table of another kind."""
+"""What ``headgate check`` asks of an Iceberg quarantine, beside a table of any kind."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.errors import TableMissing
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.check_state import NotChecked
-from headgate.operations.table_access import opened_aside
+from headgate.operations.table_access import opened_aside, opened_catalog
 from headgate.sink.aside import refuse_aside
 from headgate.sink.preconditions import refuse_place, refuse_read_only
 from headgate.sink.settings import SinkSettings
 
 
-def check_aside(settings: SinkSettings) -> str:
-    """Say whether the quarantine is there, and can be filled. Raises as ``opened_aside``."""
+def check_aside(
+    settings: SinkSettings, refuse_replaced: Callable[[str | None], None] = lambda _: None
+) -> str:
+    """Say whether the quarantine is there, and can be filled. Raises as ``opened_aside``.
+
+    ``refuse_replaced`` gets its UUID, and raises if it is not the one that the sink has filled.
+    """
     wanted = settings.quarantine
-    refuse_read_only(wanted.catalog)
+    catalog = wanted.catalog if settings.apart else settings.catalog
+    refuse_read_only(catalog)
     try:
-        with opened_aside(settings) as catalog:
-            return f"{wanted.table} exists (iceberg, UUID {refuse_aside(settings, catalog)})"
+        with _opened(settings) as opened:
+            uuid = refuse_aside(settings, opened)
     except TableMissing:
-        refuse_place(wanted.location or wanted.catalog.properties.get("warehouse", ""))
+        refuse_place(wanted.location or catalog.properties.get("warehouse", ""))
+        refuse_replaced(None)
         return f"{wanted.table} does not exist yet; the next start creates it"
+    refuse_replaced(uuid)
+    return f"{wanted.table} exists (iceberg, UUID {uuid})"
 
 
 def check_rights_aside(settings: SinkSettings) -> str:
     """Say whether its catalog lets this principal do what the sink will. Raises ``NotChecked``."""
     name = settings.quarantine.table
     try:
-        with opened_aside(settings) as catalog:
+        with _opened(settings) as catalog:
             if not catalog.table_exists(name):
                 return may_create(catalog, name)
             return may_commit(catalog.load_table(name))
@@ -35,3 +49,7 @@ def check_rights_aside(settings: SinkSettings) -> str:
         raise NotChecked(str(reason)) from reason
     except TableMissing as error:
         raise NotChecked(f"{error.message}: the next start makes it") from error
+
+
+def _opened(settings: SinkSettings) -> AbstractContextManager[Catalog]:
+    return opened_aside(settings) if settings.apart else opened_catalog(settings)

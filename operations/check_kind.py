@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.table_kinds import Layout, TableKind
+from headgate.operations.check_aside import check_aside
 from headgate.operations.check_state import StateCheck
 from headgate.sink.declaration import declared
-from headgate.sink.kind_tables import refuse_layout
+from headgate.sink.kind_tables import refuse_layout, refuse_quarantine
 from headgate.sink.kinds import wanted_quarantine, wanted_table
-from headgate.sink.preconditions import refuse_place
 from headgate.sink.settings import SinkSettings
 from headgate.tables.stores.object_stores import for_files
 
@@ -46,13 +46,16 @@ class KindCheck(StateCheck):
         return f"{there} in the table, {wanted} of them declared here and equal"
 
     def quarantine(self) -> str:
-        """Check that it exists and can be filled."""
+        if self._settings.apart:
+            return check_aside(self._settings, self._refuse_replaced)
         wanted = wanted_quarantine(self._settings)
         try:
             layout = self._kind.layout(wanted)
         except TableMissing:
+            self._refuse_replaced(None)
             return f"{wanted.name} does not exist yet; the next start creates it"
-        refuse_place(layout.location)
+        refuse_quarantine(layout, self._settings)
+        self._refuse_replaced(layout.uuid)
         return f"{wanted.name} exists ({self._settings.table.type}, UUID {layout.uuid})"
 
     def _location(self) -> str:

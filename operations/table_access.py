@@ -133,7 +133,7 @@ def iceberg_of(reader: TableReader) -> IcebergReader:
 
 
 @contextmanager
-def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers | None]]:
+def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers]]:
     """Yield the sink's table and its followers, for a person's claim.
 
     Raises as ``opened_table``.
@@ -148,8 +148,7 @@ def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers | No
                 catalog = opening.enter_context(opened_aside(settings))
                 aside = IcebergAside(settings, catalog).follower
             followers = kind_followers(settings, kind, aside=aside)
-            if followers is not None:
-                opening.callback(followers.close)
+            opening.callback(followers.close)
             yield lead, followers
         return
     with ExitStack() as opening:
