@@ -107,13 +107,17 @@ def _untagged(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
 
 
 def refuse_unlike(
-    quarantine: TableView, record: CommitRecord | None, settings: CoordinatorSettings
+    quarantine: TableView,
+    record: CommitRecord | None,
+    settings: CoordinatorSettings,
+    *,
+    routed: bool,
 ) -> None:
     """Q2: raise a ``StopSink`` if the quarantine lost rows that the table's offsets have passed.
 
     Reading them again would double the table's rows: it cannot be followed, only left as it is.
     """
-    refuse_replaced(quarantine.table, quarantine.uuid, record, settings)
+    refuse_replaced(quarantine.table, quarantine.uuid, record, settings, routed=routed)
     keep = settings.on_rollback is RollbackPolicy.KEEP_OFFSETS
     if quarantine.lineage in (Lineage.ROLLED_BACK, Lineage.UNDECIDABLE) and not keep:
         kind = HistoryUndecidable if quarantine.lineage is Lineage.UNDECIDABLE else TableRolledBack
@@ -128,13 +132,22 @@ def refuse_unlike(
 
 
 def refuse_replaced(
-    name: str, uuid: str | None, record: CommitRecord | None, settings: CoordinatorSettings
+    name: str,
+    uuid: str | None,
+    record: CommitRecord | None,
+    settings: CoordinatorSettings,
+    *,
+    routed: bool,
 ) -> None:
     """Q2: raise ``TableRecreated`` if bad records went to another quarantine so far.
 
-    ``uuid`` is that of the quarantine with this name; ``None``: there is no such table yet.
+    ``uuid`` is that of the quarantine with this name; ``None``: there is no such table yet. A
+    ``routed`` sink, which can accept nothing, may go on with one of another name.
     """
     known = record.followers if record else {}
+    if record and routed:
+        before = record.follower(name)
+        known = {name: before} if before else {}
     restart = settings.on_table_recreated is TableRecreatedPolicy.RESTART
     if not known or uuid in known.values() or restart:
         return

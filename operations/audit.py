@@ -30,12 +30,7 @@ from headgate.operations.audit_files import (
     examine_row_count,
     of_other_sinks,
 )
-from headgate.operations.audit_quarantine import (
-    QuarantineEvidence,
-    examine_quarantine,
-    kept_elsewhere,
-    lapsed,
-)
+from headgate.operations.audit_quarantine import QuarantineEvidence, examine_quarantine, lapsed
 from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_records
 from headgate.operations.audit_report import AuditReport, Finding, PartitionAudit
 from headgate.operations.audit_source import (
@@ -187,9 +182,9 @@ class Inquiry:
         spans = {at: (began.get(at), end) for at, end in sorted(record.offsets.items())}
         seen = self._scan_table()
         if settings.quarantine.keeps:
-            found = examine_quarantine(settings, self._reader, record, self._on_progress)
+            found = examine_quarantine(settings, self._reader, self._history, self._on_progress)
             self._aside, self._findings = found, [*self._findings, *found.findings]
-            self._remarks += [*found.remarks, *kept_elsewhere(self._history, found.uuid)]
+            self._remarks += found.remarks
             self._deleted_rows += found.deleted_rows
         self._findings += map(lapsed, self._still_lapsed(record))
         for topic in sorted(self._renewed):

@@ -34,7 +34,6 @@ class QuarantineEvidence:
     ``deleted_rows``: deleted by people.
     """
 
-    uuid: str = ""
     rows: int = 0
     deleted_rows: int = 0
     records: TableRecords = field(default_factory=TableRecords)
@@ -55,14 +54,17 @@ class QuarantineEvidence:
 
 
 def examine_quarantine(
-    settings: SinkSettings, reader: TableReader, record: CommitRecord, on_progress: OnProgress
+    settings: SinkSettings, reader: TableReader, lead: History, on_progress: OnProgress
 ) -> QuarantineEvidence:
-    """Examine the quarantine. ``reader`` reads the sink's own table, ``record`` is its state.
+    """Examine the quarantine. ``reader`` reads the sink's own table, and ``lead`` is what it says.
 
     Raises what loading a table raises.
     """
+    assert lead.record is not None, "asked only of a sink that has committed"
     with opened_follower(settings, reader, settings.quarantine.table) as follower:
-        return _examined(follower, reader.view().uuid, record, on_progress)
+        evidence = _examined(follower, reader.view().uuid, lead.record, on_progress)
+        evidence.remarks += _kept_elsewhere(lead, follower.reader.view().uuid)
+        return evidence
 
 
 def _examined(
@@ -76,7 +78,7 @@ def _examined(
         *examine_commits(aside, history, on_progress),
         *live,
     ]
-    evidence = QuarantineEvidence(history.uuid, deleted_rows=history.deleted_rows)
+    evidence = QuarantineEvidence(deleted_rows=history.deleted_rows)
     if history.head is not None:
         others = {found.snapshot_id for found in history.foreign if found.sink is not None}
         left_out = damaged | {file.path for file in files if file.added_by in others}
@@ -93,7 +95,7 @@ def _examined(
     return evidence
 
 
-def kept_elsewhere(lead: History, uuid: str) -> Iterator[str]:
+def _kept_elsewhere(lead: History, uuid: str) -> Iterator[str]:
     """Name the former quarantines that took bad records before the one with this UUID (Q2)."""
     kept: Counter[str] = Counter()
     for commit in lead.commits:

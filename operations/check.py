@@ -107,6 +107,8 @@ def _ask_of_kind(questions: _Questions, table: KindCheck, settings: SinkSettings
         if settings.tables:
             questions.ask("routed tables", lambda: routed(settings))
         _ask_state(questions, table)
+    if table.has_lock:
+        questions.ask("lock", table.lock)
     if settings.quarantine.keeps:
         questions.ask("quarantine", table.quarantine)
     if settings.apart and questions.well("quarantine"):

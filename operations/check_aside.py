@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-
-from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.errors import TableMissing
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.check_state import NotChecked
-from headgate.operations.table_access import opened_aside, opened_catalog
+from headgate.operations.table_access import opened_aside
 from headgate.sink.aside import refuse_aside
 from headgate.sink.preconditions import refuse_place, refuse_read_only
 from headgate.sink.settings import SinkSettings
@@ -27,7 +24,7 @@ def check_aside(
     catalog = wanted.catalog if settings.apart else settings.catalog
     refuse_read_only(catalog)
     try:
-        with _opened(settings) as opened:
+        with opened_aside(settings) as opened:
             uuid = refuse_aside(settings, opened)
     except TableMissing:
         refuse_place(wanted.location or catalog.properties.get("warehouse", ""))
@@ -41,7 +38,7 @@ def check_rights_aside(settings: SinkSettings) -> str:
     """Say whether its catalog lets this principal do what the sink will. Raises ``NotChecked``."""
     name = settings.quarantine.table
     try:
-        with _opened(settings) as catalog:
+        with opened_aside(settings) as catalog:
             if not catalog.table_exists(name):
                 return may_create(catalog, name)
             return may_commit(catalog.load_table(name))
@@ -49,7 +46,3 @@ def check_rights_aside(settings: SinkSettings) -> str:
         raise NotChecked(str(reason)) from reason
     except TableMissing as error:
         raise NotChecked(f"{error.message}: the next start makes it") from error
-
-
-def _opened(settings: SinkSettings) -> AbstractContextManager[Catalog]:
-    return opened_aside(settings) if settings.apart else opened_catalog(settings)

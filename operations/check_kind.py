@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.control_protocol.errors import TableMissing
-from headgate.control_protocol.table_kinds import Layout, TableKind
+from headgate.control_protocol.table_kinds import Layout, LockedKind, TableKind
 from headgate.operations.check_aside import check_aside
 from headgate.operations.check_state import StateCheck
 from headgate.sink.declaration import declared
@@ -37,6 +37,16 @@ class KindCheck(StateCheck):
             self._refuse_gone()
             return f"{wanted.identifier} does not exist yet; the first start creates it"
         return f"{wanted.identifier} exists ({wanted.type}, UUID {self._layout.uuid})"
+
+    @property
+    def has_lock(self) -> bool:
+        """Return whether commits need a lock that ``lock`` asks for."""
+        return isinstance(self._kind, LockedKind)
+
+    def lock(self) -> str:
+        """Check that the server of the table's lock answers; nobody else waits for that."""
+        assert isinstance(self._kind, LockedKind)  # asked only then
+        return self._kind.reach_lock(wanted_table(self._settings))
 
     def columns(self) -> str:
         assert self._layout is not None  # asked only if the table exists

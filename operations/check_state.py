@@ -142,7 +142,8 @@ class StateCheck(ABC):
         """Raise as a start would if bad records went to another quarantine so far."""
         settings = self._settings
         record = recorded(self._view, settings.coordinator) if self._view else None
-        refuse_replaced(settings.quarantine.table, uuid, record, settings.coordinator)
+        name, policies, routed = settings.quarantine.table, settings.coordinator, settings.tables
+        refuse_replaced(name, uuid, record, policies, routed=bool(routed))
 
     def _refuse_gone(self) -> None:
         if self._asks_group and (gone := vanished(self._settings)):

@@ -57,8 +57,14 @@ def opened_catalog(settings: SinkSettings) -> Iterator[Catalog]:
 
 @contextmanager
 def opened_aside(settings: SinkSettings) -> Iterator[Catalog]:
-    """The catalog of a quarantine that is of another kind than the table. Raises as
-    ``opened_catalog``."""
+    """Yield the catalog of an Iceberg quarantine, which has its own beside a table of another kind.
+
+    Raises as ``opened_catalog``.
+    """
+    if not settings.apart:
+        with opened_catalog(settings) as catalog:
+            yield catalog
+        return
     with _looked_at(settings, settings.quarantine.catalog) as catalog:
         yield catalog
 
