@@ -144,10 +144,11 @@ def refuse_replaced(
     ``uuid`` is that of the quarantine with this name; ``None``: there is no such table yet. A
     ``routed`` sink, which can accept nothing, may go on with one of another name.
     """
-    known = record.followers if record else {}
-    if record and routed:
-        before = record.follower(name)
-        known = {name: before} if before else {}
+    if record is None:
+        return
+    known, namesake = record.followers, record.follower(name)
+    if routed:
+        known = {name: namesake} if namesake else {}
     restart = settings.on_table_recreated is TableRecreatedPolicy.RESTART
     if not known or uuid in known.values() or restart:
         return
