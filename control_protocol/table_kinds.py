@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.events import WrittenFile
@@ -211,6 +211,14 @@ class TableKind(Protocol):
 
     def reader(self, wanted: WantedTable, sink: SinkName) -> TableReader:
         """Open the table for audit, status and check. Raises as ``SinkTable.read``."""
+
+
+@runtime_checkable
+class LockedKind(Protocol):
+    """A kind whose commits need a lock that lies elsewhere; ``headgate check`` asks for it."""
+
+    def reach_lock(self, wanted: WantedTable) -> str:
+        """Say where the lock is, having reached it without taking it. Raises ``Unreachable``."""
 
 
 class ListingKind(TableKind, Protocol):

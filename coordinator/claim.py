@@ -94,7 +94,7 @@ def followers_found(state: State, given: FollowersRead, now_ms: int) -> Step:
     if missing:
         return wait(state, now_ms, f"not reachable: {', '.join(missing)}")
     for name in (name for name in needed if name in given.views):
-        refuse_unlike(given.views[name], record, state.settings)
+        refuse_unlike(given.views[name], record, state.settings, routed=state.identity.routed)
     parked = _parked(state, given, needed)
     anew = made_anew(state, given.troubles) - state.recovery_parked.keys()
     found = replace(

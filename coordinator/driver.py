@@ -117,7 +117,8 @@ class World:
     milliseconds until the next attempt.
     """
     followers: Followers | None = None
-    """Set only where the identity names followers."""
+    """Set where the identity, or the table's record, may name followers."""
+
     stamp: Callable[[], str] = lambda: ""
     """Returns the table's ``StampingTable.stamp``, if it has one; raises what ``read`` does."""
 

@@ -180,23 +180,27 @@ def _goes_on(state: State, now_ms: int) -> Step:
     if not term.started:
         starting = move(state, Phase.STARTING, term=term, failures=0)
         return starting, say(starting)
-    told: tuple[Action, ...] = tuple(_troubles(state, term, now_ms))
-    return move(state, Phase.OPEN, term=term, failures=0), told
+    troubles, known = tuple(_troubles(state, term, now_ms)), term.owed_told
+    told: tuple[Action, ...] = tuple(
+        Tell(text, trouble=True, event=LogEvent.DEBTS_OWED)
+        for text in troubles
+        if text not in known
+    )
+    return move(state, Phase.OPEN, term=replace(term, owed_told=troubles), failures=0), told
 
 
-def _troubles(state: State, term: Term, now_ms: int) -> Iterable[Tell]:
-    owed = owed_now(replace(state, term=term), now_ms)
+def _troubles(state: State, term: Term, now_ms: int) -> Iterable[str]:
+    """Describe the rows that are still owed: not the empty debts, which only move a tag."""
+    owed = [debt for debt in owed_now(replace(state, term=term), now_ms) if debt.records]
     if not owed:
         return
     wall_ms, age_max_ms = now_ms + state.wall_ahead_ms, state.settings.claim_age_max_ms
     rows = sum(debt.records for debt in owed)
     tables = ", ".join(sorted({debt.table for debt in owed}))
-    told = f"{rows} rows stay owed to {tables}, and are tried again"
-    yield Tell(told, trouble=True, event=LogEvent.DEBTS_OWED)
+    yield f"{rows} rows stay owed to {tables}, and are tried again"
     old = sum(debt.records for debt in overdue(owed, wall_ms, age_max_ms // 2))
     if old:
-        told = f"{old} of them lapse soon (coordinator.claim_age_max_ms)"
-        yield Tell(told, trouble=True, event=LogEvent.DEBTS_OWED)
+        yield f"{old} rows owed to {tables} lapse soon (coordinator.claim_age_max_ms)"
 
 
 def told_lapsed(after: CommitRecord, before: CommitRecord | None) -> tuple[Tell, ...]:

@@ -107,20 +107,17 @@ def _untagged(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
 
 
 def refuse_unlike(
-    quarantine: TableView, record: CommitRecord | None, settings: CoordinatorSettings
+    quarantine: TableView,
+    record: CommitRecord | None,
+    settings: CoordinatorSettings,
+    *,
+    routed: bool,
 ) -> None:
     """Q2: raise a ``StopSink`` if the quarantine lost rows that the table's offsets have passed.
 
     Reading them again would double the table's rows: it cannot be followed, only left as it is.
     """
-    known = record.follower(quarantine.table) if record else None
-    restart = settings.on_table_recreated is TableRecreatedPolicy.RESTART
-    if known not in (None, quarantine.uuid) and not restart:
-        raise TableRecreated(
-            f"the quarantine {quarantine.table} has UUID {quarantine.uuid}, but this sink wrote to "
-            f"{known}: it was dropped and re-created, or another table was named",
-            "headgate resume SINK --accept HG-202=restart goes on with this one",
-        )
+    refuse_replaced(quarantine.table, quarantine.uuid, record, settings, routed=routed)
     keep = settings.on_rollback is RollbackPolicy.KEEP_OFFSETS
     if quarantine.lineage in (Lineage.ROLLED_BACK, Lineage.UNDECIDABLE) and not keep:
         kind = HistoryUndecidable if quarantine.lineage is Lineage.UNDECIDABLE else TableRolledBack
@@ -132,6 +129,40 @@ def refuse_unlike(
         )
     if quarantine.lineage is Lineage.TAG_MISSING:
         _untagged(quarantine, settings.on_tag_missing)
+
+
+def refuse_replaced(
+    name: str,
+    uuid: str | None,
+    record: CommitRecord | None,
+    settings: CoordinatorSettings,
+    *,
+    routed: bool,
+) -> None:
+    """Q2: raise ``TableRecreated`` if bad records went to another quarantine so far.
+
+    ``uuid`` is that of the quarantine with this name; ``None``: there is no such table yet. A
+    ``routed`` sink, which can accept nothing, may go on with one of another name.
+    """
+    if record is None:
+        return
+    known, namesake = record.followers, record.follower(name)
+    if routed:
+        known = {name: namesake} if namesake else {}
+    restart = settings.on_table_recreated is TableRecreatedPolicy.RESTART
+    if not known or uuid in known.values() or restart:
+        return
+    former, their_uuid = next(iter(known.items()))
+    owed = sum(debt.records for debt in record.debts if debt.follower == their_uuid)
+    raise TableRecreated(
+        f"the quarantine {name} {f'has UUID {uuid}' if uuid else 'does not exist'}, but this sink "
+        f"wrote to {former or name} with UUID {their_uuid}: it was dropped, or the sink file "
+        "names another one now (quarantine.table, type, location or catalog)"
+        + (f"; as far as the table knows, that one is owed {owed} rows" if owed else ""),
+        "name it as before; or headgate resume SINK --accept HG-202=restart goes on with this one, "
+        "and what is owed to the former one lapses: docs/quarantine.md, Another quarantine, says "
+        "how nothing does",
+    )
 
 
 def refuse_recreated(

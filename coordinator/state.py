@@ -163,7 +163,8 @@ class Term:
     ``followers`` are as they were read last, ``debts`` what they are owed by the lead's record,
     oldest first; ``moved_at_ms``: when each one's tag was last moved, as far as known. ``decision``
     is the attempt that waits for the manifests of ``drafts``. ``pay_until_ms``: when the next END
-    waits for payments no longer; ``asked``: payments were made since the followers were read.
+    waits for payments no longer; ``asked``: payments were made since the followers were read;
+    ``owed_told``: what was logged when payments were last waited for no longer.
     ``gathering``: tables whose debts gather, until they are paid (V4). ``unseen``: tables to be
     looked at, for they may be idle, as of ``unseen_at_ms`` (V2).
     ``started``: the epoch's first START was heard. ``held``: records and bytes that each
@@ -210,6 +211,7 @@ class Term:
     drafts: tuple[Draft, ...] = ()
     pay_until_ms: int | None = None
     asked: bool = False
+    owed_told: tuple[str, ...] = ()
     gathering: Mapping[str, Gathering] = field(default_factory=dict)
     unseen: tuple[str, ...] = ()
     unseen_at_ms: int | None = None

@@ -182,7 +182,7 @@ class Inquiry:
         spans = {at: (began.get(at), end) for at, end in sorted(record.offsets.items())}
         seen = self._scan_table()
         if settings.quarantine.keeps:
-            found = examine_quarantine(settings, self._reader, record, self._on_progress)
+            found = examine_quarantine(settings, self._reader, self._history, self._on_progress)
             self._aside, self._findings = found, [*self._findings, *found.findings]
             self._remarks += found.remarks
             self._deleted_rows += found.deleted_rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -53,14 +54,17 @@ class QuarantineEvidence:
 
 
 def examine_quarantine(
-    settings: SinkSettings, reader: TableReader, record: CommitRecord, on_progress: OnProgress
+    settings: SinkSettings, reader: TableReader, lead: History, on_progress: OnProgress
 ) -> QuarantineEvidence:
-    """Examine the quarantine. ``reader`` reads the sink's own table, ``record`` is its state.
+    """Examine the quarantine. ``reader`` reads the sink's own table, and ``lead`` is what it says.
 
     Raises what loading a table raises.
     """
+    assert lead.record is not None, "asked only of a sink that has committed"
     with opened_follower(settings, reader, settings.quarantine.table) as follower:
-        return _examined(follower, reader.view().uuid, record, on_progress)
+        evidence = _examined(follower, reader.view().uuid, lead.record, on_progress)
+        evidence.remarks += _kept_elsewhere(lead, follower.reader.view().uuid)
+        return evidence
 
 
 def _examined(
@@ -89,6 +93,21 @@ def _examined(
         for finding in findings
     ]
     return evidence
+
+
+def _kept_elsewhere(lead: History, uuid: str) -> Iterator[str]:
+    """Name the former quarantines that took bad records before the one with this UUID (Q2)."""
+    kept: Counter[str] = Counter()
+    for commit in lead.commits:
+        followers = commit.record.followers
+        if commit.record.quarantined and followers and uuid not in followers.values():
+            name, theirs = next(iter(followers.items()))
+            kept[f"{name} with UUID {theirs}"] += commit.record.quarantined
+    for former, records in kept.items():
+        yield (
+            f"{records} records were quarantined in {former}, which is not the quarantine any "
+            "more: only those count that somebody has copied from there"
+        )
 
 
 def lapsed(debt: Debt) -> Finding:

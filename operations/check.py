@@ -23,7 +23,7 @@ from headgate.control_protocol.errors import (
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, quiet
 from headgate.kafka.control_topic import control_topic_exists
 from headgate.native.loops import InPython, loops
-from headgate.operations.check_aside import check_aside, check_rights_aside
+from headgate.operations.check_aside import check_rights_aside
 from headgate.operations.check_keys import check_keys
 from headgate.operations.check_kind import KindCheck
 from headgate.operations.check_records import check_records, looked_at
@@ -107,18 +107,13 @@ def _ask_of_kind(questions: _Questions, table: KindCheck, settings: SinkSettings
         if settings.tables:
             questions.ask("routed tables", lambda: routed(settings))
         _ask_state(questions, table)
+    if table.has_lock:
+        questions.ask("lock", table.lock)
     if settings.quarantine.keeps:
-        _ask_aside(questions, table, settings)
-    questions.ask("storage", table.storage)
-
-
-def _ask_aside(questions: _Questions, table: KindCheck, settings: SinkSettings) -> None:
-    if not settings.apart:
         questions.ask("quarantine", table.quarantine)
-        return
-    questions.ask("quarantine", lambda: check_aside(settings))
-    if questions.well("quarantine"):
+    if settings.apart and questions.well("quarantine"):
         questions.ask("quarantine rights", lambda: check_rights_aside(settings))
+    questions.ask("storage", table.storage)
 
 
 def _ask_routes(questions: _Questions, settings: SinkSettings) -> None:
@@ -140,6 +135,8 @@ def _ask_of_iceberg(questions: _Questions, table: TableCheck, settings: SinkSett
         if settings.tables:
             questions.ask("routed tables", table.routed)
         _ask_state(questions, table)
+    if settings.quarantine.keeps and questions.well("table"):
+        questions.ask("quarantine", table.quarantine)
     questions.ask("storage", table.storage)
 
 

@@ -1,6 +1,8 @@
-"""What ``headgate check`` asks of an Iceberg quarantine beside a table of another kind."""
+"""What ``headgate check`` asks of an Iceberg quarantine, beside a table of any kind."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from headgate.control_protocol.errors import TableMissing
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
@@ -11,16 +13,25 @@ from headgate.sink.preconditions import refuse_place, refuse_read_only
 from headgate.sink.settings import SinkSettings
 
 
-def check_aside(settings: SinkSettings) -> str:
-    """Say whether the quarantine is there, and can be filled. Raises as ``opened_aside``."""
+def check_aside(
+    settings: SinkSettings, refuse_replaced: Callable[[str | None], None] = lambda _: None
+) -> str:
+    """Say whether the quarantine is there, and can be filled. Raises as ``opened_aside``.
+
+    ``refuse_replaced`` gets its UUID, and raises if it is not the one that the sink has filled.
+    """
     wanted = settings.quarantine
-    refuse_read_only(wanted.catalog)
+    catalog = wanted.catalog if settings.apart else settings.catalog
+    refuse_read_only(catalog)
     try:
-        with opened_aside(settings) as catalog:
-            return f"{wanted.table} exists (iceberg, UUID {refuse_aside(settings, catalog)})"
+        with opened_aside(settings) as opened:
+            uuid = refuse_aside(settings, opened)
     except TableMissing:
-        refuse_place(wanted.location or wanted.catalog.properties.get("warehouse", ""))
+        refuse_place(wanted.location or catalog.properties.get("warehouse", ""))
+        refuse_replaced(None)
         return f"{wanted.table} does not exist yet; the next start creates it"
+    refuse_replaced(uuid)
+    return f"{wanted.table} exists (iceberg, UUID {uuid})"
 
 
 def check_rights_aside(settings: SinkSettings) -> str:

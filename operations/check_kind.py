@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from headgate.control_protocol.errors import TableMissing
-from headgate.control_protocol.table_kinds import Layout, TableKind
+from headgate.control_protocol.table_kinds import Layout, LockedKind, TableKind
+from headgate.operations.check_aside import check_aside
 from headgate.operations.check_state import StateCheck
 from headgate.sink.declaration import declared
-from headgate.sink.kind_tables import refuse_layout
+from headgate.sink.kind_tables import refuse_layout, refuse_quarantine
 from headgate.sink.kinds import wanted_quarantine, wanted_table
-from headgate.sink.preconditions import refuse_place
 from headgate.sink.settings import SinkSettings
 from headgate.tables.stores.object_stores import for_files
 
@@ -38,6 +38,16 @@ class KindCheck(StateCheck):
             return f"{wanted.identifier} does not exist yet; the first start creates it"
         return f"{wanted.identifier} exists ({wanted.type}, UUID {self._layout.uuid})"
 
+    @property
+    def has_lock(self) -> bool:
+        """Return whether commits need a lock that ``lock`` asks for."""
+        return isinstance(self._kind, LockedKind)
+
+    def lock(self) -> str:
+        """Check that the server of the table's lock answers; nobody else waits for that."""
+        assert isinstance(self._kind, LockedKind)  # asked only then
+        return self._kind.reach_lock(wanted_table(self._settings))
+
     def columns(self) -> str:
         assert self._layout is not None  # asked only if the table exists
         refuse_layout(self._layout, self._settings)
@@ -46,13 +56,16 @@ class KindCheck(StateCheck):
         return f"{there} in the table, {wanted} of them declared here and equal"
 
     def quarantine(self) -> str:
-        """Check that it exists and can be filled."""
+        if self._settings.apart:
+            return check_aside(self._settings, self._refuse_replaced)
         wanted = wanted_quarantine(self._settings)
         try:
             layout = self._kind.layout(wanted)
         except TableMissing:
+            self._refuse_replaced(None)
             return f"{wanted.name} does not exist yet; the next start creates it"
-        refuse_place(layout.location)
+        refuse_quarantine(layout, self._settings)
+        self._refuse_replaced(layout.uuid)
         return f"{wanted.name} exists ({self._settings.table.type}, UUID {layout.uuid})"
 
     def _location(self) -> str:

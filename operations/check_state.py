@@ -13,6 +13,7 @@ from headgate.coordinator.recovery import (
     refuse_other_group,
     refuse_other_sink,
     refuse_recreated,
+    refuse_replaced,
     refuse_shared,
 )
 from headgate.coordinator.state import Identity, State
@@ -60,6 +61,10 @@ class StateCheck(ABC):
     @abstractmethod
     def columns(self) -> str:
         """Check that every declared column exists with the declared type, and can be written."""
+
+    @abstractmethod
+    def quarantine(self) -> str:
+        """Check that it exists and can be filled, and is the one that the sink has filled."""
 
     @abstractmethod
     def _location(self) -> str:
@@ -132,6 +137,13 @@ class StateCheck(ABC):
             return try_from_executors(session, properties, location)
         finally:
             session.close()
+
+    def _refuse_replaced(self, uuid: str | None) -> None:
+        """Raise as a start would if bad records went to another quarantine so far."""
+        settings = self._settings
+        record = recorded(self._view, settings.coordinator) if self._view else None
+        name, policies, routed = settings.quarantine.table, settings.coordinator, settings.tables
+        refuse_replaced(name, uuid, record, policies, routed=bool(routed))
 
     def _refuse_gone(self) -> None:
         if self._asks_group and (gone := vanished(self._settings)):

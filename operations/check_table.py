@@ -12,6 +12,7 @@ from headgate.data.writers.metrics import leaves_of
 from headgate.data.writers.metrics_modes import metrics_modes
 from headgate.data.writers.parquet_options import unheeded
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
+from headgate.operations.check_aside import check_aside
 from headgate.operations.check_state import NotChecked, StateCheck
 from headgate.operations.routed_tables import routed
 from headgate.operations.table_access import opened_catalog, opened_table
@@ -97,6 +98,9 @@ class TableCheck(StateCheck):
         return (
             f"not supported: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
         )
+
+    def quarantine(self) -> str:
+        return check_aside(self._settings, self._refuse_replaced)
 
     def routed(self) -> str:
         """Check that the tables that the ledger remembers exist and take rows (I1, N5)."""

@@ -57,8 +57,14 @@ def opened_catalog(settings: SinkSettings) -> Iterator[Catalog]:
 
 @contextmanager
 def opened_aside(settings: SinkSettings) -> Iterator[Catalog]:
-    """The catalog of a quarantine that is of another kind than the table. Raises as
-    ``opened_catalog``."""
+    """Yield the catalog of an Iceberg quarantine, which has its own beside a table of another kind.
+
+    Raises as ``opened_catalog``.
+    """
+    if not settings.apart:
+        with opened_catalog(settings) as catalog:
+            yield catalog
+        return
     with _looked_at(settings, settings.quarantine.catalog) as catalog:
         yield catalog
 
@@ -133,7 +139,7 @@ def iceberg_of(reader: TableReader) -> IcebergReader:
 
 
 @contextmanager
-def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers | None]]:
+def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers]]:
     """Yield the sink's table and its followers, for a person's claim.
 
     Raises as ``opened_table``.
@@ -148,8 +154,7 @@ def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers | No
                 catalog = opening.enter_context(opened_aside(settings))
                 aside = IcebergAside(settings, catalog).follower
             followers = kind_followers(settings, kind, aside=aside)
-            if followers is not None:
-                opening.callback(followers.close)
+            opening.callback(followers.close)
             yield lead, followers
         return
     with ExitStack() as opening:

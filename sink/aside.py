@@ -1,4 +1,4 @@
-"""An Iceberg quarantine beside a table of another kind: it has a catalog of its own."""
+"""An Iceberg quarantine; beside a table of another kind it has a catalog of its own."""
 
 from __future__ import annotations
 
@@ -34,10 +34,8 @@ class IcebergAside:
         """Make the table if it is missing. Raises as ``ensure_table``, and where it cannot be
         filled."""
         wanted = self._settings.quarantine
-        made = quarantine_declaration(wanted.location)
         refuse_place(wanted.location or wanted.catalog.properties.get("warehouse", ""))
-        if not ensure_table(self._catalog, wanted.table, made):
-            refuse_aside(self._settings, self._catalog)
+        ensure_aside(self._settings, self._catalog)
 
     def follower(self, gates: Gates | None = None) -> Follower:
         """Return the table as the coordinator pays it."""
@@ -60,6 +58,14 @@ class IcebergAside:
 
             heard = (told,) if told else ()
             opening.callback(Maintenance(settings, self._catalog, gates, *heard).close)
+
+
+def ensure_aside(settings: SinkSettings, catalog: Catalog) -> None:
+    """Make an Iceberg quarantine if it is missing. Raises as ``ensure_table``, and where it cannot
+    be filled."""
+    wanted = settings.quarantine
+    if not ensure_table(catalog, wanted.table, quarantine_declaration(wanted.location)):
+        refuse_aside(settings, catalog)
 
 
 def refuse_aside(settings: SinkSettings, catalog: Catalog) -> str:

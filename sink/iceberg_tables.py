@@ -7,9 +7,10 @@ from contextlib import ExitStack
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.ports import Lead, SourceTopics
+from headgate.sink.aside import ensure_aside
 from headgate.sink.catalog_place import refuse_catalog, sqlite_file
 from headgate.sink.catalogs import open_catalog
-from headgate.sink.declaration import declaration, quarantine_declaration
+from headgate.sink.declaration import declaration
 from headgate.sink.followers import iceberg_table, opened_followers
 from headgate.sink.gone import PATIENCE_S, refuse_gone
 from headgate.sink.made_tables import MakingTopics, TableMaker
@@ -34,9 +35,7 @@ def ready_iceberg(settings: SinkSettings, stack: ExitStack) -> IcebergTables:
     refuse_start(catalog, settings)
     ensure_table(catalog, settings.table.identifier, declaration(settings.table))
     if settings.quarantine.keeps:
-        ensure_table(
-            catalog, settings.quarantine.table, quarantine_declaration(settings.quarantine.location)
-        )
+        ensure_aside(settings, catalog)
     return IcebergTables(settings, catalog)
 
 

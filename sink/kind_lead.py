@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import TableMissing, TableRecreated
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
@@ -40,18 +42,18 @@ def kind_followers(
     *,
     aside: Callable[[], Follower] | None = None,
     told: Callable[[], None] = lambda: None,
-) -> FollowerTables | None:
-    """Return the table's followers, which the caller closes; ``None`` if there are none.
+) -> FollowerTables:
+    """Return the table's followers, which the caller closes.
 
     ``aside`` opens a quarantine of another kind; ``told``: as in ``FollowerTables``.
     """
-    if not (settings.quarantine.keeps or settings.tables):
-        return None
 
     def opened(name: str) -> Follower:
         if aside is not None and name == settings.quarantine.table:
             return aside()
-        return kind_follower(settings, kind, name)
+        if settings.tables or name in follower_names(settings):
+            return kind_follower(settings, kind, name)
+        return _former(settings, kind, name)
 
     return FollowerTables(
         opened,
@@ -59,6 +61,23 @@ def kind_followers(
         required=follower_names(settings) if settings.tables else None,
         make=maker.wanted if maker else None,
         listed=maker.listed if maker else lambda _: (),
+    )
+
+
+def _former(settings: SinkSettings, kind: TableKind, name: str) -> Follower:
+    """Open a quarantine that the sink file does not ask for any more, but that may be owed rows.
+
+    Raises ``TableRecreated`` if it cannot be found.
+    """
+    if name == settings.quarantine.table:
+        with suppress(TableMissing):
+            kind.layout(wanted_follower(settings, name))
+            return kind_follower(settings, kind, name)
+    raise TableRecreated(
+        f"as far as {settings.table.identifier} knows, {name} is owed rows, but the sink file "
+        "names no such quarantine any more",
+        "name it as before, until headgate status says that nothing is owed, and stop the sink "
+        "with headgate stop SINK (docs/quarantine.md, Another quarantine)",
     )
 
 

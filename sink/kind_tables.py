@@ -22,7 +22,7 @@ from headgate.sink.kinds import wanted_quarantine, wanted_table
 from headgate.sink.made_tables import MakingTopics, TableMaker
 from headgate.sink.opened_tables import Coordinated, Maintained
 from headgate.sink.planning import Planning, planning_of, shaping
-from headgate.sink.preconditions import refuse_place, refuse_schema
+from headgate.sink.preconditions import refuse_columns_aside, refuse_place, refuse_schema
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.creation import key_ids
 from headgate.tables.iceberg.gate import Gates
@@ -47,8 +47,21 @@ def ready_kind(settings: SinkSettings, kind: TableKind, stack: ExitStack) -> Kin
     refuse_layout(layout, settings)
     aside = ready_aside(settings, stack)
     if settings.quarantine.keeps and aside is None:
-        kind.ensure(wanted_quarantine(settings))
+        ensure_quarantine(settings, kind)
     return KindTables(settings, kind, aside)
+
+
+def ensure_quarantine(settings: SinkSettings, kind: TableKind) -> None:
+    """Create the quarantine if it is missing. Raises as ``refuse_quarantine``."""
+    wanted = wanted_quarantine(settings)
+    kind.ensure(wanted)
+    refuse_quarantine(kind.layout(wanted), settings)
+
+
+def refuse_quarantine(layout: Layout, settings: SinkSettings) -> None:
+    """Raise ``TableUnfit`` for a table that cannot keep the sink's bad records."""
+    refuse_place(layout.location)
+    refuse_columns_aside(settings.quarantine.table, schema_of(layout.columns))
 
 
 def refuse_layout(layout: Layout, settings: SinkSettings) -> None:
@@ -106,8 +119,7 @@ class KindTables:
         opened = partial(aside.follower, gates) if aside else None
         told = aside.told(settings, opening) if aside else lambda: None
         followers = kind_followers(settings, self._kind, maker, aside=opened, told=told)
-        if followers is not None:
-            opening.callback(followers.close)
+        opening.callback(followers.close)
         if aside:
             aside.maintain(settings, gates, opening, maintained)
         sources = MakingTopics(topics, maker) if maker else topics

@@ -25,14 +25,14 @@ Maintained = Callable[["Done", bool], None]
 
 @dataclass(frozen=True, slots=True)
 class Coordinated:
-    """A coordinator's ports: the lead table, its followers if the kind has any, and the sources.
+    """A coordinator's ports: the lead table, its followers, and the sources.
 
     Describing the sources may create tables for their topics. ``stamp``: the table's, if it stamps
     its files (P13).
     """
 
     table: Lead
-    followers: Followers | None
+    followers: Followers
     sources: SourceTopics
     stamp: Callable[[], str] = lambda: ""
 

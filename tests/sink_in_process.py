@@ -33,8 +33,8 @@ from headgate.participant.state import State
 from headgate.sink.agreement import agreed
 from headgate.sink.aside import ready_aside
 from headgate.sink.assembly import identity
-from headgate.sink.kind_tables import KindTables
-from headgate.sink.kinds import other_kind, wanted_quarantine
+from headgate.sink.kind_tables import KindTables, ensure_quarantine
+from headgate.sink.kinds import other_kind
 from headgate.sink.settings import SinkSettings
 
 TURN_MS = 10
@@ -79,7 +79,7 @@ class SinkInProcess:
         tables = KindTables(self.settings, self.kind, aside)
         self.kind.ensure(tables.wanted)
         if self.settings.quarantine.keeps and aside is None:
-            self.kind.ensure(wanted_quarantine(self.settings))
+            ensure_quarantine(self.settings, self.kind)
         topics = FakeTopics(self.source, self.settings.source.topics)
         found = tables.coordinated(self.settings, topics, self._dying, None)
         self.table = found.table

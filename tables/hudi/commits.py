@@ -202,6 +202,8 @@ class HudiCommits:
         try:
             instant = java.reserve()
             self._reservations.note(instant)
+        except HeadgateError:
+            raise
         except Exception as error:
             java.close()
             raise Unreachable(

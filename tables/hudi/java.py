@@ -15,6 +15,7 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.tables.hudi.base_files import file_id_of
 from headgate.tables.hudi.creation import tell_time_in_utc
 from headgate.tables.hudi.jvm import ended, hook, open_spark, said, session_of
+from headgate.tables.hudi.lock_server import reach
 from headgate.tables.hudi.metadata_table import METADATA_TABLE, ghosts, merged
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.slices import Slice, each_of, live_slices
@@ -274,6 +275,7 @@ class HudiJava:
 
     def _writer(self) -> Any:
         if self._client is None:
+            reach(self._place.name, self._settings())  # Hudi itself asks for minutes, and is silent
             engine = self._hudi.client.common.HoodieSparkEngineContext(self._spark._jsc)  # noqa: SLF001
             properties = self._java.util.Properties()
             for key, value in self._settings().items():

@@ -13,6 +13,7 @@ from headgate.control_protocol.table_history import TableReader
 from headgate.control_protocol.table_kinds import Capability, Guarantee, Layout, WantedTable
 from headgate.tables.hudi.columns import avro_of, refuse_key, refuse_partitions
 from headgate.tables.hudi.keys import refuse_row_key
+from headgate.tables.hudi.lock_server import reach
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.settings import KEY, refuse_idle, table_type
 from headgate.tables.hudi.stores import location_of, storage_of
@@ -89,6 +90,10 @@ class HudiKind:
         from headgate.tables.hudi.reader import HudiReader
 
         return HudiReader(HudiPlace.of(wanted), sink)
+
+    def reach_lock(self, wanted: WantedTable) -> str:
+        """See ``table_kinds.LockedKind``."""
+        return reach(wanted.name, HudiPlace.of(wanted).settings)
 
     def names(self, like: WantedTable) -> Collection[str]:
         place = HudiPlace.of(like)

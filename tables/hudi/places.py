@@ -170,7 +170,8 @@ class HudiPlace:
         """
         for _ in range(_TRIES):
             texts = [self._text(name) for name in _PROPERTIES]
-            if texts == [None, None]:
+            # Whoever replaces the file may have ended between the looks at it and at its backup.
+            if texts == [None, None] and self._text(_PROPERTIES[0]) is None:
                 raise TableMissing(
                     f"there is no Hudi table {self.name} at {self.location}",
                     "correct table.location, or set table.create with its columns",

@@ -32,7 +32,7 @@ SIGNS = {
 """A writer that says nothing for six seconds is cleaned up after."""
 
 PAUSE_S = (2.0, 18.0)
-RECOVERY_S_MAX = 400.0
+RECOVERY_S_MAX = 900.0
 PARTICIPANTS = 2
 _KEYS = 400
 _AT_ONCE = 50

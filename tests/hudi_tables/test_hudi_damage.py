@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from hudi_tables.test_hudi_sink import started
+from hudi_tables.zookeeper import zookeeper
 
 from headgate.operations.cli import main
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
+UNREACHED = "no ZooKeeper can be reached"
 COMMANDS = ("status", "check", "audit")
 WELL = (0, 0, 0)
 FOUND = (0, 0, 1)
@@ -83,6 +86,48 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], tuple[int, int, int], str]] = {
 }
 HOODIE = ".hoodie"
 RECORD = ".hoodie/.aux/headgate/sink/newest.json"
+
+
+@pytest.mark.timeout(1_800)
+def test_point_5_without_its_lock_a_sink_waits_and_says_so_and_without_its_own_files_it_stops(
+    tmp_path: Path, bundle: Path
+) -> None:
+    (tmp_path / "zookeeper").mkdir()
+    with zookeeper(tmp_path / "zookeeper") as server:
+        settings = server.lock(session_ms=6_000)
+        server.kill()
+        with started(tmp_path, bundle, settings) as sink:
+            sink.produce(100)
+            process = sink.start()
+            sink.wait(lambda: UNREACHED in sink.said(), "what it waits for at the start")
+            told = CliRunner().invoke(main, ["check", str(sink.file)])
+            assert (told.exit_code, UNREACHED in told.output) == (3, True), told.output
+            assert not sink.ids()
+            server.start()
+            sink.waits_for(100)
+            server.kill()
+            before = len(sink.said())
+            sink.produce(100)
+            sink.wait(lambda: UNREACHED in sink.said()[before:], "what it waits for in mid-run")
+            assert sink.ids() == Counter(range(100))
+            assert process.poll() is None
+            server.start()
+            sink.waits_for(200)
+            shutil.rmtree(sink.location / ".hoodie" / ".aux" / "headgate")
+            sink.produce(100)
+            assert process.wait(300) == 1
+            assert "headgate: HG-215" in sink.said()
+            assert sink.ids() == Counter(range(200))
+            resume = ["resume", str(sink.file), "--accept", "HG-215=restart"]
+            told = CliRunner().invoke(main, resume)
+            assert told.exit_code == 0, told.output
+            process = sink.start()
+            sink.waits_for(300)
+            process.terminate()
+            assert process.wait(120) == 0, sink.said()[-4000:]
+            assert sink.ids() == Counter(range(300))
+            told = CliRunner().invoke(main, ["audit", str(sink.file)])
+            assert "none lost" in told.output, told.output
 
 
 @pytest.mark.timeout(3_000)

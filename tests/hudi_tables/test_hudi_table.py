@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hudi_tables.world import HudiOnS3World, HudiWorld
+from hudi_tables.world import KINDS, HudiOnS3World, HudiWorld
 from object_store import ObjectStore
 
 from headgate.control_protocol.testing.contract import (
     CoreContract,
     LedgerContract,
     OthersContract,
+    RaceContract,
 )
 
 
@@ -29,3 +30,14 @@ class TestHudiTableOnS3(CoreContract, OthersContract, LedgerContract):
     @pytest.fixture
     def world(self, object_store: ObjectStore, spark: Any, lock: dict[str, str]) -> HudiWorld:
         return HudiOnS3World(object_store, spark, lock)
+
+
+@pytest.mark.timeout(600)
+class TestRacesForOtherTables(RaceContract):
+    """Those whose rows have a key, and those that another table's commit decides."""
+
+    @pytest.fixture(params=["keyed", "follower"])
+    def world(
+        self, tmp_path: Path, spark: Any, lock: dict[str, str], request: pytest.FixtureRequest
+    ) -> HudiWorld:
+        return HudiWorld(tmp_path, spark, lock, **KINDS[request.param])

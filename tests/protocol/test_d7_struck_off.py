@@ -83,6 +83,36 @@ def test_who_owes_for_longer_is_tried_once_per_transaction() -> None:
     assert coordinator.phase is Phase.OPEN
 
 
+def test_what_stays_owed_is_logged_when_it_changes() -> None:
+    coordinator = asked(paying(PATIENT))
+    coordinator.unanswered()
+    coordinator.waits(10_000)
+    assert "3 rows stay owed" in coordinator.told
+    _is_not_paid(coordinator)
+    assert coordinator.told == "", "it is what was logged before"
+    (some, *_) = coordinator.term.debts
+    coordinator.state = replace(coordinator.state, term=replace(coordinator.term, debts=(some,)))
+    _is_not_paid(coordinator)
+    assert f"{some.rows} rows stay owed to {some.table}" in coordinator.told
+
+
+def test_an_empty_debt_that_is_not_paid_is_not_logged() -> None:
+    empty = replace(owed(ONE, EPOCH, 99, rows=0), manifest="", size_bytes=0)
+    coordinator = following(settings=PATIENT)
+    coordinator.until(Phase.OPEN)
+    coordinator.state = replace(coordinator.state, term=replace(coordinator.term, debts=(empty,)))
+    _is_not_paid(coordinator)
+    assert empty in coordinator.term.debts
+    assert coordinator.told == ""
+
+
+def _is_not_paid(coordinator: Coordinator) -> None:
+    coordinator.until(Phase.PAYING)
+    asked(coordinator)
+    coordinator.unanswered()
+    assert coordinator.phase is Phase.OPEN
+
+
 def test_with_too_many_debts_nothing_goes_on() -> None:
     debts = tuple(owed(ONE, EPOCH - 1, number) for number in range(1, DEBTS_MAX + 1))
     behind = (follower(ONE, EPOCH - 2, 1), follower(OTHER))

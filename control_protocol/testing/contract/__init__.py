@@ -15,6 +15,7 @@ from headgate.control_protocol.testing.contract.followers import FollowerContrac
 from headgate.control_protocol.testing.contract.keys import KeyContract, KeyedFollowerContract
 from headgate.control_protocol.testing.contract.ledger import LedgerContract
 from headgate.control_protocol.testing.contract.others import OthersContract
+from headgate.control_protocol.testing.contract.races import RaceContract
 from headgate.control_protocol.testing.contract.rollback import RollbackContract
 from headgate.control_protocol.testing.contract.tags import TagContract
 
@@ -27,6 +28,7 @@ __all__ = [
     "KeyedFollowerContract",
     "LedgerContract",
     "OthersContract",
+    "RaceContract",
     "RollbackContract",
     "TagContract",
 ]

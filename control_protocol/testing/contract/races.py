@@ -36,7 +36,7 @@ class RaceContract:
             landed = _raced(tables, attempts)
             assert landed.count(True) == 1, f"round {number}: {landed.count(True)} of 2 landed"
             winner = landed.index(True)
-            assert world.open().read().record == attempts[winner].record
+            assert attempts[winner].record.same_commit(world.open().read().record)
             won += [epochs[winner]] if number else []
         assert world.numbers() == won
 

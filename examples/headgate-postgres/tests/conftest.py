@@ -10,6 +10,7 @@ import datetime as dt
 import os
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,14 @@ from headgate_postgres.table import PostgresTable  # noqa: E402
 
 ROWS_PER_FILE = 3
 COLUMNS = Struct((Column("number", "long", required=False), Column("row", "long", required=False)))
-KEYED = Struct(
-    (
-        Column("id", "long"),
-        Column("name", "string", required=False),
-        Column("at_partition", "int", required=False),
-        Column("at_offset", "long", required=False),
-    )
+PLACES = (
+    Column("at_partition", "int", required=False),
+    Column("at_offset", "long", required=False),
 )
+KEYED = Struct((Column("id", "long"), Column("name", "string", required=False), *PLACES))
 KEY = RowKey(("id",), "at_partition", "at_offset")
+NUMBERED = Struct((Column("number", "long"), Column("row", "long"), *PLACES))
+KEY_OF_NUMBERED = replace(KEY, key=("number", "row"))
 IN_ROWS = pa.schema(
     {"id": pa.int64(), "name": pa.string(), "at_partition": pa.int32(), "at_offset": pa.int64()}
 )
@@ -80,8 +80,9 @@ class PostgresWorld:
         return PostgresTable(_place(self.wanted), SinkName(sink), commit, kept=self.kept)
 
     def file(self, number: int) -> WrittenFile:
-        numbers = [number] * ROWS_PER_FILE
-        rows = {"number": numbers, "row": range(ROWS_PER_FILE)}
+        rows = {"number": [number] * ROWS_PER_FILE, "row": range(ROWS_PER_FILE)}
+        if self.wanted.key:
+            rows |= {"at_partition": [0] * ROWS_PER_FILE, "at_offset": rows["row"]}
         return self.written(pa.table({name: pa.array(v, pa.int64()) for name, v in rows.items()}))
 
     def unfit_file(self) -> WrittenFile:
@@ -150,3 +151,9 @@ def world(uri: str, tmp_path: Path) -> PostgresWorld:
 @pytest.fixture
 def keyed(uri: str, tmp_path: Path) -> PostgresWorld:
     return PostgresWorld(uri, tmp_path, KEYED, KEY)
+
+
+@pytest.fixture
+def numbered(uri: str, tmp_path: Path) -> PostgresWorld:
+    """A table whose rows have a key, and tell of which file they are."""
+    return PostgresWorld(uri, tmp_path, NUMBERED, KEY_OF_NUMBERED)

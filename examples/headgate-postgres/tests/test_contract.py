@@ -12,11 +12,20 @@ from headgate.control_protocol.testing.contract import (
     KeyContract,
     KeyedFollowerContract,
     LedgerContract,
+    RaceContract,
 )
 
 
 class TestPostgresTable(CoreContract, FollowerContract, LedgerContract):
     """The fixture ``world`` is a table of its own."""
+
+
+class TestRacesForKeyedTable(RaceContract):
+    """A table with a key to which two commit at once."""
+
+    @pytest.fixture
+    def world(self, numbered: Any) -> Any:
+        return numbered
 
 
 class TestKeyedTable(KeyContract):

@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import NestedField, StringType
 from unit.operations.filled_table import FilledTable
 
+from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import (
     CatalogRefused,
     ConfigurationError,
@@ -28,9 +31,11 @@ from headgate.control_protocol.errors import (
     TagMissing,
     Unreachable,
 )
+from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.operations.check_state import NotChecked
 from headgate.operations.check_table import TableCheck
+from headgate.sink.aside import ensure_aside
 from headgate.sink.properties import Properties
 from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import ColumnSettings
@@ -392,3 +397,19 @@ def test_point_21_a_retention_below_one(
 def test_point_21_an_interval_of_ages(settings: SinkSettings) -> None:
     with pytest.raises(ConfigurationError, match="at most a year"):
         replace(settings, coordinator=CoordinatorSettings(commit_interval_ms=10**15))
+
+
+def test_point_6_the_quarantine_is_asked_for_and_so_at_a_start(
+    filled: FilledTable, catalog: SqlCatalog, settings: SinkSettings
+) -> None:
+    filled.good_start()
+    kept = replace(settings.quarantine, policy=Disposal.QUARANTINE, table="db.aside")
+    settings = replace(settings, quarantine=kept)
+    assert "does not exist yet" in TableCheck(settings).quarantine()
+    catalog.create_table("db.aside", Schema(NestedField(1, "topic", StringType())))
+    for ask in (TableCheck(settings).quarantine, lambda: ensure_aside(settings, catalog)):
+        with pytest.raises(TableUnfit, match="no column partition, no column offset, no column"):
+            ask()
+    catalog.drop_table("db.aside")
+    ensure_aside(settings, catalog)
+    assert "exists (iceberg, UUID" in TableCheck(settings).quarantine()

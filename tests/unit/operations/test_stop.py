@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from pyiceberg.catalog import Catalog
 from unit.operations.filled_table import SINK, FilledTable
+from unit.operations.test_audit_debts import Owing
 
 from headgate.control_protocol.errors import ConfigurationError, RetryLater
 from headgate.control_protocol.ports import CommitAttempt, Refused
@@ -38,6 +39,11 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Alive:
 
 
 @pytest.fixture
+def owing(filled: FilledTable, catalog: Catalog, settings: SinkSettings) -> Owing:
+    return Owing(filled, catalog, settings)
+
+
+@pytest.fixture
 def table(filled: FilledTable, catalog: Catalog) -> IcebergTable:
     filled.good_start()
     return IcebergTable(catalog, "db.trips", SINK)
@@ -61,6 +67,15 @@ def test_point_3_a_stop_is_stored_with_who_asked_and_ends_with_a_start(
     assert (started.stopped, started.actor, started.transaction.epoch) == (False, "cal@three", 3)
     assert start(settings) == started
     assert told == ["stop", "start"]
+
+
+def test_d7_a_stop_strikes_off_what_the_quarantine_shows_as_paid(owing: Owing) -> None:
+    """Another quarantine at the next start cannot say so: it would lapse."""
+    assert stop(owing.settings).record.debts == (owing.debt,)
+    start(owing.settings)
+    owing.pays()
+    assert stop(owing.settings).record.debts == ()
+    assert not owing.audited().findings
 
 
 def test_point_3_who_leads_unseen_is_fenced_by_a_stop(

@@ -31,6 +31,7 @@ from headgate.operations.table_access import opened_reader
 from headgate.operations.tables import tables
 from headgate.sink.load import parse
 from headgate.sink.maintenance.rounds import Done
+from headgate.tables.iceberg.retention import KEEP_MIN, MAX_AGE_MS
 from headgate.tables.iceberg.table import IcebergTable
 
 ONE = """
@@ -343,6 +344,33 @@ def test_point_14_t9_orphans_go_and_what_the_delta_table_owes_stays(
     shop.produce(30)
     shop.until_settled()
     shop.die()
+    assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
+    assert not audit(shop.settings, with_source=False).findings
+
+
+def test_point_14_its_old_snapshots_expire_and_nothing_that_was_paid_goes(lake: Path) -> None:
+    shop = SinkInProcess(parse(text_of(lake) + MAINTAINED), value)
+    name = "db.orders_quarantine"
+    try:
+        shop.begin()
+        for _ in range(4):
+            shop.produce(10)
+            shop.until_settled()
+        table = catalog(lake).load_table(name)
+        before = len(table.snapshots())
+        with table.transaction() as change:
+            change.set_properties({MAX_AGE_MS: "1", KEEP_MIN: "1"})
+        done = done_to(shop, "expire")
+        after = len(catalog(lake).load_table(name).snapshots())
+        assert (done.table, done.expired_snapshots) == (name, before - after)
+        assert after < before
+        shop.produce(10)
+        shop.until_settled()
+        shop.begin()
+        shop.produce(10)
+        shop.until_settled()
+    finally:
+        shop.die()
     assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
     assert not audit(shop.settings, with_source=False).findings
 

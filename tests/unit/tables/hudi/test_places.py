@@ -373,3 +373,13 @@ def test_point_2_columns_that_somebody_changed_are_told(
 def test_point_2_only_folders_of_this_machine_and_of_s3_are_filled(location: str) -> None:
     with pytest.raises(ConfigurationError, match=r"table\.location"):
         HudiKind().refuse(WantedTable("db.t", location, columns=COLUMNS, properties=LOCK))
+
+
+def test_properties_that_are_replaced_between_two_looks_are_no_missing_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = "hoodie.table.name=trips\n"
+    looks = iter([None, None, whole, whole, None])
+    monkeypatch.setattr(HudiPlace, "_text", lambda *_: next(looks))
+    found = HudiPlace("db.trips", "file:///lake/trips")._properties()
+    assert found == {"hoodie.table.name": "trips"}

@@ -1,0 +1,67 @@
+"""Reaches the ZooKeeper whose lock Hudi's commits need, and takes no lock there."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator, Mapping
+
+from headgate.control_protocol.errors import ConfigurationError, Unreachable
+from headgate.tables.hudi.settings import LOCK
+
+_URL = f"{LOCK}zookeeper.url"
+_PORT = 2181
+_ANSWER_S_MAX = 5.0
+_ASKED = b"srvr"
+"""ZooKeeper's only word of four letters that is allowed unless somebody forbids it."""
+_NOT_SERVING = "not currently serving"
+_MODE = re.compile(r"^Mode: (\w+)$", re.MULTILINE)
+_BYTES_MAX = 65_536
+
+
+def reach(table: str, settings: Mapping[str, str]) -> str:
+    """Say which server answers. Raises ``Unreachable`` if none does, ``ConfigurationError``."""
+    failures = []
+    for host, port in _addresses(table, settings.get(_URL, "")):
+        at = f"{host}:{port}"
+        try:
+            answer = _answer(host, port)
+        except OSError as error:
+            failures.append(f"{at}: {error}")
+            continue
+        if _NOT_SERVING in answer:
+            failures.append(f"{at} serves no requests: too few of its servers are there")
+            continue
+        mode = _MODE.search(answer)
+        how = f"answers ({mode[1]})" if mode else "takes connections"
+        return f"ZooKeeper at {at} {how}; no lock was taken"
+    raise Unreachable(
+        f"the lock of Hudi table {table}: no ZooKeeper can be reached: {'; '.join(failures)}",
+        f"start it, or correct {_URL}; without it a sink commits nothing, and waits",
+    )
+
+
+def _addresses(table: str, url: str) -> Iterator[tuple[str, int]]:
+    """Yield what stands before a folder of ZooKeeper's (``zk1:2181,zk2:2181/folder``)."""
+    for address in url.partition("/")[0].split(","):
+        host, separator, port = address.strip().rpartition(":")
+        if not separator or port.endswith("]"):
+            host, port = address.strip(), str(_PORT)
+        if not host or not port.isdigit():
+            raise ConfigurationError(
+                f"{table}: {_URL} is {url!r}, which has no host and port", "write zk1:2181,zk2:2181"
+            )
+        yield host.strip("[]"), int(port)
+
+
+def _answer(host: str, port: int) -> str:
+    """Return what the server says of itself; nothing if it does not let itself be asked."""
+    with socket.create_connection((host, port), _ANSWER_S_MAX) as connection:
+        try:
+            connection.sendall(_ASKED)
+            found = b""
+            while len(found) < _BYTES_MAX and (part := connection.recv(4096)):
+                found += part
+        except OSError:  # TLS, perhaps: that somebody takes connections is all that is known
+            return ""
+    return found.decode(errors="replace")
