@@ -51,6 +51,7 @@ from headgate.operations.audit_whole import (
     topics_of_others,
     whole_table,
 )
+from headgate.operations.held_partitions import HeldPartition, held_partitions, told_of_held
 from headgate.operations.kafka_access import scan_source, source_topics
 from headgate.operations.table_access import opened_evidence
 from headgate.sink.kinds import weaker
@@ -126,6 +127,7 @@ class Inquiry:
         self._whole: WholeTable | None = None
         self._partitions: list[PartitionAudit] = []
         self._aside: QuarantineEvidence | None = None
+        self._held: tuple[HeldPartition, ...] = ()
         self._deleted_rows = self._history.deleted_rows
         self._all_deleted = False  # people deleted all missing rows
 
@@ -195,6 +197,7 @@ class Inquiry:
         if not with_source:
             self._unproven.append("the source was not asked")
         source = self._ask_source(record, spans, seen) if with_source else SourceEvidence()
+        self._held = held_partitions(settings, record.offsets, _logs(record, source))
         lost: list[Finding] = []
         for at, span in spans.items():
             told = seen is not None and at.topic not in self._renewed
@@ -393,7 +396,19 @@ class Inquiry:
             findings=tuple(self._findings),
             remarks=tuple(self._remarks),
             deleted_rows=self._deleted_rows,
+            held=self._held,
+            waiting=tuple(told_of_held(self._settings, self._held, history.commits)),
         )
+
+
+def _logs(record: CommitRecord, source: SourceEvidence) -> Mapping[TopicPartition, OffsetRange]:
+    """Return the logs of the topics that the stored offsets belong to."""
+    return {
+        TopicPartition(name, number): log
+        for name, topic in source.topics.items()
+        if record.topic_ids.get(name, topic.topic_id) == topic.topic_id
+        for number, log in topic.partitions.items()
+    }
 
 
 def _forward(moves: list[Move]) -> bool:
