@@ -303,7 +303,7 @@ class Inquiry:
         """Judge missing records: some were deleted or skipped, but the table does not say which."""
         missing = sum(partition.lost or 0 for partition in self._partitions)
         removed = sum(snapshot.removed_rows for snapshot in self._history.foreign)
-        skipped, deleted = self._skipped_records, self._deleted_rows
+        skipped, deleted = self._skipped_rows, self._deleted_rows
         self._all_deleted = 0 < missing == deleted and not removed + skipped
         if self._all_deleted:
             return
@@ -331,6 +331,11 @@ class Inquiry:
         findings, unproven = set_aside(self._history, self._settings)
         self._findings += findings
         self._unproven += unproven
+
+    @property
+    def _skipped_rows(self) -> int:
+        """Return how many records the sink skipped that could be rows."""
+        return self._skipped_records
 
     @property
     def _skipped_records(self) -> int:

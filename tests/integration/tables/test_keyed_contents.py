@@ -195,6 +195,64 @@ def test_point_5_one_topic_of_debezium_s_goes_to_keyed_tables_over_kills(deploy:
     assert "record-lost" not in found
 
 
+def lose_a_log(sink: Deployment) -> str:
+    """Take a row out of the table without a key; return what the audit has to say."""
+    with sink.catalog() as catalog:
+        logs = catalog.load_table("db.logs")
+        row = logs.scan().to_arrow().to_pylist()[7]
+        logs.delete(f"id = {row['id']}")
+    topic, number, offset = (row[f"kafka_{name}"] for name in ("topic", "partition", "offset"))
+    where = f"{topic}/{number}: in the source, not in the table"
+    return f"{where}: 1 records, offsets {offset}"
+
+
+def test_point_6_a_keyed_table_made_anew_and_a_lost_row_of_another_are_named(
+    deploy: Deploy,
+) -> None:
+    """What went into the table before is not there without a word, and is not called lost."""
+    change = {
+        "tables": {"ledger": "db.ledger", "on_missing": "create"},
+        "tables.create": {"schema": "declared", "properties": {"format-version": "2"}},
+    }
+    sink = outbox(deploy, change)
+    events = Outbox(sink, 4)
+    events.produce(300)
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.wait_until(lambda: paid(sink), "the tables to be paid")
+    sink.stop()
+    with sink.catalog() as catalog:
+        catalog.drop_table("db.users")
+    events.produce(100)
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    lost = lose_a_log(sink)
+    report = audit(sink.settings)
+    found = {finding.what: finding.evidence for finding in report.findings}
+    assert found.keys() == {"table-made-anew", "record-lost"}, report.findings
+    assert found["record-lost"] == lost
+    there = set(ids(sink, "db.users"))
+    absent = events.rows["users"].keys() - there
+    assert absent
+    assert there < events.rows["users"].keys()
+    told = f"db.users: {len(absent)} keys have no row, because the table was made anew"
+    assert found["table-made-anew"].startswith(told)
+    assert any(text.startswith("db.users: made anew") for text in report.unproven)
+    assert_folded(sink, events.of("orders"), "db.orders")
+
+
+def paid(sink: Deployment) -> bool:
+    return not any(each.owed_rows for each in tables(sink.settings).tables)
+
+
+def ids(sink: Deployment, table: str) -> list[int]:
+    with sink.catalog() as catalog:
+        location = catalog.load_table(table).metadata_location
+    found: list[int] = read_with_duckdb(location).column("id").to_pylist()
+    return found
+
+
 def test_point_5_a_header_sends_what_has_no_value_to_the_table_of_its_key(deploy: Deploy) -> None:
     """What it does not tell of is in the quarantine. A row that comes to another table stays in the
     one before, where nobody has deleted it."""
