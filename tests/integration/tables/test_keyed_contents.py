@@ -118,6 +118,27 @@ class Outbox:
         self._producer.poll(0)
 
 
+class FlattenedOutbox(Outbox):
+    """As ExtractNewRecordState flattens: a record that deletes has anything in its columns."""
+
+    def _event(
+        self, table: str, op: str, before: Row | None = None, after: Row | None = None
+    ) -> Row:
+        told = {"__op": op, "__table": table, "__deleted": str(op == "d").lower()}
+        return {**(after or {"name": "", "n": 0, **(before or {})}), **told}
+
+
+class DmsOutbox(Outbox):
+    """As AWS DMS writes: what is of no table is a control record."""
+
+    def _event(
+        self, table: str, op: str, before: Row | None = None, after: Row | None = None
+    ) -> Row:
+        words = {"c": "insert", "r": "load", "u": "update", "d": "delete", "m": "create-table"}
+        metadata = {"operation": words[op], "record-type": "control" if op == "m" else "data"}
+        return {"data": after or before, "metadata": {**metadata, "table-name": table}}
+
+
 def outbox(deploy: Deploy, change: dict[str, Any] | None = None) -> Deployment:
     """Keyed tables are made as records name them."""
     sink = keyed_routes(deploy)
@@ -251,6 +272,42 @@ def ids(sink: Deployment, table: str) -> list[int]:
         location = catalog.load_table(table).metadata_location
     found: list[int] = read_with_duckdb(location).column("id").to_pylist()
     return found
+
+
+@pytest.mark.parametrize(
+    ("envelope", "field_name", "log", "made"),
+    [
+        ("dms", "metadata.table-name", "data.id", DmsOutbox),
+        pytest.param("flattened", "__table", "id", FlattenedOutbox, marks=pytest.mark.soak),
+    ],
+)
+def test_point_5_so_do_other_envelopes(
+    deploy: Deploy, envelope: str, field_name: str, log: str, made: type[Outbox]
+) -> None:
+    sink = outbox(deploy)
+    route = {"topic": sink.topics[0], "field": field_name}
+    sink.change(
+        {
+            "tables.route": [
+                {**route, "value": "logs", "to": "db.logs"},
+                {**route, "to": "db.{field}"},
+            ],
+            "tables.table": [
+                {"match": "db.logs", "columns": [{"name": "id", "type": "long", "from": log}]},
+                {"match": "db..*", "columns": _ROWS, "key": ["id"]},
+            ],
+            "changes": {"envelope": envelope, "tombstones": "skip"},
+        }
+    )
+    events = made(sink, 5)
+    events.produce(400)
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.wait_until(lambda: paid(sink), "the tables to be paid")
+    sink.stop()
+    judged(sink, events)
+    assert sum(len(each) for each in sink.quarantined()) == events.unmatched
+    assert_proven(sink, events)
 
 
 def test_point_5_a_header_sends_what_has_no_value_to_the_table_of_its_key(deploy: Deploy) -> None:
