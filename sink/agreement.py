@@ -57,7 +57,9 @@ def _keyed(settings: SinkSettings) -> Mapping[str, str]:
     changes, key = settings.changes, settings.table.key
     if not settings.keyed:
         return {}
-    said = [changes.envelope, changes.tombstones, changes.on_truncate, changes.unavailable_value]
+    said: list[str] = [
+        *(changes.envelope, changes.tombstones, changes.on_truncate, changes.unavailable_value)
+    ]
     if changes.unavailable_placeholder != PLACEHOLDER:
         said.append(_text(changes.unavailable_placeholder))
     named = {"table.key": _text(", ".join(key))} if key else {}
