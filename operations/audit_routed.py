@@ -128,6 +128,7 @@ class RoutedInquiry(Inquiry):
 
     def _weigh_lost(self, lost: list[Finding]) -> None:
         """Allow for rows in unreadable tables: nobody can say which they are, only how many."""
+        self._harmless = self._keyed.harmless  # the source shows that they are rows of no table
         missing = sum(partition.lost or 0 for partition in self._partitions)
         if missing and missing <= self._out_of_sight:
             self._unproven.append(f"{missing} records of the source are in no table that is there")
@@ -221,11 +222,6 @@ class RoutedInquiry(Inquiry):
         if not (self._renewed or behind):
             self._keyed.fold(record, self._history.uuid, known, left_out)
         return source
-
-    @property
-    def _skipped_rows(self) -> int:
-        """Leave out those that the source shows to be rows of no table, as tombstones are."""
-        return max(0, self._skipped_records - self._keyed.harmless)
 
     def _weigh_skipped(self) -> None:
         """What the source shows to be nothing for its tables is as it should be."""

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import TopicState
+from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_history import SinkCommit
 from headgate.sink.keyed_tables import added_to_keyed
 from headgate.sink.settings import SinkSettings
@@ -41,6 +43,19 @@ def held_partitions(
         HeldPartition(at.topic, at.partition, logs[at].begin, logs[at].end, len(logs[at]))
         for at in sorted(added_to_keyed(settings, stored, logs))
     )
+
+
+def held_of(
+    settings: SinkSettings, record: CommitRecord, topics: Mapping[str, TopicState]
+) -> tuple[HeldPartition, ...]:
+    """Return them, of those ``topics`` that the stored offsets belong to."""
+    logs = {
+        TopicPartition(name, number): log
+        for name, topic in topics.items()
+        if record.topic_ids.get(name, topic.topic_id) == topic.topic_id
+        for number, log in topic.partitions.items()
+    }
+    return held_partitions(settings, record.offsets, logs)
 
 
 def told_of_held(

@@ -84,12 +84,10 @@ def status(
     now_ms = time.time_ns() // 1_000_000
     since_ms = now_ms - overdue_ms(settings)
     found = _table(settings, Newest(transactions, since_ms), notes)
-    history, wrong = found.history, found.wrong
+    history, wrong, record = found.history, found.wrong, found.history.record
     notes.texts += filter(None, [weaker(settings)])
-    record = history.record
     logs = _logs(settings, notes, unread_since_ms=since_ms)
-    partitions = tuple(_partitions(history, logs))
-    held = _held(settings, history, logs, notes)
+    partitions, held = tuple(_partitions(history, logs)), _held(settings, history, logs, notes)
     # Brokers that did not answer once are not waited for again.
     envelopes = _heard(settings, notes) if notes.reachable else []
     said = heard(envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms)
