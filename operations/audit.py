@@ -51,6 +51,7 @@ from headgate.operations.audit_whole import (
     topics_of_others,
     whole_table,
 )
+from headgate.operations.held_partitions import HeldPartition, held_of, told_of_held
 from headgate.operations.kafka_access import scan_source, source_topics
 from headgate.operations.table_access import opened_evidence
 from headgate.sink.kinds import weaker
@@ -126,8 +127,10 @@ class Inquiry:
         self._whole: WholeTable | None = None
         self._partitions: list[PartitionAudit] = []
         self._aside: QuarantineEvidence | None = None
+        self._held: tuple[HeldPartition, ...] = ()
         self._deleted_rows = self._history.deleted_rows
         self._all_deleted = False  # people deleted all missing rows
+        self._harmless = 0  # of those that were skipped, could be no rows
 
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history)
@@ -192,9 +195,9 @@ class Inquiry:
                 f"{topic}: re-created while this sink filled the table, so offsets mean two "
                 "records; only the commits' counts are compared"
             )
-        if not with_source:
-            self._unproven.append("the source was not asked")
+        self._unproven += [] if with_source else ["the source was not asked"]
         source = self._ask_source(record, spans, seen) if with_source else SourceEvidence()
+        self._held = held_of(settings, record, source.topics)
         lost: list[Finding] = []
         for at, span in spans.items():
             told = seen is not None and at.topic not in self._renewed
@@ -300,7 +303,7 @@ class Inquiry:
         """Judge missing records: some were deleted or skipped, but the table does not say which."""
         missing = sum(partition.lost or 0 for partition in self._partitions)
         removed = sum(snapshot.removed_rows for snapshot in self._history.foreign)
-        skipped, deleted = self._skipped_records, self._deleted_rows
+        deleted, skipped = self._deleted_rows, max(0, self._skipped_records - self._harmless)
         self._all_deleted = 0 < missing == deleted and not removed + skipped
         if self._all_deleted:
             return
@@ -346,8 +349,7 @@ class Inquiry:
             where = "in the table and its quarantine" if self._aside else "in the table"
             beyond = "" if self._allowed else ", none beyond the stored offsets"
             self._proven.append(f"no record is {where} twice{beyond}")
-        whole = self._conclude_source()
-        (self._remarks if whole else self._unproven).extend(self._expired)
+        (self._remarks if self._conclude_source() else self._unproven).extend(self._expired)
         self._expired = []
 
     def _conclude_source(self) -> bool:
@@ -357,7 +359,8 @@ class Inquiry:
             for partition in self._partitions
         ]
         if compared and all(compared):
-            but = ", except those that moved offsets skip" if _forward(self._allowed) else ""
+            forward = any(move.begin < move.end for move in self._allowed)
+            but = ", except those that moved offsets skip" if forward else ""
             but += f", except {self._deleted_rows} that people deleted" * self._all_deleted
             self._proven.append(
                 f"every record that the source holds up to the stored offsets is there{but}"
@@ -368,14 +371,13 @@ class Inquiry:
 
     def report(self) -> AuditReport:
         history = self._history
-        epochs = {commit.record.transaction.epoch for commit in history.commits}
         return AuditReport(
             sink=self._settings.name,
             table=self._settings.table.identifier,
             uuid=history.uuid,
             branch=history.branch,
             snapshot_id=history.head,
-            epochs=tuple(sorted(epochs)),
+            epochs=tuple(sorted({c.record.transaction.epoch for c in history.commits})),
             commits=sum(not commit.record.claim for commit in history.commits),
             claims=sum(commit.record.claim for commit in history.commits),
             committed_records=sum(commit.record.records for commit in history.commits),
@@ -393,8 +395,6 @@ class Inquiry:
             findings=tuple(self._findings),
             remarks=tuple(self._remarks),
             deleted_rows=self._deleted_rows,
+            held=self._held,
+            waiting=tuple(told_of_held(self._settings, self._held, history.commits)),
         )
-
-
-def _forward(moves: list[Move]) -> bool:
-    return any(move.begin < move.end for move in moves)

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.generations import Generations
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
-from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.data.writers.plan import SourcePlan, WriterPlan, plan_of_table
 from headgate.data.writers.ranges import chunks_of
@@ -38,8 +38,12 @@ from headgate.tables.iceberg.reader import IcebergReader
 
 Chunks = Callable[[WriterPlan, Batch], Generator[Chunk, None, None]]
 
+_NONE = Offsets()
+
 _SAID: Mapping[Fault, str] = {
     Fault.LOST: "keys have no row, whose last records are rows",
+    Fault.ANEW: "keys have no row, because the table was made anew after their last records "
+    "(docs/changes.md says how to fill it)",
     Fault.OUTDATED: "rows are older than the last records of their keys",
     Fault.UNDELETED: "rows exist that the last records of their keys delete",
     Fault.INVENTED: "rows match no record of the source, as these settings read it",
@@ -200,8 +204,11 @@ class Folding:
         every = chunks(plan, batch)
         self._read = fold_source(folds, batch, left_out, on_progress, chunks=every, **more)
 
-    def compared(self, number: int) -> FoldEvidence:
-        """Raises as ``TableReader.scan``, and ``Unreachable`` as ``read``."""
+    def compared(self, number: int, earlier: Offsets = _NONE) -> FoldEvidence:
+        """``earlier``: up to where an earlier table of that name was filled.
+
+        Raises as ``TableReader.scan``, and ``Unreachable`` as ``read``.
+        """
         (reader, fold), (changes, read) = self._tables[number], self._read[number]
         ranges = self._source.ranges
         live = fold_table(fold, reader)
@@ -211,6 +218,7 @@ class Folding:
             {source: read.offsets[at] for source, at in sources.items()},
             _later_columns(reader),
             fold.sources,
+            {source: earlier[at] for source, at in sources.items() if at in earlier},
         )
         faults = Faults()
         for part in range(fold.slicing.count):

@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.data.writers.keyed_routes import may_key, may_name
 from headgate.operations.audit_files import OnProgress
@@ -61,6 +61,8 @@ class KeyedFollowers:
     told: Told = field(default_factory=Told)
     tables: dict[str, KeyedFollower] = field(default_factory=dict)
     moved_past: Mapping[TopicPartition, BitMap64] = field(default_factory=dict)
+    earlier: dict[str, Offsets] = field(default_factory=dict)
+    """By table that was made anew, how far the one before was filled."""
     others: dict[str, Others] = field(default_factory=dict)
     """By topic, which was compared whole, the records that are of no keyed table."""
 
@@ -80,6 +82,11 @@ class KeyedFollowers:
         """Return whether all records of the topic go to one keyed table."""
         target = self.settings.tables.routing.named_by(topic)
         return target is not None and self.has(target.table)
+
+    def of_an_earlier_table(self, debt: Debt) -> bool:
+        """Return whether it was owed to a keyed table of that name that was made anew since."""
+        known = self.tables.get(debt.table)
+        return known is not None and debt.follower != known.history.uuid
 
     def examine(
         self, reader: TableReader, history: History, files: list[LiveFile], *, damaged: bool
@@ -115,7 +122,7 @@ class KeyedFollowers:
         ``ranges``: of the source, up to the offsets of the ``record`` of the ``lead``, a table's
         UUID; ``left_out``: records that never were changes.
         """
-        late = {debt.table for debt in record.lapsed}
+        late = {d.table for d in record.lapsed if not self.of_an_earlier_table(d)}
         for name in sorted(self.tables.keys() & late):
             self.told.unproven.append(
                 f"{name}: changes that were owed for too long never came: {NOT_FOLDED}"
@@ -169,7 +176,8 @@ class KeyedFollowers:
                 )
                 for name, number in numbers.items():
                     with self._unproven(name):
-                        self.tables[name].fold = folded.compared(number)
+                        earlier = self.earlier.get(name, Offsets())
+                        self.tables[name].fold = folded.compared(number, earlier)
                 self.others.update(dict.fromkeys({at.topic for at in source.ranges}, others))
 
     @contextmanager
@@ -226,7 +234,7 @@ class KeyedFollowers:
         return replace(
             partition,
             produced=len(folds[0].read.offsets[at]),
-            lost=(partition.lost or 0) + sum(fold.of(at, Fault.LOST) for fold in folds),
+            lost=(partition.lost or 0) + sum(fold.of(at, Fault.LOST, Fault.ANEW) for fold in folds),
             invented=(partition.invented or 0) + sum(fold.of(at, Fault.INVENTED) for fold in folds),
         )
 
@@ -236,6 +244,15 @@ class KeyedFollowers:
         told.proven += [f"{name}: {text}" for text in said.proven]
         told.unproven += [f"{name}: {text}" for text in said.unproven]
         told.expired += [f"{name}: {text}" for text in said.expired]
+
+
+def filled_before(ledger: History, table: str, uuid: str) -> Offsets:
+    """Return how far an earlier table of that name was filled, as the ledger's commits tell."""
+    for record in (commit.record for commit in reversed(ledger.commits)):
+        own = (debt for debt in record.debts if debt.transaction == record.transaction)
+        if any(debt.table == table and debt.follower != uuid for debt in own):
+            return record.offsets
+    return Offsets()
 
 
 def _owed(record: CommitRecord, lead: str, table: KeyedFollower) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from headgate.operations.held_partitions import HeldPartition
+
 
 class Verdict(StrEnum):
     """Proven, neither contradicted nor proven, or contradicted."""
@@ -54,7 +56,8 @@ class AuditReport:
     ``rows``, ``distinct``, ``surplus``: every row of this sink's partitions in the table, whoever
     wrote it (``audit_whole``); ``None`` without coordinates. ``remarks`` do not limit the verdict.
     ``quarantined_rows``: ``None`` without a quarantine. ``skipped_records``: by all commits.
-    ``deleted_rows``: deleted by people with ``headgate delete``.
+    ``deleted_rows``: deleted by people with ``headgate delete``. ``held``: partitions that are not
+    read yet, whose records are beyond the verdict; ``waiting`` says what for.
     """
 
     sink: str
@@ -79,6 +82,8 @@ class AuditReport:
     findings: tuple[Finding, ...]
     remarks: tuple[str, ...] = ()
     deleted_rows: int = 0
+    held: tuple[HeldPartition, ...] = ()
+    waiting: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:

@@ -16,7 +16,7 @@ from headgate.data.writers.diverted import DivertedRecords, given_back
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import OnProgress, examine_commits, examine_live
-from headgate.operations.audit_keyed_routes import KeyedFollowers
+from headgate.operations.audit_keyed_routes import KeyedFollowers, filled_before
 from headgate.operations.audit_keys import NOT_FOLDED, offsets_behind
 from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_draft, scan_records
 from headgate.operations.audit_report import Finding, PartitionAudit
@@ -98,6 +98,11 @@ class RoutedInquiry(Inquiry):
                 f"{', '.join(absent)} cannot be examined: not there, or not to be read; "
                 f"{self._out_of_sight} rows that the ledger decided are in none of the others"
             )
+        elif anew := sorted(self._keyed.earlier):
+            self._unproven.append(
+                f"{', '.join(anew)}: made anew, and what had been decided for the table before is "
+                "not there: rows are not counted"
+            )
         elif complete and decided != rows:
             self._findings.append(
                 Finding(
@@ -110,7 +115,10 @@ class RoutedInquiry(Inquiry):
         """I6: leave out lapsed debts that a table's record says were written again."""
         done = self._reread
         return [
-            d for d in record.lapsed if d.follower not in done or d.transaction > done[d.follower]
+            debt
+            for debt in record.lapsed
+            if not self._keyed.of_an_earlier_table(debt)
+            and (debt.follower not in done or debt.transaction > done[debt.follower])
         ]
 
     def _tell_parked(self, record: CommitRecord) -> None:
@@ -120,6 +128,7 @@ class RoutedInquiry(Inquiry):
 
     def _weigh_lost(self, lost: list[Finding]) -> None:
         """Allow for rows in unreadable tables: nobody can say which they are, only how many."""
+        self._harmless = self._keyed.harmless  # the source shows that they are rows of no table
         missing = sum(partition.lost or 0 for partition in self._partitions)
         if missing and missing <= self._out_of_sight:
             self._unproven.append(f"{missing} records of the source are in no table that is there")
@@ -140,6 +149,8 @@ class RoutedInquiry(Inquiry):
         if keyed := self._keyed.has(history.table):
             self._keyed.examine(reader, history, files, damaged=bool(damaged))
             columns = None
+        if before := filled_before(self._history, history.table, history.uuid):
+            self._keyed.earlier[history.table] = before
         left_out = damaged | {file.path for file in files if file.added_by in others}
         absent = [n for n in columns or () if n not in reader.columns()]
         if absent:

@@ -119,6 +119,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         "last rows": _time(report.last_rows_ms),
         "valid through": _time(report.valid_through_ms),
         "lag": report.lag,
+        **({"of which held": report.held_records} if report.held_records else {}),
         **({"stopped by": report.stopped_by} if report.stopped_by else {}),
         **({"owed": report.owed_rows} if report.owed_rows else {}),
     }
@@ -243,6 +244,8 @@ def show_audit(console: Console, report: AuditReport) -> None:
         console.print(Text.assemble(("proven    ", "green"), text), soft_wrap=True)
     for text in report.remarks:
         console.print(Text.assemble(("          ", "dim"), text), soft_wrap=True)
+    for text in report.waiting:
+        console.print(Text.assemble(("held      ", "cyan"), text), soft_wrap=True)
     for text in report.unproven:
         console.print(Text.assemble(("unproven  ", "yellow"), text), soft_wrap=True)
     for finding in report.findings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.table_history import History, Newest, TableReader, nothing_of
 from headgate.operations.follower_access import unpaid_debts
+from headgate.operations.held_partitions import HeldPartition, held_partitions, told_of_held
 from headgate.operations.kafka_access import control_tail, source_topics
 from headgate.operations.lag_ages import lag_ages
 from headgate.operations.routed_tables import told_of_routed
@@ -49,7 +50,6 @@ from headgate.sink.condition import (
     heard,
     open_transaction,
 )
-from headgate.sink.keyed_tables import added_to_keyed
 from headgate.sink.kinds import weaker
 from headgate.sink.settings import SinkSettings
 
@@ -84,11 +84,10 @@ def status(
     now_ms = time.time_ns() // 1_000_000
     since_ms = now_ms - overdue_ms(settings)
     found = _table(settings, Newest(transactions, since_ms), notes)
-    history, wrong = found.history, found.wrong
+    history, wrong, record = found.history, found.wrong, found.history.record
     notes.texts += filter(None, [weaker(settings)])
-    record = history.record
     logs = _logs(settings, notes, unread_since_ms=since_ms)
-    partitions = tuple(_partitions(history, logs, notes))
+    partitions, held = tuple(_partitions(history, logs)), _held(settings, history, logs, notes)
     # Brokers that did not answer once are not waited for again.
     envelopes = _heard(settings, notes) if notes.reachable else []
     said = heard(envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms)
@@ -101,7 +100,7 @@ def status(
             reachable=notes.reachable,
             epoch=record.transaction.epoch if record else 0,
             paused=record.paused if record else False,
-            lag=lag_of(partitions),
+            lag=lag_of(partitions, held),
             alive=len(said.alive),
             ended=said.ended,
             error=error,
@@ -118,6 +117,7 @@ def status(
         open_transaction=open_transaction(envelopes),
         owed_rows=sum(debt.records for debt in found.owed),
         partitions=partitions,
+        held=held,
         transactions=tuple(_transactions(history, transactions)),
         participants=tuple(_alive(said, now_ms)),
         participants_known=notes.reachable,
@@ -130,7 +130,7 @@ def status(
         bad_records=found.bad,
     )
     if with_age and notes.reachable:
-        return replace(report, lag_seconds=_lag_ages(settings, partitions, now_ms))
+        return replace(report, lag_seconds=_lag_ages(settings, report, now_ms))
     return report
 
 
@@ -151,12 +151,13 @@ def _recorded(history: History) -> Mapping[str, Any]:
     }
 
 
-def _lag_ages(
-    settings: SinkSettings, partitions: Iterable[PartitionStatus], now_ms: int
-) -> Mapping[str, float]:
-    at = {TopicPartition(p.topic, p.partition): p for p in partitions}
+def _lag_ages(settings: SinkSettings, report: StatusReport, now_ms: int) -> Mapping[str, float]:
+    at = {TopicPartition(p.topic, p.partition): p for p in report.partitions}
     lags = {place: p.lag or 0 for place, p in at.items()}
-    return lag_ages(settings, lags, {place: p.next_offset for place, p in at.items()}, now_ms)
+    lags |= {each.at: each.records for each in report.held}
+    first = {place: p.next_offset for place, p in at.items()}
+    first |= {each.at: each.log_begin for each in report.held}
+    return lag_ages(settings, lags, first, now_ms)
 
 
 def overdue_ms(settings: SinkSettings) -> int:
@@ -170,7 +171,9 @@ def offsets(settings: SinkSettings) -> OffsetsReport:
     notes = _Notes(settings)
     with opened_reader(settings) as reader:
         history = reader.history()
-    partitions = tuple(_partitions(history, _logs(settings, notes), notes))
+    logs = _logs(settings, notes)
+    partitions = tuple(_partitions(history, logs))
+    _held(settings, history, logs, notes)
     error = notes.wrong
     if error:
         notes.texts.append(f"{error.code} {error.text}")
@@ -238,23 +241,6 @@ class _Notes:
     def reachable(self) -> bool:
         return self.exit_code == 0
 
-    def not_read(self, stored: Collection[TopicPartition], unread: list[TopicPartition]) -> None:
-        """Of partitions that the table's record does not name; what was added may be held (U8)."""
-        added = added_to_keyed(self._settings, stored, unread)
-        if others := [str(at) for at in unread if at not in added]:
-            self.texts.append(f"not read yet: {', '.join(others)}")
-        if not added:
-            return
-        held_ms = self._settings.changes.held_ms
-        why = (
-            "the sink stops when there are records in them (HG-242)"
-            if held_ms is None
-            else f"held for {held_ms / 1000:g} s since the coordinator first saw them, and until "
-            "what the older ones held then is in the table; its log says since when"
-        )
-        names = ", ".join(map(str, added))
-        self.texts.append(f"{names}: added to a topic of a keyed table, and not read yet: {why}")
-
     def failed(self, what: str, error: HeadgateError) -> None:
         if isinstance(error, RetryLater | MissingRights):
             self.texts.append(f"{what} not known: {self._settings.redacted(str(error))}")
@@ -271,9 +257,7 @@ class _Log:
     unread_before: int | None = None
 
 
-def _partitions(
-    history: History, logs: Mapping[TopicPartition, _Log], notes: _Notes
-) -> Iterable[PartitionStatus]:
+def _partitions(history: History, logs: Mapping[TopicPartition, _Log]) -> Iterable[PartitionStatus]:
     stored = history.record.offsets if history.record else {}
     for at, offset in sorted(stored.items()):
         log = logs[at].range if at in logs else None
@@ -285,8 +269,19 @@ def _partitions(
             log_end=log.end if log is not None else None,
             lag=log.end - offset if log is not None and offset <= log.end else None,
         )
-    if unread := sorted(logs.keys() - stored.keys()):
-        notes.not_read(stored, unread)
+
+
+def _held(
+    settings: SinkSettings, history: History, logs: Mapping[TopicPartition, _Log], notes: _Notes
+) -> tuple[HeldPartition, ...]:
+    """Return what is held (U8), and note all that the table's record does not name."""
+    stored = history.record.offsets if history.record else {}
+    held = held_partitions(settings, stored, {at: log.range for at, log in logs.items()})
+    others = sorted(logs.keys() - stored.keys() - {each.at for each in held})
+    if others:
+        notes.texts.append(f"not read yet: {', '.join(map(str, others))}")
+    notes.texts += told_of_held(settings, held, history.commits)
+    return held
 
 
 def _logs(

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headgate.control_protocol.record import KeyCounts
+from headgate.operations.held_partitions import HeldPartition
 from headgate.sink.condition import LastError
 
 MEND_TABLES = "mend or restore them, then headgate tables SINK resume (docs/tables.md)"
@@ -104,10 +105,15 @@ class StatusReport:
     lag_seconds: Mapping[str, float] = field(default_factory=dict)
     stopped_by: str | None = None
     bad_records: tuple[BadRecord, ...] = ()
+    held: tuple[HeldPartition, ...] = ()
 
     @property
     def lag(self) -> int | None:
-        return lag_of(self.partitions)
+        return lag_of(self.partitions, self.held)
+
+    @property
+    def held_records(self) -> int:
+        return sum(each.records for each in self.held)
 
     @property
     def last_rows_ms(self) -> int | None:
@@ -115,11 +121,13 @@ class StatusReport:
         return next((each.committed_ms for each in self.transactions if each.records), None)
 
     def as_json(self) -> Mapping[str, Any]:
-        return {**asdict(self), "lag": self.lag}
+        return {**asdict(self), "lag": self.lag, "held_records": self.held_records}
 
 
-def lag_of(partitions: Iterable[PartitionStatus]) -> int | None:
-    """Return the total lag if each one is known."""
+def lag_of(partitions: Iterable[PartitionStatus], held: Iterable[HeldPartition] = ()) -> int | None:
+    """Return the total lag if each one is known, with the records that are held."""
     lags = [partition.lag for partition in partitions]
     known = [lag for lag in lags if lag is not None]
-    return sum(known) if lags and len(known) == len(lags) else None
+    if not lags or len(known) < len(lags):
+        return None
+    return sum(known) + sum(each.records for each in held)

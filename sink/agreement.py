@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, astuple
 
 from headgate.control_protocol.events import DIGEST
+from headgate.data.envelopes.changes import PLACEHOLDER
 from headgate.participant.settings import Incompatible
 from headgate.sink.column_rules import rules_of
 from headgate.sink.properties import Properties
@@ -56,7 +57,11 @@ def _keyed(settings: SinkSettings) -> Mapping[str, str]:
     changes, key = settings.changes, settings.table.key
     if not settings.keyed:
         return {}
-    said = (changes.envelope, changes.tombstones, changes.on_truncate, changes.unavailable_value)
+    said: list[str] = [
+        *(changes.envelope, changes.tombstones, changes.on_truncate, changes.unavailable_value)
+    ]
+    if changes.unavailable_placeholder != PLACEHOLDER:
+        said.append(_text(changes.unavailable_placeholder))
     named = {"table.key": _text(", ".join(key))} if key else {}
     return {**named, "changes": ", ".join(said)}
 

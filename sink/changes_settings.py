@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headgate.data.envelopes.changes import (
+    PLACEHOLDER,
     Changes,
     Envelope,
     OnTruncate,
@@ -55,6 +56,13 @@ class ChangesSettings:
             "record, null leaves the column null."
         ),
     )
+    unavailable_placeholder: str = field(
+        default=PLACEHOLDER,
+        metadata=about(
+            "What Debezium writes for such a value: its setting unavailable.value.placeholder, if "
+            "the connector has another than the default."
+        ),
+    )
     on_partitions_added: OnPartitionsAdded = field(
         default=OnPartitionsAdded.FAIL,
         metadata=about(
@@ -97,5 +105,10 @@ class ChangesSettings:
         if not key:
             return None
         return Changes(
-            key, self.envelope, self.tombstones, self.on_truncate, self.unavailable_value
+            key,
+            self.envelope,
+            self.tombstones,
+            self.on_truncate,
+            self.unavailable_value,
+            self.unavailable_placeholder,
         )

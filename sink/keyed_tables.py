@@ -13,6 +13,7 @@ from headgate.coordinator.settings import RollbackPolicy
 from headgate.data.envelopes.changes import Envelope, Tombstones
 from headgate.data.envelopes.opening import ROW_PLACES
 from headgate.data.envelopes.routing import instead_of
+from headgate.data.envelopes.unavailable import unavailable
 from headgate.data.formats.column_rules import FROM, path_of
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.data.writers.keyed_routes import before_keys, may_key
@@ -38,6 +39,13 @@ def check_keyed(settings: SinkSettings) -> None:
         raise KeyUnfit("changes.index_memory_bytes is below 1", "leave it out for 4 GiB")
     if changes.growth_ms < 1:
         raise KeyUnfit("changes.growth_ms is below 1", "leave it out for 10 minutes")
+    try:
+        unavailable(changes.unavailable_placeholder)
+    except ValueError as error:
+        raise KeyUnfit(
+            f"changes.unavailable_placeholder: {error}",
+            "give it the text of the connector's unavailable.value.placeholder, or leave it out",
+        ) from None
     if not settings.keyed:
         _refuse_changes(changes)
     elif settings.tables:

@@ -26,7 +26,7 @@ _JARS = (
     "org.slf4j:slf4j-simple:1.7.36",
 )
 _PAGE = (ROOT / "docs/changes.md").read_text()
-CONNECTOR, *_ = re.findall(r"```properties\n(.*?)```", _PAGE, re.DOTALL)
+CONNECTOR, ONE_TOPIC = re.findall(r"```properties\n(.*?)```", _PAGE, re.DOTALL)
 _MAIN = Path(__file__).with_name("integration") / "DebeziumToKafka.java"
 
 
@@ -41,9 +41,14 @@ def debezium_jars() -> Path:
 class Debezium:
     """One engine. As a context manager it leaves no process behind; killed, it goes on where its
     file of offsets says, so that records come again.
+
+    ``topic`` takes all records; without it each goes where Debezium sends it. ``more`` settings
+    come after those of the page.
     """
 
-    def __init__(self, home: Path, database: str, *, bootstrap: str, topic: str) -> None:
+    def __init__(
+        self, home: Path, database: str, *, bootstrap: str, topic: str = "", more: str = ""
+    ) -> None:
         self._home = home
         at = urlsplit(database)
         settings = {
@@ -59,8 +64,8 @@ class Debezium:
             "poll.interval.ms": 50,
         }
         lines = "".join(f"{name}={value}\n" for name, value in settings.items())
-        (home / "debezium.properties").write_text(CONNECTOR + lines)
-        self._arguments = (home / "debezium.properties", bootstrap, topic)
+        (home / "debezium.properties").write_text(CONNECTOR + lines + more)
+        self._arguments = (home / "debezium.properties", bootstrap, *([topic] if topic else []))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

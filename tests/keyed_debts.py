@@ -15,6 +15,7 @@ from typing import Any
 from keyed_world import NAME, SINK, Event, KeyedWorld, Row, keyed_table, shown
 from pyiceberg.catalog import Catalog
 
+from headgate.control_protocol.generations import Generations
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -52,6 +53,7 @@ class OwedTable:
     pays: Pays = payments
     debts: tuple[Debt, ...] = ()
     number: int = 0
+    generations: Generations = field(default_factory=dict)
     folds: dict[int, Fold] = field(default_factory=lambda: {0: {}})
 
     @classmethod
@@ -66,7 +68,13 @@ class OwedTable:
         """As a read shows it behind the newest decision."""
         offsets = {TopicPartition("topic", p): at for p, at in self.world.source.offsets.items()}
         record = CommitRecord(
-            SINK, "group", self._transaction(), self._sender(), Offsets(offsets), debts=self.debts
+            SINK,
+            "group",
+            self._transaction(),
+            self._sender(),
+            Offsets(offsets),
+            debts=self.debts,
+            generations=self.generations,
         )
         return TableView("db.ledger", LEAD, "", 0, 0, 1, 1, record, Lineage.CONTAINS_TAG)
 
@@ -127,18 +135,24 @@ class OwedTable:
         return Sender("member", self.world.coordinator)
 
 
-def walk(owed: OwedTable, seed: int, lost: Catalog, *, steps: int = 25) -> None:
+def walk(
+    owed: OwedTable, seed: int, lost: Catalog, *, steps: int = 25, grows_at: int | None = None
+) -> None:
     """Decisions, payments, zombies, lost answers and restarts at random; all is paid in the end.
 
     Raises ``Unfolded`` where the table is not the fold then, or on the way. ``lost``: the catalog,
-    whose answers do not arrive.
+    whose answers do not arrive. From the step ``grows_at`` on, all keys are in two other
+    partitions, which are younger (U8).
     """
     chance = random.Random(seed)
     asleep: list[tuple[IcebergTable, CommitAttempt]] = []
     for step in range(steps):
+        if step == grows_at:
+            owed.generations = {"topic": (2,)}
         match chance.choice("ddpplzzwrs"):
             case "d":
-                events = [some_event(chance) for _ in range(chance.randint(1, 12))]
+                first = 2 if owed.generations else 0
+                events = [some_event(chance, first) for _ in range(chance.randint(1, 12))]
                 cut = chance.randint(0, len(events))
                 owed.decides(events[:cut], events[cut:])
             case "p" if owed.owes:
@@ -173,6 +187,7 @@ def _settled(owed: OwedTable) -> None:
     owed.check()
 
 
-def some_event(chance: random.Random) -> Event:
+def some_event(chance: random.Random, first: int = 0) -> Event:
+    """Of a key in one of two partitions, ``first`` or the next."""
     key = chance.randint(0, 9)
-    return Event((key,), None if chance.random() < 0.4 else chance.choice("ab"), key % 2)
+    return Event((key,), None if chance.random() < 0.4 else chance.choice("ab"), first + key % 2)

@@ -11,6 +11,10 @@ _ALIKE = frozenset({"json", "connect-json", "avro-registry"})
 """Formats in which a connector encodes keys like values."""
 
 
+PLACEHOLDER = "__debezium_unavailable_value"
+"""What Debezium writes, unless told otherwise, for a value that the database did not log."""
+
+
 class Envelope(StrEnum):
     """How a record tells which row it changes, and how."""
 
@@ -62,6 +66,7 @@ class Changes:
     tombstones: Tombstones = Tombstones.DELETE
     on_truncate: OnTruncate = OnTruncate.FAIL
     unavailable_value: UnavailableValue = UnavailableValue.FAIL
+    unavailable_placeholder: str = PLACEHOLDER
 
     def keys_like_values(self, format_name: str, column: str) -> bool:
         """Return whether message keys are read like values, because a connector writes both.

@@ -20,7 +20,7 @@ from headgate.data.envelopes.operations import (
     DEBEZIUM,
     DMS,
     DMS_LETTERS,
-    DMS_TRUNCATE,
+    DMS_TRUNCATES,
     Operation,
     Operations,
     flags,
@@ -172,7 +172,7 @@ def _dms(words: Parts, faults: Faults) -> tuple[Flags, Operations]:
     nested = np.asarray(pc.or_(operation.is_valid(), kind.is_valid()))
     control = np.asarray(pc.is_in(kind, pa.array(["control"], kind.type)))
     told = np.full(len(nested), Operation.SKIP, np.uint8)
-    emptied = pc.is_in(operation, pa.array([DMS_TRUNCATE], operation.type))
+    emptied = pc.is_in(operation, pa.array(DMS_TRUNCATES, operation.type))
     told[control & np.asarray(emptied)] = Operation.TRUNCATE
     for some, said, known, name in (
         (nested & ~control, operation, DMS, "metadata.operation"),

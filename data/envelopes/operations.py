@@ -38,8 +38,13 @@ DMS = {
     **dict.fromkeys(("load", "insert", "update"), Operation.UPSERT),
     "delete": Operation.DELETE,
 }
-DMS_TRUNCATE = "truncate-table"
-"""Of a control record. The others (``drop-table`` begins each full load) do not concern rows."""
+DMS_TRUNCATES = ("truncate-table", "truncate")
+"""Of a control record. The others (``drop-table`` begins each full load) do not concern rows.
+
+AWS documents create, drop, rename and column operations of control records (``KafkaSettings``,
+``IncludeTableAlterOperations``), and a task setting ``HandleSourceTableTruncated``, but not which
+word Kafka gets for a truncate. These are named like the documented ones.
+"""
 DMS_LETTERS = {**dict.fromkeys("IU", Operation.UPSERT), "D": Operation.DELETE}
 
 _CHARACTERS_MAX = 40

@@ -21,7 +21,7 @@ import pyarrow.types as kinds
 
 from headgate.control_protocol.columns import Struct
 from headgate.data.formats import column_rules, connect_proposal, json_picks, json_values
-from headgate.data.formats.connect_schema import connect_type, storage
+from headgate.data.formats.connect_schema import connect_type, needed, storage
 from headgate.data.formats.faults import Faults
 from headgate.data.formats.fitting import fitted_rows
 from headgate.data.formats.json_records import JsonRecords
@@ -170,6 +170,7 @@ class ConnectJsonRecords:
         if kind is None:
             found, bad = _decoded(self._plain, payloads, schema)
             return gathered.add(found, rows, bad)
+        kind = needed(kind, schema)
         single = not kinds.is_struct(kind)
         if single:
             kind = pa.struct([(_WHOLE, kind)])

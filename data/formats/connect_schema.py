@@ -8,10 +8,12 @@ its physical type says. A field that cannot be read only affects a column that n
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 
+from headgate.data.formats import names
 from headgate.data.formats.column_rules import ColumnRule, marked
 from headgate.data.formats.counted import Counted, counted_as
 from headgate.data.formats.unscaled import VARIABLE_SCALE, Unscaled, VariableScale
@@ -98,6 +100,29 @@ def _decimal(parameters: Any) -> pa.DataType:
     if not _SCALE.fullmatch(str(scale)):
         raise ValueError(f"a decimal of the schema has the scale {scale!r}")
     return Unscaled(int(str(scale)))
+
+
+def needed(kind: pa.DataType, fields: Iterable[pa.Field]) -> pa.DataType:
+    """Return a struct without what none of the ``fields`` looks for: no value there can be bad.
+
+    A struct of which nothing is left stays whole, because it also says how many values there are.
+    """
+    if not pa.types.is_struct(kind):
+        return kind
+    wanted: dict[str, list[pa.Field]] = {}
+    for field in fields:
+        for form in names.forms_of(field):
+            wanted.setdefault(form, []).append(field)
+    kept = []
+    for child in kind:
+        lower = [field for field in wanted.get(child.name.lower(), ()) if names.caseless(field)]
+        inside = [field.type for field in (*wanted.get(child.name, ()), *lower)]
+        if inside and all(map(pa.types.is_struct, inside)):
+            below = [field for struct in inside for field in struct]
+            kept.append(child.with_type(needed(child.type, below)))
+        elif inside:
+            kept.append(child)
+    return pa.struct(kept) if kept else kind
 
 
 def storage(kind: pa.DataType) -> pa.DataType:

@@ -15,6 +15,7 @@ from headgate.data.envelopes.message_keys import NO_KEY, MessageKeys
 from headgate.data.envelopes.opening import ROW_PLACES, opener
 from headgate.data.envelopes.operations import Operation, Operations
 from headgate.data.envelopes.reading import Columns, Opened
+from headgate.data.envelopes.unavailable import unavailable
 from headgate.data.formats.faults import Faults
 from headgate.data.formats.lookout import WatchfulFormat
 from headgate.data.formats.port import RecordFormat
@@ -179,9 +180,10 @@ class ChangeReading:
     ) -> pa.RecordBatch:
         """Note faults of rows, and return these without values that nobody knows."""
         if self._changes.envelope in (Envelope.DEBEZIUM, Envelope.FLATTENED):
-            rows, unknown = row_checks.without_unavailable(rows)
+            placeholder = unavailable(self._changes.unavailable_placeholder)
+            rows, unknown = placeholder.removed(rows)
             if self._changes.unavailable_value is UnavailableValue.FAIL:
-                row_checks.note_unavailable(unknown, faults)
+                placeholder.note(unknown, faults)
         row_checks.note_moved(before, rows, faults)
         row_checks.note_missing(rows, self._required, upserts, faults)
         return rows

@@ -148,6 +148,7 @@ def _facts(report: StatusReport, now_ms: int) -> str:
     ages = [*report.lag_seconds.values()]
     facts = {
         "lag": "-" if report.lag is None else f"{report.lag:,} records",
+        **({"of which held": f"{report.held_records:,} records"} if report.held_records else {}),
         "oldest record not in the table": f"{_duration(max(ages))} old" if ages else "-",
         "valid through": _ago(report.valid_through_ms, now_ms),
         "last rows": _ago(report.last_rows_ms, now_ms),

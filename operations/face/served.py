@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.offsets import OffsetRange
 from headgate.operations.status import status
 from headgate.operations.status_report import StatusReport
 from headgate.sink.condition import Condition
 from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry import instruments as names
 from headgate.sink.telemetry.port import Gauge
+from headgate.sink.telemetry.progress import unread_gauges
 
 KEPT_S = 2.0
 COURSE = 200
@@ -96,10 +98,13 @@ def report_gauges(report: StatusReport) -> Iterable[Gauge]:
         yield Gauge(names.LAST_COMMIT, report.last_rows_ms / 1000)
     if report.valid_through_ms is not None:
         yield Gauge(names.VALID_THROUGH, report.valid_through_ms / 1000)
+    yield from unread_gauges({p.at: OffsetRange(p.log_begin, p.log_end) for p in report.held})
     lags: dict[str, int] = {}
     for partition in report.partitions:
         if partition.lag is not None:
             lags[partition.topic] = lags.get(partition.topic, 0) + partition.lag
+    for held in report.held:
+        lags[held.topic] = lags.get(held.topic, 0) + held.records
     for topic, lag in lags.items():
         yield Gauge(names.LAG_RECORDS, lag, {"topic": topic})
     for topic, age in report.lag_seconds.items():

@@ -26,6 +26,8 @@ class Fault(StrEnum):
 
     LOST = "row-lost"
     """The last record of a key has a row, but the table has none with that key."""
+    ANEW = "table-made-anew"
+    """The same, of a record that went into an earlier table of that name."""
     OUTDATED = "row-outdated"
     """The table has an older record of the key."""
     UNDELETED = "row-undeleted"
@@ -48,6 +50,7 @@ class Fault(StrEnum):
 
 WRONG = (
     Fault.LOST,
+    Fault.ANEW,
     Fault.OUTDATED,
     Fault.UNDELETED,
     Fault.INVENTED,
@@ -91,13 +94,14 @@ class Held:
     """What the source holds, by its number: its first offset, and the offsets with records.
 
     ``later``: columns that some of the table's schemas lack; ``sources`` tells which of them are
-    younger.
+    younger. ``earlier``: the offsets up to which an earlier table of that name was filled.
     """
 
     begins: Mapping[int, int]
     offsets: Mapping[int, BitMap64]
     later: frozenset[str] = frozenset()
     sources: Sources = field(default_factory=Sources)
+    earlier: Mapping[int, int] = field(default_factory=dict)
 
 
 def compare(records: pa.Table, rows: pa.Table, held: Held, faults: Faults) -> None:
@@ -171,8 +175,18 @@ class _Slice:
         self._note_wrong(own & ~right & ~doubled, known, right)
         there = np.zeros(len(self._last_sources), np.bool_)
         there[self._place[known]] = True
-        self._note_last(Fault.LOST, ~self._deletes & ~there & ~crossed)
+        lost = ~self._deletes & ~there & ~crossed
+        earlier = self._of_an_earlier_table()
+        self._note_last(Fault.ANEW, lost & earlier)
+        self._note_last(Fault.LOST, lost & ~earlier)
         self._compare_values(right)
+
+    def _of_an_earlier_table(self) -> Flags:
+        """Return which last records went into an earlier table of that name."""
+        found = np.zeros(len(self._last_sources), np.bool_)
+        for source, end in self._held.earlier.items():
+            found |= (self._last_sources == source) & (self._last_offsets < end)
+        return found
 
     def _once(self, right: Flags) -> tuple[Flags, Flags]:
         """Split right rows into the first one of each key and the others."""

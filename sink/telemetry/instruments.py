@@ -54,6 +54,7 @@ LAG_RECORDS = "headgate_lag_records"
 LAG_SECONDS = "headgate_lag_seconds"
 STALLED_PARTITIONS = "headgate_stalled_partitions"
 UNREAD_PARTITIONS = "headgate_unread_partitions"
+UNREAD_RECORDS = "headgate_unread_records"
 STORED_OFFSET = "headgate_stored_offset"
 LOG_END_OFFSET = "headgate_log_end_offset"
 OWED_ROWS = "headgate_owed_rows"
@@ -155,6 +156,11 @@ _OF_SINK: Mapping[str, Instrument] = {
         Kind.GAUGE,
         (),
         "Partitions that were added to a topic and are not read yet: keyed tables hold them.",
+    ),
+    UNREAD_RECORDS: Instrument(
+        Kind.GAUGE,
+        ("topic",),
+        "Offsets in those partitions, which headgate_lag_records contains as well.",
     ),
     STORED_OFFSET: Instrument(
         Kind.GAUGE,

@@ -1,4 +1,4 @@
-"""Watches the sources beside a coordinator: their ends, and the age of the first unstored record.
+"""Watches the sources beside a coordinator: their logs, and the age of the first unstored record.
 
 It has a thread and clients of its own: it blocks nobody, and nobody blocks it. It reads a record
 once: while the partition does not move, its timestamp is known.
@@ -12,6 +12,7 @@ from contextlib import closing
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.kafka.first_records import first_timestamps
@@ -47,7 +48,7 @@ class LagLookout:
         with closing(topics):
             while not self._ended.wait(self._settings.telemetry.interval_ms / 1000):
                 try:
-                    look(self._meters, lambda: log_ends(topics), self._first)
+                    look(self._meters, lambda: logs_of(topics), self._first)
                 except HeadgateError as error:
                     _log.debug("lag could not be measured: %s", error)
 
@@ -57,26 +58,26 @@ class LagLookout:
 
 def look(
     meters: CoordinatorMeters,
-    ends: Callable[[], Mapping[TopicPartition, int]],
+    logs: Callable[[], Mapping[TopicPartition, OffsetRange]],
     first: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
 ) -> None:
     """Look once. Answers for a partition that moved meanwhile do not count."""
-    meters.looked(ends(), {})
+    meters.looked(logs(), {})
     before = meters.progress
     places = {
-        at: before.stored[at]
+        at: offset
         for at, lag in sorted(before.lags.items(), key=lambda found: -found[1])
-        if lag and at not in before.first_ms
+        if lag and at not in before.first_ms and (offset := before.next_of(at)) is not None
     }
     found = first(places) if places else {}
-    stored = meters.progress.stored
-    meters.looked({}, {at: ms for at, ms in found.items() if stored.get(at) == places[at]})
+    now = meters.progress
+    meters.looked({}, {at: ms for at, ms in found.items() if now.next_of(at) == places[at]})
 
 
-def log_ends(topics: KafkaSourceTopics) -> Mapping[TopicPartition, int]:
-    """Return where the readable logs end. Raises ``Unreachable``, ``ConfigurationError``."""
+def logs_of(topics: KafkaSourceTopics) -> Mapping[TopicPartition, OffsetRange]:
+    """Return what is readable of each log. Raises ``Unreachable``, ``ConfigurationError``."""
     return {
-        TopicPartition(name, number): log.end
+        TopicPartition(name, number): log
         for name, topic in topics.describe().items()
         for number, log in topic.partitions.items()
     }

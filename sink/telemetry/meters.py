@@ -23,6 +23,7 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionId
+from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import BatchWriter, ControlLog, Lead
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.whose_thread import sink_of_thread
@@ -279,11 +280,11 @@ class CoordinatorMeters:
                 self._meters.count(names.COMMITTED_ROWS, table.records, {"table": table.table})
 
     def looked(
-        self, ends: Mapping[TopicPartition, int], first_ms: Mapping[TopicPartition, int]
+        self, logs: Mapping[TopicPartition, OffsetRange], first_ms: Mapping[TopicPartition, int]
     ) -> None:
-        """Take the sources' ends, and the timestamps of first unstored records."""
+        """Take the sources' logs, and the timestamps of first unstored records."""
         with self._lock:
-            known = progress.looked(self._progress, ends, time.monotonic())
+            known = progress.looked(self._progress, logs, time.monotonic())
             self._progress = replace(known, first_ms={**known.first_ms, **first_ms})
 
     def gauges(self) -> Iterable[Gauge]:
@@ -299,7 +300,7 @@ class CoordinatorMeters:
         if self._settings.telemetry.per_partition:
             for name, offsets in (
                 (names.STORED_OFFSET, now.stored),
-                (names.LOG_END_OFFSET, now.ends),
+                (names.LOG_END_OFFSET, {at: log.end for at, log in now.logs.items()}),
             ):
                 for at, offset in offsets.items():
                     labels = {"topic": at.topic, "partition": str(at.partition)}

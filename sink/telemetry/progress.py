@@ -18,6 +18,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
+from headgate.control_protocol.offsets import OffsetRange
 from headgate.sink.condition import Condition, Facts, LastError, condition_of, failed_batch
 from headgate.sink.telemetry import instruments as names
 from headgate.sink.telemetry.port import Gauge
@@ -29,7 +30,7 @@ _NONE = TransactionId(Epoch(0), TransactionNumber(0))
 class Progress:
     """One coordinator's life, as its own events show it.
 
-    ``stored``: the next offsets by the table; ``ends``: where the logs ended at the last look;
+    ``stored``: the next offsets by the table; ``logs``: the logs at the last look;
     ``still_since_s``: since when a partition has had lag without moving; ``first_ms``: timestamps
     of the first unstored records, by partition. ``error``: what this coordinator keeps failing at;
     ``batches``: what participants failed to write, and since when nothing newer was heard.
@@ -42,7 +43,7 @@ class Progress:
     settled: TransactionId = _NONE
     opened: Mapping[TransactionId, float] = field(default_factory=dict)
     stored: Mapping[TopicPartition, int] = field(default_factory=dict)
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    logs: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
     still_since_s: Mapping[TopicPartition, float] = field(default_factory=dict)
     first_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     last_commit_ms: int | None = None
@@ -54,18 +55,26 @@ class Progress:
 
     @property
     def lags(self) -> Mapping[TopicPartition, int]:
-        """Return the lag of the partitions whose end is known."""
+        """Return how many records the table lacks, of partitions whose log is known."""
         return {
-            at: max(0, end - self.stored.get(at, 0))
-            for at, end in self.ends.items()
+            at: max(0, log.end - self.stored[at])
+            for at, log in self.logs.items()
             if at in self.stored
-        }
+        } | {at: len(log) for at, log in self.unread.items()}
 
     @property
-    def unread(self) -> int:
-        """How many partitions of topics that are read nobody reads: they may be held (U8)."""
+    def unread(self) -> Mapping[TopicPartition, OffsetRange]:
+        """Return partitions of topics that are read, which nobody reads: they may be held (U8)."""
         topics = {at.topic for at in self.stored}
-        return sum(at.topic in topics and at not in self.stored for at in self.ends)
+        return {
+            at: log for at, log in self.logs.items() if at.topic in topics and at not in self.stored
+        }
+
+    def next_of(self, at: TopicPartition) -> int | None:
+        """Return the first offset that the table lacks; ``None`` if nobody looked there yet."""
+        if at in self.stored:
+            return self.stored[at]
+        return self.logs[at].begin if at in self.logs else None
 
 
 def started(before: Progress, at: TransactionId, start: StartCommit, now_s: float) -> Progress:
@@ -128,9 +137,9 @@ def error_of(now: Progress, now_s: float, window_s: float) -> LastError | None:
     return max(lately, key=lambda told: told.time_ms or 0, default=now.error)
 
 
-def looked(before: Progress, ends: Mapping[TopicPartition, int], now_s: float) -> Progress:
-    """Take the sources' ends."""
-    known = replace(before, ends={**before.ends, **ends})
+def looked(before: Progress, logs: Mapping[TopicPartition, OffsetRange], now_s: float) -> Progress:
+    """Take the sources' logs."""
+    known = replace(before, logs={**before.logs, **logs})
     return replace(known, still_since_s=_still(known, before.still_since_s, now_s))
 
 
@@ -147,7 +156,9 @@ def _moved(after: Progress, stored: Mapping[TopicPartition, int], now_s: float) 
 def _still(
     after: Progress, since_s: Mapping[TopicPartition, float], now_s: float
 ) -> Mapping[TopicPartition, float]:
-    return {at: since_s.get(at, now_s) for at, lag in after.lags.items() if lag}
+    """Return since when partitions stand still; one that nobody reads yet does not."""
+    lags = after.lags.items()
+    return {at: since_s.get(at, now_s) for at, lag in lags if lag and at in after.stored}
 
 
 def _past(error: LastError | None) -> LastError | None:
@@ -185,12 +196,22 @@ def sink_gauges(now: Progress, state: Condition, still: int, now_ms: int) -> Ite
         yield Gauge(names.ERROR_INFO, 1, {"code": now.error.code})
     yield Gauge(names.EPOCH, now.epoch)
     yield Gauge(names.STALLED_PARTITIONS, still)
-    yield Gauge(names.UNREAD_PARTITIONS, now.unread)
+    yield from unread_gauges(now.unread)
     if now.last_commit_ms is not None:
         yield Gauge(names.LAST_COMMIT, now.last_commit_ms / 1000)
     if now.valid_through_ms is not None:
         yield Gauge(names.VALID_THROUGH, now.valid_through_ms / 1000)
     yield from lag_gauges(now.lags, now.first_ms, now_ms)
+
+
+def unread_gauges(logs: Mapping[TopicPartition, OffsetRange]) -> Iterable[Gauge]:
+    """Yield what waits in partitions that are not read yet; it is part of the lag, too."""
+    yield Gauge(names.UNREAD_PARTITIONS, len(logs))
+    records: dict[str, int] = defaultdict(int)
+    for at, log in logs.items():
+        records[at.topic] += len(log)
+    for topic, count in records.items():
+        yield Gauge(names.UNREAD_RECORDS, count, {"topic": topic})
 
 
 def table_gauges(now: Progress) -> Iterable[Gauge]:

@@ -9,8 +9,8 @@ import java.util.concurrent.Future;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 
-/** Debezium's embedded engine, all of whose records go to one topic, by the hash of their keys:
- *  DebeziumToKafka SETTINGS BOOTSTRAP TOPIC.
+/** Debezium's embedded engine. Records go to TOPIC, or to their own, by the hash of their keys:
+ *  DebeziumToKafka SETTINGS BOOTSTRAP [TOPIC].
  */
 public class DebeziumToKafka {
     public static void main(String[] given) throws Exception {
@@ -30,8 +30,9 @@ public class DebeziumToKafka {
             .notifying((records, committer) -> {
                 List<Future<?>> sent = new ArrayList<>();
                 for (ChangeEvent<String, String> record : records) {
+                    String topic = given.length > 2 ? given[2] : record.destination();
                     sent.add(producer.send(
-                        new ProducerRecord<>(given[2], record.key(), record.value())));
+                        new ProducerRecord<>(topic, record.key(), record.value())));
                 }
                 try {
                     for (Future<?> each : sent) {

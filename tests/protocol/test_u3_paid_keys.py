@@ -235,19 +235,47 @@ class LostAnswer:
         return getattr(self._real, name)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("together", [True, False], ids=["in one payment", "in two"])
+def test_u8_a_payment_across_growth_resolves_keys_that_moved(
+    catalog: Catalog, owed: OwedTable, *, together: bool
+) -> None:
+    """Keys go to partition 1, which is younger: what it says counts, with lower offsets."""
+    owed.decides([put(n) for n in range(8)])
+    owed.decides([gone(0), put(4, "b")])
+    if not together:
+        owed.paid()
+        owed.reads()
+        owed.restarts("another")
+    owed.decides([put(0, "c", 1), put(1, "c", 1), Event((2,), None, 1), Event((3,), None, 1)])
+    owed.decides([put(2, "d", 1)])
+    with pytest.raises(KeyInTwoPartitions):
+        owed.paid()
+    owed.generations = {"topic": (1,)}
+    assert isinstance(owed.paid(), Landed)
+    owed.check()
+    owed.reads()
+    owed.decides([Event((4,), None, 1)])
+    owed.paid(keyed_table(catalog, ("id",)))
+    owed.check()
+    owed.decides([put(1, "too late")])
+    with pytest.raises(KeyInTwoPartitions):
+        owed.paid()
+
+
+@pytest.mark.parametrize(("seed", "grows_at"), [(0, None), (1, 12)])
 def test_d5_whoever_pays_dies_or_comes_late_the_table_is_the_fold(
-    catalog: Catalog, seed: int
+    catalog: Catalog, seed: int, grows_at: int | None
 ) -> None:
     owed = OwedTable.made(catalog, 2 + seed % 2)
-    walk(owed, seed, LostAnswer(catalog))  # type: ignore[arg-type]
+    walk(owed, seed, LostAnswer(catalog), grows_at=grows_at)  # type: ignore[arg-type]
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2, 200))
 def test_d5_whoever_pays_dies_or_comes_late_often(catalog: Catalog, seed: int) -> None:
     owed = OwedTable.made(catalog, 2 + seed % 2)
-    walk(owed, seed, LostAnswer(catalog))  # type: ignore[arg-type]
+    grows_at = seed % 25 if seed % 3 else None
+    walk(owed, seed, LostAnswer(catalog), grows_at=grows_at)  # type: ignore[arg-type]
 
 
 def _noticed(catalog: Catalog, owed: OwedTable) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
+import confluent_kafka as kafka
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.sink.test_changes import KEYED, Changelog, assert_folded, assert_well
 
+from headgate.operations.audit import audit
 from headgate.operations.check import Check, check
 from headgate.operations.status import status
 
@@ -41,8 +45,15 @@ def test_u8_keys_and_deletes_move_to_partitions_that_are_added_over_a_killed_coo
     sink.partitions = 4
     changes.begin_anew()
     changes.produce(1_000)
-    assert f"{topic}/2, {topic}/3: added to a topic of a keyed table" in held(sink)
+    assert re.search(rf"{topic}/2 \(\d+ records\), {topic}/3 \(\d+ records\): added", held(sink))
     sink.kill(leader)
+    asked = {kafka.TopicPartition(topic, number): OffsetSpec.latest() for number in (2, 3)}
+    waiting = sum(at.result().offset for at in admin.list_offsets(asked).values())
+    assert waiting > 0
+    assert status(sink.settings).held_records == waiting
+    report = audit(sink.settings)
+    assert (report.findings, sum(each.records for each in report.held)) == ((), waiting)
+    assert "are in no table, and are not lost" in report.waiting[0]
     sink.start()
     changes.produce(500)
     sink.wait_until(lambda: any(p.said(HELD) for p in sink.participants), "them to be held anew")

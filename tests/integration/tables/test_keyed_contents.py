@@ -118,6 +118,27 @@ class Outbox:
         self._producer.poll(0)
 
 
+class FlattenedOutbox(Outbox):
+    """As ExtractNewRecordState flattens: a record that deletes has anything in its columns."""
+
+    def _event(
+        self, table: str, op: str, before: Row | None = None, after: Row | None = None
+    ) -> Row:
+        told = {"__op": op, "__table": table, "__deleted": str(op == "d").lower()}
+        return {**(after or {"name": "", "n": 0, **(before or {})}), **told}
+
+
+class DmsOutbox(Outbox):
+    """As AWS DMS writes: what is of no table is a control record."""
+
+    def _event(
+        self, table: str, op: str, before: Row | None = None, after: Row | None = None
+    ) -> Row:
+        words = {"c": "insert", "r": "load", "u": "update", "d": "delete", "m": "create-table"}
+        metadata = {"operation": words[op], "record-type": "control" if op == "m" else "data"}
+        return {"data": after or before, "metadata": {**metadata, "table-name": table}}
+
+
 def outbox(deploy: Deploy, change: dict[str, Any] | None = None) -> Deployment:
     """Keyed tables are made as records name them."""
     sink = keyed_routes(deploy)
@@ -193,6 +214,100 @@ def test_point_5_one_topic_of_debezium_s_goes_to_keyed_tables_over_kills(deploy:
         assert found[what].startswith("db.orders: ")
         assert sink.topics[0] in found[what]
     assert "record-lost" not in found
+
+
+def lose_a_log(sink: Deployment) -> str:
+    """Take a row out of the table without a key; return what the audit has to say."""
+    with sink.catalog() as catalog:
+        logs = catalog.load_table("db.logs")
+        row = logs.scan().to_arrow().to_pylist()[7]
+        logs.delete(f"id = {row['id']}")
+    topic, number, offset = (row[f"kafka_{name}"] for name in ("topic", "partition", "offset"))
+    where = f"{topic}/{number}: in the source, not in the table"
+    return f"{where}: 1 records, offsets {offset}"
+
+
+def test_point_6_a_keyed_table_made_anew_and_a_lost_row_of_another_are_named(
+    deploy: Deploy,
+) -> None:
+    """What went into the table before is not there without a word, and is not called lost."""
+    change = {
+        "tables": {"ledger": "db.ledger", "on_missing": "create"},
+        "tables.create": {"schema": "declared", "properties": {"format-version": "2"}},
+    }
+    sink = outbox(deploy, change)
+    events = Outbox(sink, 4)
+    events.produce(300)
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.wait_until(lambda: paid(sink), "the tables to be paid")
+    sink.stop()
+    with sink.catalog() as catalog:
+        catalog.drop_table("db.users")
+    events.produce(100)
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    lost = lose_a_log(sink)
+    report = audit(sink.settings)
+    found = {finding.what: finding.evidence for finding in report.findings}
+    assert found.keys() == {"table-made-anew", "record-lost"}, report.findings
+    assert found["record-lost"] == lost
+    there = set(ids(sink, "db.users"))
+    absent = events.rows["users"].keys() - there
+    assert absent
+    assert there < events.rows["users"].keys()
+    told = f"db.users: {len(absent)} keys have no row, because the table was made anew"
+    assert found["table-made-anew"].startswith(told)
+    assert any(text.startswith("db.users: made anew") for text in report.unproven)
+    assert_folded(sink, events.of("orders"), "db.orders")
+
+
+def paid(sink: Deployment) -> bool:
+    return not any(each.owed_rows for each in tables(sink.settings).tables)
+
+
+def ids(sink: Deployment, table: str) -> list[int]:
+    with sink.catalog() as catalog:
+        location = catalog.load_table(table).metadata_location
+    found: list[int] = read_with_duckdb(location).column("id").to_pylist()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("envelope", "field_name", "log", "made"),
+    [
+        ("dms", "metadata.table-name", "data.id", DmsOutbox),
+        pytest.param("flattened", "__table", "id", FlattenedOutbox, marks=pytest.mark.soak),
+    ],
+)
+def test_point_5_so_do_other_envelopes(
+    deploy: Deploy, envelope: str, field_name: str, log: str, made: type[Outbox]
+) -> None:
+    sink = outbox(deploy)
+    route = {"topic": sink.topics[0], "field": field_name}
+    sink.change(
+        {
+            "tables.route": [
+                {**route, "value": "logs", "to": "db.logs"},
+                {**route, "to": "db.{field}"},
+            ],
+            "tables.table": [
+                {"match": "db.logs", "columns": [{"name": "id", "type": "long", "from": log}]},
+                {"match": "db..*", "columns": _ROWS, "key": ["id"]},
+            ],
+            "changes": {"envelope": envelope, "tombstones": "skip"},
+        }
+    )
+    events = made(sink, 5)
+    events.produce(400)
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.wait_until(lambda: paid(sink), "the tables to be paid")
+    sink.stop()
+    judged(sink, events)
+    assert sum(len(each) for each in sink.quarantined()) == events.unmatched
+    assert_proven(sink, events)
 
 
 def test_point_5_a_header_sends_what_has_no_value_to_the_table_of_its_key(deploy: Deploy) -> None:

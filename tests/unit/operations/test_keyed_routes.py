@@ -153,7 +153,7 @@ def test_point_6_a_table_is_folded_as_far_as_it_was_paid(
     monkeypatch.setattr(KeyedFollowers, "_compare", lambda _, *what: asked.append(what))
     tables = KeyedFollowers(keyed, lambda *_: None)
     paid = record(4, 50, lead="uuid-of-the-lead")
-    history = SimpleNamespace(record=paid, table=CLICKS)
+    history = SimpleNamespace(record=paid, table=CLICKS, uuid="uuid")
     tables.tables[CLICKS] = KeyedFollower(CLICKS, None, history, paid.offsets)  # type: ignore[arg-type]
     ranges = {AT: OffsetRange(10, 90)}
     tables.fold(lead, "uuid-of-the-lead", ranges, {})

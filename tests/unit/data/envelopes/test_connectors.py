@@ -57,6 +57,13 @@ def digits(number: int) -> bytes:
     return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
 
 
+def deleted(fields: Sequence[Schema], before: dict[str, Any], key: int) -> Message:
+    schema = {"type": "struct", "fields": [ID]}
+    return json.dumps({"schema": schema, "payload": {"id": key}}).encode(), said(
+        "d", fields, before=before
+    )
+
+
 def unscaled(number: int) -> str:
     return base64.b64encode(digits(number)).decode()
 
@@ -302,3 +309,25 @@ def test_q6_a_key_of_another_format_than_the_values_says_what_is_to_be_set(tmp_p
     done = desk.write((b'{"id": 1}', None), (b"Struct{id=1}", None))
     assert all("format.key_type" in reason for reason in done.bad.values())
     assert len(done.bad) == 2
+
+
+def test_what_no_column_takes_makes_no_record_bad(tmp_path: Path) -> None:
+    """PostgreSQL's NaN came as text in the row before, and the delete was a bad record."""
+    ratio: Schema = {"type": "double", "field": "ratio", "optional": True}
+    other: Schema = {"type": "int32", "field": "other", "optional": True}
+    fields = [ID, ratio, other]
+    changes = Changes(("id",), Envelope.DEBEZIUM)
+    columns = {"id": "long not null", "ratio": "double"}
+    desk = ChangesDesk(
+        local_catalog(tmp_path), changes, columns=columns, format_name="connect-json"
+    )
+    done = desk.write(
+        (None, said("c", fields, after={"id": 1, "ratio": 0.5, "other": "NaN"})),
+        deleted(fields, {"id": 2, "ratio": "NaN", "other": "NaN"}, 2),
+        (None, said("u", fields, before={"id": 3, "ratio": "NaN"}, after={"id": 3, "ratio": 1})),
+        (None, said("u", fields, after={"id": 4, "ratio": "NaN"})),
+    )
+    assert done.rows == [{"id": 1, "ratio": 0.5}, {"id": 3, "ratio": 1.0}]
+    assert done.deletes == {1: (2,)}
+    assert [*done.bad] == [3]
+    assert "after.ratio" in done.bad[3]

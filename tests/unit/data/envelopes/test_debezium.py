@@ -13,13 +13,13 @@ from local_catalog import local_catalog
 from headgate.control_protocol.key_errors import SourceTruncated
 from headgate.control_protocol.ports import BatchFailed
 from headgate.data.envelopes.changes import (
+    PLACEHOLDER,
     Changes,
     Envelope,
     OnTruncate,
     Tombstones,
     UnavailableValue,
 )
-from headgate.data.envelopes.row_checks import PLACEHOLDER
 
 Fields = dict[str, Any]
 
@@ -27,7 +27,9 @@ Fields = dict[str, Any]
 def desk(home: Path, **options: Any) -> ChangesDesk:
     policies = {
         name: options.pop(name)
-        for name in ("tombstones", "on_truncate", "unavailable_value")
+        for name in (
+            *("tombstones", "on_truncate", "unavailable_value", "unavailable_placeholder"),
+        )
         if name in options
     }
     changes = Changes(options.pop("key", ("id",)), Envelope.DEBEZIUM, **policies)
@@ -163,6 +165,7 @@ UNKNOWN: list[tuple[str, Any, Any]] = [
     ("list<double>", OCTETS, [0.5, *OCTETS[1:]]),
     ("list<long>", OCTETS, [None, *OCTETS[1:]]),
     ("list<long>", OCTETS, []),
+    ("list<date>", OCTETS, OCTETS[1:]),
     ("list<string>", [PLACEHOLDER], ["a"]),
     ("list<string>", ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"], ["a"]),
     ("list<uuid>", ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"], []),
@@ -188,6 +191,27 @@ def test_point_4_an_unavailable_value_is_found_in_every_form(tmp_path: Path) -> 
     for place, each in enumerate(nulled.rows[:-1]):
         nulls = {f"v{place}"} & kinds.keys()
         assert {name for name in kinds if each[name] is None} == nulls
+
+
+@pytest.mark.parametrize("chosen", ["__gone__", "hex:5f5f676f6e655f5f"])
+def test_point_4_the_connector_may_write_another_placeholder(tmp_path: Path, chosen: str) -> None:
+    """As Debezium 3.3 wrote it from PostgreSQL with ``unavailable.value.placeholder``."""
+    columns = {"id": "long not null", "name": "string", "h": "map<string, string>", "b": "binary"}
+    columns |= {"u": "list<uuid>", "n": "list<int>", "j": "string"}
+    unknown = {
+        "name": "__gone__",
+        "h": {"__gone__": "__gone__"},
+        "b": "X19nb25lX18=",
+        "u": ["2c66fe9d-a9ee-36b9-b83a-5e4a8d39e7b2"],
+        "n": [95, 95, 103, 111, 110, 101, 95, 95],
+        "j": '{"__gone__":"__gone__"}',
+    }
+    messages = [said("u", after={"id": n, name: unknown[name]}) for n, name in enumerate(unknown)]
+    messages.append(said("u", after={"id": 99, "name": PLACEHOLDER}))
+    done = desk(tmp_path, columns=columns, unavailable_placeholder=chosen).write(*messages)
+    assert [each["id"] for each in done.rows] == [99]
+    assert all("Debezium writes __gone__" in why for why in done.bad.values())
+    assert len(done.bad) == len(unknown)
 
 
 def test_point_4_a_required_column_is_not_made_null_for_it(tmp_path: Path) -> None:

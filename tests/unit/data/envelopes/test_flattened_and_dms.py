@@ -9,8 +9,7 @@ from typing import Any
 from changes_desk import ChangesDesk, Message
 from local_catalog import local_catalog
 
-from headgate.data.envelopes.changes import Changes, Envelope
-from headgate.data.envelopes.row_checks import PLACEHOLDER
+from headgate.data.envelopes.changes import PLACEHOLDER, Changes, Envelope
 
 
 def desk(home: Path, envelope: Envelope, **options: Any) -> ChangesDesk:

@@ -65,6 +65,10 @@ ROUTE = '[[tables.route]]\nto = "db.{topic}"\n'
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
 
 
+def logs(ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
+    return {at: OffsetRange(0, end) for at, end in ends.items()}
+
+
 class Kept:
     """A ``Telemetry`` that keeps what it was given."""
 
@@ -166,22 +170,28 @@ def test_point_2_lag_in_records_and_in_seconds(meters: SinkMeters, kept: Kept) -
         asked.append(places)
         return dict.fromkeys(places, 1000)
 
-    look(life, lambda: {P0: 17, P1: 20}, first)
+    look(life, lambda: logs({P0: 17, P1: 20}), first)
     told = kept.gauges()
     assert told[names.LAG_RECORDS, "orders"] == 7
     assert told[names.LAG_SECONDS, "orders"] > 1_000_000  # that record is of 1970
-    look(life, lambda: {P0: 18, P1: 20, P2: 9}, first)
-    assert kept.gauges()[names.UNREAD_PARTITIONS, ""] == 1
-    assert asked == [{P0: 10}], "a record is read once while its partition does not move"
+    look(life, lambda: logs({P0: 18, P1: 20, P2: 9}), first)
+    told = kept.gauges()
+    assert told[names.UNREAD_PARTITIONS, ""] == 1
+    assert told[names.UNREAD_RECORDS, "orders"] == 9
+    assert told[names.LAG_RECORDS, "orders"] == 8 + 9
+    assert asked == [{P0: 10}, {P2: 0}], "a record is read once while its partition does not move"
     life.heard(envelope(ack(18)))
+    assert kept.gauges()[names.LAG_RECORDS, "orders"] == 9, "what nobody reads yet waits"
+    life.heard(envelope(replace(ack(18), offsets=Offsets({P0: 18, P1: 20, P2: 9})), number=2))
     told = kept.gauges()
     assert (told[names.LAG_RECORDS, "orders"], told[names.LAG_SECONDS, "orders"]) == (0, 0)
+    assert told[names.UNREAD_PARTITIONS, ""] == 0
 
 
 def test_point_2_an_age_that_is_not_known_is_not_told(meters: SinkMeters, kept: Kept) -> None:
     life = meters.coordinator(LIFE)
     life.heard(envelope(start()))
-    look(life, lambda: {P0: 17, P1: 20}, lambda _: {})
+    look(life, lambda: logs({P0: 17, P1: 20}), lambda _: {})
     assert kept.gauges()[names.LAG_RECORDS, "orders"] == 7
     assert (names.LAG_SECONDS, "orders") not in kept.gauges()
 
@@ -196,7 +206,7 @@ def test_point_2_a_timestamp_of_a_partition_that_moved_meanwhile_does_not_count(
         life.heard(envelope(ack(17)))
         return dict.fromkeys(places, 1000)
 
-    look(life, lambda: {P0: 18, P1: 20}, slow)
+    look(life, lambda: logs({P0: 18, P1: 20}), slow)
     assert life.progress.first_ms == {}
 
 
@@ -276,7 +286,9 @@ AT = TransactionId(Epoch(4), TransactionNumber(1))
 
 
 def test_point_2_a_partition_stalls_when_it_had_lag_and_did_not_move_for_a_window() -> None:
-    now = progress.looked(progress.started(progress.Progress(), AT, start(), 0.0), {P0: 11}, 1.0)
+    now = progress.looked(
+        progress.started(progress.Progress(), AT, start(), 0.0), logs({P0: 11}), 1.0
+    )
     assert progress.stalled(now, 90.9, 90) == ()
     assert progress.stalled(now, 91.0, 90) == (P0,)
     assert progress.condition(now, 91.0, 90, draining=False) is Condition.STALLED
@@ -285,14 +297,23 @@ def test_point_2_a_partition_stalls_when_it_had_lag_and_did_not_move_for_a_windo
 
 
 def test_point_2_records_that_came_only_now_do_not_make_an_old_offset_stalled() -> None:
-    quiet = progress.looked(progress.started(progress.Progress(), AT, start(), 0.0), {P0: 10}, 1.0)
-    late = progress.looked(quiet, {P0: 12}, 5_000.0)
+    quiet = progress.looked(
+        progress.started(progress.Progress(), AT, start(), 0.0), logs({P0: 10}), 1.0
+    )
+    late = progress.looked(quiet, logs({P0: 12}), 5_000.0)
     assert progress.stalled(late, 5_001.0, 90) == ()
+
+
+def test_u8_a_partition_that_is_held_has_lag_and_does_not_stall() -> None:
+    begun = progress.started(progress.Progress(), AT, start(), 0.0)
+    now = progress.looked(begun, logs({P0: 10, P1: 20, P2: 9}), 1.0)
+    assert progress.stalled(now, 5_000.0, 90) == ()
+    assert progress.condition(now, 5_000.0, 90, draining=False) is Condition.RUNNING
 
 
 def test_point_2_a_paused_sink_does_not_stall() -> None:
     before = progress.started(progress.Progress(), AT, start(paused=True), 0.0)
-    now = progress.looked(before, {P0: 99}, 1.0)
+    now = progress.looked(before, logs({P0: 99}), 1.0)
     assert progress.stalled(now, 5_000.0, 90) == ()
     assert progress.condition(now, 5_000.0, 90, draining=False) is Condition.PAUSED
 
