@@ -103,11 +103,13 @@ def test_the_coordinator_is_killed_between_decision_and_payment(
             leader = sink.leader()
             lying_proxy.lose_next("rows_quarantine")
             sink.wait_until(lying_proxy.kept.is_set, "payment")
+            lying_proxy.forbids = "commit"  # nobody else pays before it was looked at
             sink.kill(leader)
             lying_proxy.let_go()
             assert sink.owed()
             assert "are owed to the quarantine" in " ".join(audit(sink.settings).remarks)
             assert status(sink.settings).owed_rows == sum(debt.rows for debt in sink.owed())
+            lying_proxy.forbids = ""
             sink.start()
         sink.wait_for_commits(2)
     sink.wait_until_lag_zero()
