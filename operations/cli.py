@@ -244,9 +244,6 @@ def offsets(
 @click.pass_context
 def run(ctx: click.Context, sinks: tuple[Path, ...], rehearsed: int | None) -> None:
     """Run a participant until SIGINT or SIGTERM; several sinks run side by side."""
-    from headgate.native.heap import keep_freed_memory
-
-    keep_freed_memory()
     if len(sinks) > 1:
         if rehearsed is not None:
             raise click.UsageError("--dry-run takes one sink file")

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from headgate.control_protocol.errors import HeadgateError
+from headgate.native.heap import keep_freed_memory
 from headgate.operations.face.serve import faced
 from headgate.sink.process import logged
 from headgate.sink.process import run as run_sink
@@ -22,6 +23,7 @@ def run(settings: SinkSettings, *, verbose: bool = False, sink_file: Path | None
 
     A ``sink_file`` that changes is read again.
     """
+    keep_freed_memory()
     show_log([settings], verbose=verbose)
     with logged(settings):
         run_sink(settings, measuring=_measuring, sink_file=sink_file)
@@ -31,6 +33,7 @@ def run_several(
     files: Mapping[Path, SinkSettings], *, verbose: bool = False
 ) -> Mapping[str, HeadgateError]:
     """Block until SIGINT or SIGTERM, or until no sink is left; return the errors, by sink."""
+    keep_freed_memory()
     show_log(list(files.values()), verbose=verbose)
     return run_side_by_side(files, measuring=_measuring)
 
