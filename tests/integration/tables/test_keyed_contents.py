@@ -238,10 +238,7 @@ def test_point_6_a_keyed_table_made_anew_and_a_lost_row_of_another_are_named(
     sink = outbox(deploy, change)
     events = Outbox(sink, 4)
     events.produce(300)
-    sink.start()
-    sink.wait_until_lag_zero()
-    sink.wait_until(lambda: paid(sink), "the tables to be paid")
-    sink.stop()
+    run_until_paid(sink)
     with sink.catalog() as catalog:
         catalog.drop_table("db.users")
     events.produce(100)
@@ -261,6 +258,14 @@ def test_point_6_a_keyed_table_made_anew_and_a_lost_row_of_another_are_named(
     assert found["table-made-anew"].startswith(told)
     assert any(text.startswith("db.users: made anew") for text in report.unproven)
     assert_folded(sink, events.of("orders"), "db.orders")
+
+
+def run_until_paid(sink: Deployment) -> None:
+    """Bring all that was produced into every table."""
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.wait_until(lambda: paid(sink), "the tables to be paid")
+    sink.stop()
 
 
 def paid(sink: Deployment) -> bool:
@@ -301,10 +306,7 @@ def test_point_5_so_do_other_envelopes(
     )
     events = made(sink, 5)
     events.produce(400)
-    sink.start()
-    sink.wait_until_lag_zero()
-    sink.wait_until(lambda: paid(sink), "the tables to be paid")
-    sink.stop()
+    run_until_paid(sink)
     judged(sink, events)
     assert sum(len(each) for each in sink.quarantined()) == events.unmatched
     assert_proven(sink, events)
