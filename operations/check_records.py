@@ -9,6 +9,7 @@ from headgate.control_protocol.errors import EnvelopeUnfit
 from headgate.data.envelopes.changes import Envelope, Tombstones
 from headgate.data.envelopes.recognition import MARKS, Looks, looks_of
 from headgate.data.formats.column_rules import FROM
+from headgate.data.formats.connect_schema import defaulted
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.data.writers.keyed_routes import may_key
 from headgate.kafka.sample import newest_records
@@ -63,6 +64,7 @@ def judged(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -
     text = f"{topic}: of {looks.records} records {found or 'no value can be read'}"
     text += f", {looks.tombstones} without a value" if looks.tombstones else ""
     text += f", {looks.unreadable} not to be read: {looks.why}" if looks.unreadable else ""
+    text += _replaced_nulls(settings, values)
     envelope = looks.envelope
     table = table_of(settings, topic)
     if envelope is None or _fits(settings, table, looks):
@@ -78,6 +80,27 @@ def judged(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -
         f"{text}; changes.envelope is {settings.changes.envelope}",
         f'set changes.envelope = "{envelope}" (docs/changes.md)',
     )
+
+
+def _replaced_nulls(settings: SinkSettings, values: Sequence[bytes | None]) -> str:
+    """Name the columns whose nulls the records' own schemas let a converter replace."""
+    if settings.format.type != "connect-json":
+        return ""
+    found = {name: None for value in values if value for name in defaulted(_schema(value))}
+    if not found:
+        return ""
+    return (
+        f"; a null in {', '.join(found)} may have become the column's default before it got here: "
+        "set value.converter.replace.null.with.default=false in Kafka Connect (docs/changes.md)"
+    )
+
+
+def _schema(value: bytes) -> object:
+    try:
+        record = json.loads(value)
+    except (ValueError, RecursionError):  # counted as unreadable
+        return None
+    return record.get("schema") if isinstance(record, dict) else None
 
 
 def refuse_keys(settings: SinkSettings, topic: str, keys: Sequence[bytes | None]) -> None:

@@ -70,12 +70,14 @@ def show_reads(title: str, reads: Sequence[Reads]) -> None:
     table.add_column("table")
     for heading in (f"{reader}, {unit}" for reader in READERS for unit in ("CPU-s", "ratio")):
         table.add_column(heading, justify="right")
+    table.add_column("made, CPU-s", justify="right")
     for one in reads:
         cells = [one.table]
         for reader in READERS:
             took, easy = one.by[reader], reads[0].by[reader]
             cells.append(f"{took.cpu_s:.2f}" if took else "no end")
             cells.append(_ratio(took and took.cpu_s, easy and easy.cpu_s))
+        cells.append("-" if one.made_cpu_s is None else f"{one.made_cpu_s:.2f}")
         table.add_row(*cells)
     Console(width=150).print(table)
 

@@ -1,12 +1,17 @@
 """Runs the workload ``upsert``: a table with many keys takes changes, and is then read.
 
-Each system has a table of its own, which headgate filled with the same keys, unmeasured.
+Each system has a table of its own, which headgate filled with the same keys, unmeasured. headgate's
+is read twice: as the last commit left it, and after a pass of headgate's own compaction.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from comparison.changelog import Changelog
 from comparison.headgate_sink import Headgate
@@ -21,10 +26,14 @@ COMPACTED = "headgate's, compacted"
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What each reader needed for a table; ``None``: it did not end in time, or failed."""
+    """What each reader needed for a table; ``None``: it did not end in time, or failed.
+
+    ``made_cpu_s``: what the compaction cost before, if there was one.
+    """
 
     table: str
     by: dict[str, Read | None]
+    made_cpu_s: float | None = None
 
 
 def upserts(
@@ -46,10 +55,25 @@ def upserts(
     reads = [Reads(COMPACTED, {name: read(name, easy, easy) for name in READERS})]
     for number, (system, job) in enumerate(pairs):
         table = f"{job.target.database}:{NAME}"
-        reads.append(Reads(system.name, {name: read(name, table, easy) for name in READERS}))
-        found = {one.found for one in reads[-1].by.values() if one}
+        as_left = [Reads(system.name, {name: read(name, table, easy) for name in READERS})]
+        if isinstance(system, Headgate):
+            cpu_s = _maintained(job)
+            again = {name: read(name, table, easy) for name in READERS}
+            as_left.append(Reads(f"{system.name}, maintained", again, cpu_s))
+        found = {one.found for its in as_left for one in its.by.values() if one}
         runs[number] = replace(runs[number], exact=found == {changelog.expected})
+        reads += as_left
     return runs, reads
+
+
+def _maintained(job: Job) -> float:
+    """Compact the table as ``headgate maintain`` does; return the CPU-seconds of that process."""
+    command = [str(Path(sys.executable).with_name("headgate")), "maintain"]
+    command += [str(job.target.home / "sink.toml"), "--only", "compact"]
+    before = os.times()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    after = os.times()
+    return sum(after[2:4]) - sum(before[2:4])
 
 
 def _filled(course: Course, topic: Topic, keys: int) -> Job:

@@ -95,6 +95,29 @@ def _field_type(schema: Any, depth: int) -> pa.DataType:
         return Unread(str(error))
 
 
+def defaulted(schema: Any) -> list[str]:
+    """Return a row's fields that may be null and have a default other than null.
+
+    Unless told otherwise, Kafka Connect's converters write the default instead of their nulls.
+    """
+    fields = _fields(schema)
+    names = {field.get("field") for field in fields}
+    if {"op", "after"} <= names:  # Debezium's envelope
+        fields = next(_fields(field) for field in fields if field.get("field") == "after")
+    return [
+        str(field.get("field"))
+        for field in fields
+        if field.get("optional") is True and field.get("default") is not None
+    ]
+
+
+def _fields(schema: Any) -> list[dict[str, Any]]:
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    return (
+        [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+    )
+
+
 def _decimal(parameters: Any) -> pa.DataType:
     scale = parameters.get("scale") if isinstance(parameters, dict) else None
     if not _SCALE.fullmatch(str(scale)):

@@ -101,6 +101,33 @@ def test_point_4_schemas_beside_the_records_are_another_format() -> None:
         judged(settings("debezium"), "shop", [b"\0\0\0\0\1abc"])
 
 
+@pytest.mark.parametrize("enveloped", [True, False])
+def test_point_4_nulls_that_a_converter_replaces_are_told_of(enveloped: bool) -> None:
+    row = {
+        "type": "struct",
+        "optional": True,
+        "fields": [
+            {"field": "id", "type": "int32", "optional": False, "default": 0},
+            {"field": "name", "type": "string", "optional": True, "default": "nobody"},
+            {"field": "note", "type": "string", "optional": True},
+        ],
+    }
+    operation = {"field": "op", "type": "string", "optional": True, "default": "r"}
+    envelope = {"type": "struct", "fields": [{**row, "field": "after"}, operation]}
+    value = {"op": "c", "after": ROW} if enveloped else ROW
+    record = {"schema": envelope if enveloped else row, "payload": value}
+    kept = settings(
+        "debezium" if enveloped else "plain", type="connect-json", key_type="connect-json"
+    )
+    text = judged(
+        kept, "shop", [*encoded(record, None, {"schema": 3, "payload": ROW}), b"[1]", b"{"]
+    )
+    assert "a null in name may have become the column's default" in text
+    assert "replace.null.with.default=false" in text
+    del row["fields"][1]["default"]  # type: ignore[attr-defined]
+    assert "default" not in judged(kept, "shop", encoded(record))
+
+
 def test_point_4_debezium_in_avro_is_known() -> None:
     values = [said("c", None, {"id": 1, "total": None, "placed_at": None})[1]]
     schema = json.dumps(ENVELOPE)
