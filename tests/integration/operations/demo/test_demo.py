@@ -150,6 +150,6 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path, ending: sign
         assert list(processes_in(folder))
         demo.send_signal(ending)
         rest = demo.stdout.read()
-    assert demo.returncode == 128 + ending
+    assert demo.returncode == 128 + ending, rest
     assert "Traceback" not in rest
     assert_nothing_runs_in(folder)
