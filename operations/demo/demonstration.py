@@ -7,7 +7,6 @@ is killed in the middle of a transaction; the other one takes over; the audit ch
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,6 +18,7 @@ from typing import Any, NoReturn
 import click
 from rich.console import Console
 
+from headgate.control_protocol.errors import HeadgateError
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.audit_report import AuditReport
 from headgate.operations.demo.broker import (
@@ -53,8 +53,8 @@ WIDTH_MAX = 100
 UNFOLDED = 200
 FOLDER = Path(".headgate/demo")
 LOCAL, S3 = "local", "s3"
-INTERRUPTED = 130
-TERMINATED = 143
+FATAL_SIGNAL = 128
+"""What a shell adds to the number of the signal that ended a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +115,15 @@ def _command(**chosen: Any) -> int:
     table exactly once.
     """
     screen = Screen(_console())
-    try:
-        with _sigterm_unwinds():
+    with _signals_unwind() as received:
+        try:
             return _demonstrate(Options(**chosen), screen)
-    except KeyboardInterrupt:
-        screen.tell("interrupted; nothing was left running")
-        return INTERRUPTED
+        except (KeyboardInterrupt, HeadgateError):
+            # A Kafka client that is interrupted while it is made fails in some way of its own.
+            if not received:
+                raise
+            screen.tell("interrupted; nothing was left running")
+            return FATAL_SIGNAL + received[0]
 
 
 def _demonstrate(options: Options, screen: Screen) -> int:
@@ -250,14 +253,22 @@ def _console() -> Console:
 
 
 @contextmanager
-def _sigterm_unwinds() -> Iterator[None]:
-    """Make SIGTERM end the demo as Ctrl-C does, closing everything it has opened."""
+def _signals_unwind() -> Iterator[list[int]]:
+    """Make SIGTERM end the demo as Ctrl-C does, closing everything it has opened.
 
-    def unwind(_number: int, _frame: FrameType | None) -> NoReturn:
-        sys.exit(TERMINATED)
+    Yields the signals that were received.
+    """
+    received: list[int] = []
 
-    before = signal.signal(signal.SIGTERM, unwind)
+    def unwind(number: int, _frame: FrameType | None) -> NoReturn:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    ends = (signal.SIGINT, signal.SIGTERM)
+    heard = [number for number in ends if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, unwind) for number in heard}
     try:
-        yield
+        yield received
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
