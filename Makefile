@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 HUDI := build/hudi
 HUDI_TESTS := tests/hudi_tables
 HUDI_PYTEST := $(HUDI)/bin/python -m pytest -c $(HUDI_TESTS)/pytest.ini --rootdir $(HUDI_TESTS) --confcutdir $(HUDI_TESTS)
-FAST := not integration and not spark and not soak
+FAST := not integration and not spark and not wide and not soak
 WORKERS ?= 5
 # PySpark comes as its source: pip warns of the older way to build it.
 QUIETLY := --quiet --disable-pip-version-check --use-pep517
@@ -16,7 +16,7 @@ QUIETLY := --quiet --disable-pip-version-check --use-pep517
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint search hudi hudisoak hudi-env bench simulate explore chaos format coverage env
+.PHONY: help demo test wide check lint search hudi hudisoak hudi-env bench simulate explore chaos format coverage env
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -24,8 +24,11 @@ help: ## This list
 demo: $(VENV)/.demo $(if $(findstring s3,$(ARGS)),$(VENV)/.store) ## Kafka to Iceberg on this machine: a broker, two participants, a killed coordinator, an audit; ARGS='--store s3'
 	$(BIN)/headgate demo $(ARGS)
 
-test: $(VENV)/.dev ## Every test, on a real broker (needs Java 17 or 21, or Docker for the broker)
-	$(BIN)/pytest -m 'not soak' --numprocesses $(WORKERS) $(ARGS)
+test: $(VENV)/.dev ## The tests, on a real broker (needs Java 17 or 21, or Docker for the broker)
+	$(BIN)/pytest -m 'not wide and not soak' --numprocesses $(WORKERS) $(ARGS)
+
+wide: $(VENV)/.dev ## What `make test` shows, in more settings: every mutant, older formats, other catalogs and sessions
+	$(BIN)/pytest -m 'wide and not soak' --numprocesses $(WORKERS) $(ARGS)
 
 soak: $(VENV)/.dev ## The long tests: two million records, a zombie of a minute, twenty rolling restarts
 	$(BIN)/pytest -m soak -s $(ARGS)

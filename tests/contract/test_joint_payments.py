@@ -40,7 +40,9 @@ Outcomes = Mapping[str, CommitOutcome | HeadgateError]
     scope="module",
     params=[
         pytest.param("small", id="small"),
-        pytest.param("reference", id="reference", marks=pytest.mark.integration),
+        pytest.param(
+            "reference", id="reference", marks=[pytest.mark.integration, pytest.mark.wide]
+        ),
     ],
 )
 def port(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:

@@ -6,8 +6,16 @@ import pytest
 from exploration.explore import explore
 from exploration.worlds import SMALL
 
+LARGER = (
+    *("beginning", "zombie", "pause", "batch-fails"),
+    *("idleness", "move-of-all", "new-column"),
+)
+"""Those that take more than two seconds each."""
 
-@pytest.mark.parametrize("name", SMALL)
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.wide if n in LARGER else ()) for n in SMALL]
+)
 def test_no_situation_of_a_small_world_is_wrong_or_a_trap(name: str) -> None:
     finding = explore(SMALL[name])
 

@@ -21,6 +21,7 @@ PROTOCOL = Path(protocol.__path__[0]) / "PROTOCOL.md"
 RULE = re.compile(r"^- \*\*([A-Z]\d+)\*\*", re.MULTILINE)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_rule_taken_away_or_falsified_is_noticed(name: str) -> None:
     mutant, by = MUTANTS[name], notices()[name]

@@ -192,7 +192,7 @@ class Amid:
 
 
 @pytest.mark.timeout(3_600)
-@pytest.mark.parametrize("atomic", [False, True])
+@pytest.mark.parametrize("atomic", [pytest.param(False, marks=pytest.mark.wide), True])
 @pytest.mark.parametrize(
     ("keys", "changes", "rounds"),
     [(400, 300, len(DISTURBANCES)), pytest.param(100_000, 40_000, 24, marks=pytest.mark.soak)],

@@ -20,7 +20,7 @@ def forgotten(sink: SinkOnTable) -> None:
         table.io.delete(entry.metadata_file)
 
 
-@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("version", [pytest.param("2", marks=pytest.mark.wide), "3"])
 @pytest.mark.parametrize("log", [True, False], ids=["log", "no-log"])
 def test_point_12_an_idle_sink_two_maintenance_commits_and_an_expiry(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, version: str, log: bool

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.integration
 COMMITS = 30
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.wide), "postgres"])
 def local(
     request: pytest.FixtureRequest, tmp_path: Path, sqlite_catalog: LocalCatalog
 ) -> Iterator[LocalCatalog]:

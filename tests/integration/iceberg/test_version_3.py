@@ -201,7 +201,7 @@ def test_nanoseconds_arrive_exactly_at_javas_reader(
     assert counts == expected
 
 
-@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("version", [pytest.param("2", marks=pytest.mark.wide), "3"])
 @pytest.mark.parametrize("partitions", [[], ["zone"]], ids=["whole", "partitioned"])
 def test_d5_drafted_manifests_are_read_by_all_once_they_are_paid(
     world: World, version: str, partitions: list[str]

@@ -62,7 +62,15 @@ def shop(pair: Pair, tmp_path: Path) -> Iterator[SinkInProcess]:
     sink.die()
 
 
-@pytest.mark.parametrize(("lost", "heir"), [(1, False), (1, True), (2, False), (4, True)])
+@pytest.mark.parametrize(
+    ("lost", "heir"),
+    [
+        (1, False),
+        pytest.param(1, True, marks=pytest.mark.wide),
+        pytest.param(2, False, marks=pytest.mark.wide),
+        pytest.param(4, True, marks=pytest.mark.wide),
+    ],
+)
 def test_point_6_payments_that_a_promoted_replica_lacks_are_made_again(
     shop: SinkInProcess, pair: Pair, lost: int, *, heir: bool
 ) -> None:

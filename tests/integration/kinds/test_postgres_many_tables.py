@@ -111,6 +111,7 @@ def test_point_5_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwh
     assert not audit(shop.settings, with_source=False).findings
 
 
+@pytest.mark.wide
 def test_point_5_a_restored_database_that_lacks_a_payment_is_paid_again(
     shop: SinkInProcess, server: PostgresServer
 ) -> None:
@@ -163,6 +164,7 @@ def test_point_5_n1_tables_of_fields_are_made_of_what_records_show(
         sink.die()
 
 
+@pytest.mark.wide
 def test_point_5_tables_are_looked_at_by_few_connections_however_many_they_are(
     shop: SinkInProcess, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +201,7 @@ def by_key(server: PostgresServer, lake: Path) -> SinkInProcess:
     return SinkInProcess(settings, changing, lambda _, offset: str(offset % 20).encode())
 
 
+@pytest.mark.wide
 def test_u3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_created_anew(
     server: PostgresServer, tmp_path: Path
 ) -> None:
@@ -235,6 +238,7 @@ def test_u3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_crea
         shop.die()
 
 
+@pytest.mark.wide
 def test_d4_a_restored_database_that_lacks_a_payment_by_key_is_paid_again(
     server: PostgresServer, tmp_path: Path
 ) -> None:

@@ -111,6 +111,7 @@ def test_point_14_the_coordinator_is_killed_between_decision_and_payment(
     judged(sink)
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("installed_example")
 def test_point_14_so_it_is_beside_a_postgres_table(
     deploy: Deploy,
@@ -150,6 +151,7 @@ def test_point_14_spark_writes_both_and_dead_letters_are_sent(
     judged(sink)
 
 
+@pytest.mark.wide
 def test_point_14_a_catalog_that_is_down_loses_nothing(
     beside_delta: Deployment, lying_proxy: LyingProxy
 ) -> None:

@@ -99,7 +99,11 @@ def rows_of(outcome: Outcome) -> pa.Table:
 
 @pytest.mark.parametrize(
     ("distribution", "files"),
-    [("none", PARTITIONS * ZONES), ("hash", ZONES), ("range", ZONES)],
+    [
+        pytest.param("none", PARTITIONS * ZONES, marks=pytest.mark.wide),
+        ("hash", ZONES),
+        ("range", ZONES),
+    ],
 )
 def test_tasks_times_partition_values_do_not_make_as_many_files_when_distributed(
     written: Callable[..., Outcome],

@@ -53,7 +53,11 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCatalog]:
 
 @pytest.fixture(
     scope="module",
-    params=["local[2]", "connect", pytest.param("standalone", marks=pytest.mark.soak)],
+    params=[
+        "local[2]",
+        pytest.param("connect", marks=pytest.mark.wide),
+        pytest.param("standalone", marks=pytest.mark.soak),
+    ],
 )
 def spark(
     request: pytest.FixtureRequest,

@@ -129,10 +129,10 @@ ALL = ("'rewrite-all'", "'true'")
 @pytest.mark.parametrize(
     ("version", "partition_by", "mode", "upgraded"),
     [
-        (2, (), "merge-on-read", False),
-        (2, ("zone",), "merge-on-read", True),
+        pytest.param(2, (), "merge-on-read", False, marks=pytest.mark.wide),
+        pytest.param(2, ("zone",), "merge-on-read", True, marks=pytest.mark.wide),
         (3, ("bucket(2, id)",), "merge-on-read", False),
-        (3, ("zone",), "copy-on-write", False),
+        pytest.param(3, ("zone",), "copy-on-write", False, marks=pytest.mark.wide),
     ],
 )
 def test_point_2_others_change_and_rewrite_between_and_around(
@@ -168,7 +168,7 @@ def test_point_2_others_change_and_rewrite_between_and_around(
 
 
 @pytest.mark.timeout(1_200)
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.wide), 3])
 def test_point_2_snapshots_expire_and_orphans_go_between_and_around(
     sqlite_catalog: LocalCatalog,
     iceberg_spark: IcebergSpark,
