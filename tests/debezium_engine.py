@@ -23,6 +23,7 @@ VERSION = "3.0.8.Final"
 _JARS = (
     f"io.debezium:debezium-embedded:{VERSION}",
     f"io.debezium:debezium-connector-postgres:{VERSION}",
+    "io.apicurio:apicurio-registry-utils-converter:2.5.11.Final",
     "org.slf4j:slf4j-simple:1.7.36",
 )
 _PAGE = (ROOT / "docs/changes.md").read_text()
@@ -33,7 +34,7 @@ _MAIN = Path(__file__).with_name("integration") / "DebeziumToKafka.java"
 def debezium_jars() -> Path:
     """Skips where they cannot be had."""
     try:
-        return fetch_jars(cache_folder() / f"debezium-{VERSION}", _JARS)
+        return fetch_jars(cache_folder() / f"debezium-{VERSION}-avro", _JARS)
     except Unreachable as error:
         pytest.skip(f"no Debezium here: {error}")
 
@@ -42,12 +43,20 @@ class Debezium:
     """One engine. As a context manager it leaves no process behind; killed, it goes on where its
     file of offsets says, so that records come again.
 
-    ``topic`` takes all records; without it each goes where Debezium sends it. ``more`` settings
+    ``topic`` takes all records; without it each goes where Debezium sends it. With the address of
+    a ``registry`` they are Avro, as Connect's converters write it, and else JSON. ``more`` settings
     come after those of the page.
     """
 
     def __init__(
-        self, home: Path, database: str, *, bootstrap: str, topic: str = "", more: str = ""
+        self,
+        home: Path,
+        database: str,
+        *,
+        bootstrap: str,
+        topic: str = "",
+        registry: str = "",
+        more: str = "",
     ) -> None:
         self._home = home
         at = urlsplit(database)
@@ -65,7 +74,8 @@ class Debezium:
         }
         lines = "".join(f"{name}={value}\n" for name, value in settings.items())
         (home / "debezium.properties").write_text(CONNECTOR + lines + more)
-        self._arguments = (home / "debezium.properties", bootstrap, *([topic] if topic else []))
+        to = (bootstrap, topic, registry) if registry else (bootstrap, topic)
+        self._arguments = (home / "debezium.properties", *to)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

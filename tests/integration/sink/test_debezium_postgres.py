@@ -15,6 +15,7 @@ from debezium_engine import Debezium
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.readers import read_with_duckdb
+from integration.registry.server import RegistryServer
 from postgres_server import PostgresServer
 
 from headgate.operations.audit import audit
@@ -47,7 +48,6 @@ COLUMNS: dict[str, Any] = {
 SINK: dict[str, Any] = {
     "table": {"key": ["id"], "properties": {"format-version": "3"}},
     "table.columns": {"columns": COLUMNS},
-    "format": {"type": "connect-json"},
     "changes": {"envelope": "debezium"},
     "quarantine": {"policy": "quarantine", "per_thousand_max": 1_000},
 }
@@ -142,15 +142,26 @@ def server() -> Iterator[PostgresServer]:
         yield server
 
 
+@pytest.fixture(params=["connect-json", "avro-registry"])
+def registry(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Its address, or nothing for JSON."""
+    if request.param == "connect-json":
+        yield ""
+        return
+    with RegistryServer() as server:
+        yield server.url
+
+
 def test_point_9_the_table_equals_the_postgresql_table(
-    deploy: Deploy, server: PostgresServer, tmp_path: Path
+    deploy: Deploy, server: PostgresServer, tmp_path: Path, registry: str
 ) -> None:
-    sink = deploy(SINK)
+    avro = {"format": {"type": "avro-registry"}, "format.options": {"registry.url": registry}}
+    sink = deploy({**SINK, **(avro if registry else {"format": {"type": "connect-json"}})})
     with closing(server.connect()) as connection:
         shop = Shop(connection)
         shop.change(150)
         address = server.uri.replace("+psycopg2", "")
-        place = {"bootstrap": sink.bootstrap, "topic": sink.topics[0]}
+        place = {"bootstrap": sink.bootstrap, "topic": sink.topics[0], "registry": registry}
         with Debezium(tmp_path, address, **place) as debezium:
             sink.start()
 
