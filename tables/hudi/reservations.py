@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -18,6 +19,7 @@ from headgate.tables.hudi.places import AUX, HudiPlace
 REMEMBERED = timedelta(hours=4)
 """Longer than any participant writes after the end of its transaction."""
 
+_JSON = ".json"
 _MARKER = ".marker."
 
 
@@ -49,7 +51,7 @@ class Reservations:
         self._sink = sink
         self._notes = f"{AUX}/{sink}/reserved"
         self._dead = f"{AUX}/{sink}/condemned"
-        self._newest = f"{AUX}/{sink}/newest.json"
+        self._landed = f"{AUX}/{sink}/landed"
         self._coming = f"{AUX}/{sink}/coming.json"
 
     def note(self, instant: str) -> None:
@@ -117,14 +119,20 @@ class Reservations:
         self._folder.remove([n for n in notes if instant_of(n.removesuffix(NOTE)) < oldest])
 
     def keep(self, newest: Kept) -> None:
-        """Unless a later commit is kept: whoever slept behind its own may be late."""
-        known = self.kept()
-        if known is None or known.tag < newest.tag:
-            self._put(self._newest, newest)
+        """Keep it until a later one is kept, in a file named like its tag.
+
+        No lock is held here: whoever slept behind its own commit may be late, and can take no later
+        one back.
+        """
+        self._put(self._kept_at(newest.tag), newest)
+        self._folder.remove([self._kept_at(tag) for tag in self._kept_tags() if tag < newest.tag])
 
     def kept(self) -> Kept | None:
         """Raises ``RecordUnreadable``, ``LogUnreadable``, ``OSError``."""
-        return self._read(self._newest)
+        while tags := self._kept_tags():
+            with suppress(FileNotFoundError):  # a later one was kept meanwhile
+                return self._read(self._kept_at(max(tags)))
+        return None
 
     def announce(self, coming: Kept) -> None:
         """Note within Hudi's lock what is completed next: the archive has no records."""
@@ -132,7 +140,9 @@ class Reservations:
 
     def announced(self) -> Kept | None:
         """Raises as ``kept``."""
-        return self._read(self._coming)
+        with suppress(FileNotFoundError):
+            return self._read(self._coming)
+        return None
 
     def _put(self, name: str, kept: Kept) -> None:
         told = {"instant": kept.instant, "tag": kept.tag, "record": kept.said}
@@ -141,8 +151,6 @@ class Reservations:
     def _read(self, name: str) -> Kept | None:
         try:
             told = json.loads(self._folder.read(name))
-        except FileNotFoundError:
-            return None
         except ValueError as error:
             raise LogUnreadable(
                 f"a copy of the record of sink {self._sink} is damaged: "
@@ -153,6 +161,13 @@ class Reservations:
         said = told["record"]
         record, filled = decode(self._sink, said), filled_of(self._sink, said)
         return Kept(told["instant"], told["tag"], record, filled) if record else None
+
+    def _kept_tags(self) -> list[int]:
+        names = (_file_name(name) for name, _ in self._folder.below(self._landed))
+        return [int(name.removesuffix(_JSON)) for name in names]
+
+    def _kept_at(self, tag: int) -> str:
+        return f"{self._landed}/{tag}{_JSON}"
 
     def _instants(self, folder: str) -> frozenset[str]:
         return frozenset(_file_name(name) for name, _ in self._folder.below(folder))

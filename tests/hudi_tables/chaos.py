@@ -142,7 +142,8 @@ class Chaos:
     def _record(self) -> CommitRecord | None:
         """Of the sink's newest commit, as it has noted it down beside the table."""
         with suppress(OSError, ValueError):
-            return decode(_SINK, json.loads((self._kept / "newest.json").read_text())["record"])
+            newest = max((self._kept / "landed").iterdir())
+            return decode(_SINK, json.loads(newest.read_text())["record"])
         return None
 
     # ------------------------------------------------------------------------------------- faults

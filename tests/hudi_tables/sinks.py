@@ -8,8 +8,8 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,13 @@ from object_store import BUCKET, KEY, REGION, SECRET, ObjectStore
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 
+from headgate.control_protocol.table_kinds import WantedTable
 from headgate.operations.demo.produce import create_topic
+from headgate.sink.kinds import wanted_follower, wanted_table
+from headgate.sink.load import load
+from headgate.tables.hudi.java import HudiJava
+from headgate.tables.hudi.jvm import open_spark
+from headgate.tables.hudi.places import HudiPlace
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
@@ -63,7 +69,7 @@ class HudiSink:
             "table": {
                 "type": "hudi",
                 "identifier": "db.trips",
-                "location": str(self.location),
+                "location": self.address(self.location),
                 "create": True,
                 **({"key": [key]} if key else {"partition_by": ["zone"]}),
             },
@@ -76,6 +82,10 @@ class HudiSink:
     @property
     def tables(self) -> Sequence[Path]:
         return [self.location]
+
+    def wanted(self) -> Sequence[WantedTable]:
+        """What the sink file declares about the tables."""
+        return [wanted_table(load(self.file))]
 
     def produce(self, count: int) -> None:
         for number in range(self.produced, self.produced + count):
@@ -129,6 +139,9 @@ class HudiSink:
             for row in batch.select(["id", "zone"]).to_pylist()
         )
 
+    def address(self, place: Path) -> str:
+        return str(place)
+
     def there(self, place: Path) -> bool:
         return (place / ".hoodie" / "hoodie.properties").exists()
 
@@ -171,11 +184,9 @@ class HudiOnS3Sink(HudiSink):
 
     def filled(self, properties: dict[str, str], key: str) -> Sections:
         self.prefix = f"sink-{uuid.uuid4()}"
-        filled = super().filled(properties, key)
-        table = {**filled["table"], "location": self.address(self.location)}  # type: ignore[dict-item]
         s3 = {k: value for k, value in self.store.s3().items() if k != "warehouse"}
         jars = {"spark.jars": with_s3(), "spark.driver.memory": "768m"}
-        return {**filled, "table": table, "catalog.properties": {**s3, **jars}}
+        return {**super().filled(properties, key), "catalog.properties": {**s3, **jars}}
 
     def address(self, place: Path) -> str:
         return f"s3://{BUCKET}/{self.prefix}/{place.name}"
@@ -234,7 +245,7 @@ class ManyHudiSink(HudiSink):
             "tables": {"type": "hudi", "ledger": "db.ledger"},
             "tables.create": {
                 "schema": "infer",
-                "location": f"{self.location.parent}/{{table}}",
+                "location": self.address(self.location.with_name("{table}")),
                 "properties": properties,
             },
             "tables.record_columns": named,
@@ -249,3 +260,32 @@ class ManyHudiSink(HudiSink):
     @property
     def tables(self) -> Sequence[Path]:
         return [self.location.with_name(f"zone_{zone}") for zone in "abc"]
+
+    def wanted(self) -> Sequence[WantedTable]:
+        settings = load(self.file)
+        return [wanted_follower(settings, f"db.{table.name}") for table in self.tables]
+
+
+class ManyHudiOnS3Sink(HudiOnS3Sink, ManyHudiSink):
+    """Many tables in a bucket."""
+
+
+@contextmanager
+def unpaid(*tables: WantedTable) -> Iterator[None]:
+    """Hold Hudi's locks of tables: meanwhile nobody can pay what they are owed."""
+    with ExitStack() as held:
+        for place in map(HudiPlace.of, tables):
+            held.enter_context(HudiJava(place, place.config().schema)._locked())
+        yield
+
+
+def ids_by_spark(spark: Any, *tables: WantedTable) -> Counter[int]:
+    """The ids that are in the tables, as Hudi's Spark reader has them."""
+    return Counter(row.id for table in tables for row in rows_by_spark(spark, table, "id"))
+
+
+def rows_by_spark(spark: Any, table: WantedTable, *columns: str) -> list[Any]:
+    place = HudiPlace.of(table)
+    open_spark({}, place.hadoop)
+    found: list[Any] = spark.read.format("hudi").load(place.base_path).select(*columns).collect()
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -372,7 +373,7 @@ def test_point_2_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: 
     java = HudiJava(world.place, world.place.config().schema)
     assert java.ghosts(java.meta()) == {instant_of(file.path)}
 
-    (world.folder / AUX / "sink" / "newest.json").unlink()
+    shutil.rmtree(world.folder / AUX / "sink" / "landed")
     claimed(world.open(), epoch=2)
     assert not java.ghosts(java.meta())
     assert world.numbers() == []
@@ -388,7 +389,7 @@ def test_point_2_a_ghost_that_others_have_compacted_goes_with_the_metadata_table
     landed(commit(table, view, record(1, 1, 3), file))
     for path in world.timeline(f"{instant_of(file.path)}*"):
         path.unlink()
-    (world.folder / AUX / "sink" / "newest.json").unlink()
+    shutil.rmtree(world.folder / AUX / "sink" / "landed")
     world.append_foreign(7)
     world.append_foreign(8)
     java = HudiJava(world.place, world.place.config().schema)

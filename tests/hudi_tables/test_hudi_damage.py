@@ -16,6 +16,7 @@ from hudi_tables.test_hudi_sink import started
 from hudi_tables.zookeeper import zookeeper
 
 from headgate.operations.cli import main
+from headgate.tables.hudi.places import AUX
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
@@ -49,6 +50,11 @@ def base_file(table: Path) -> Path:
     return next(table.glob("zone=a/*.parquet"))
 
 
+def record(table: Path) -> Path:
+    (path,) = (table / AUX / "sink" / "landed").iterdir()
+    return path
+
+
 def zeroed(path: Path) -> None:
     path.write_bytes(bytes(path.stat().st_size))
 
@@ -76,7 +82,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], tuple[int, int, int], str]] = {
     "the newest commit is cut off": (lambda t: cut_off(newest(t)), STOPPED, "HG-256"),
     "the newest commit is empty": (lambda t: newest(t).write_bytes(b""), STOPPED, "HG-256"),
     "the timeline is gone": (lambda t: shutil.rmtree(t / HOODIE / "timeline"), STOPPED, "HG-256"),
-    "the copy of the record is cut off": (lambda t: cut_off(t / RECORD), STOPPED, "HG-256"),
+    "the copy of the record is cut off": (lambda t: cut_off(record(t)), STOPPED, "HG-256"),
     "the newest commit is gone": (lambda t: newest(t).unlink(), STOPPED, "HG-201"),
     "properties are gone": (
         lambda t: (t / HOODIE / "hoodie.properties").unlink(),
@@ -85,7 +91,6 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], tuple[int, int, int], str]] = {
     ),
 }
 HOODIE = ".hoodie"
-RECORD = ".hoodie/.aux/headgate/sink/newest.json"
 
 
 @pytest.mark.timeout(1_800)

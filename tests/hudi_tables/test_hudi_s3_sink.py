@@ -8,15 +8,21 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hudi_tables.sinks import HudiOnS3Sink
+from hudi_tables.sinks import (
+    HudiOnS3Sink,
+    ManyHudiOnS3Sink,
+    ids_by_spark,
+    rows_by_spark,
+    unpaid,
+)
 from hudi_tables.test_hudi_sink import started
 from object_store import ObjectStore
 
 from headgate.operations.cli import main
-from headgate.sink.kinds import wanted_table
+from headgate.operations.status import status
+from headgate.operations.tables import tables
+from headgate.sink.kinds import wanted_quarantine
 from headgate.sink.load import load
-from headgate.tables.hudi.jvm import open_spark
-from headgate.tables.hudi.places import HudiPlace
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
@@ -63,8 +69,45 @@ def test_point_5_a_killed_sink_on_s3_loses_and_doubles_nothing(
         sink.wait(lambda: sink.kept_aside() == Counter(range(30)), "30 spoiled records")
         second.terminate()
         assert second.wait(120) == 0, sink.said()[-4000:]
-        place = HudiPlace.of(wanted_table(load(sink.file)))
-        open_spark({}, place.hadoop)
-        rows = spark.read.format("hudi").load(place.base_path).select("id").collect()
-        assert Counter(row.id for row in rows) == expected
+        assert ids_by_spark(spark, *sink.wanted()) == expected
         check(sink, proven=not key)
+
+
+@pytest.mark.timeout(900)
+def test_point_14_a_sink_with_many_tables_on_s3_that_is_killed_before_it_pays_any_pays_all(
+    tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str], object_store: ObjectStore
+) -> None:
+    class Sink(ManyHudiOnS3Sink):
+        store = object_store
+
+    with started(tmp_path, bundle, lock, kind=Sink) as sink:
+        sink.produce(300)
+        sink.spoil(20)
+        first = sink.start()
+        sink.waits_for(300)
+        sink.wait(lambda: sum(sink.kept_aside().values()) == 20, "20 spoiled records")
+        settings = load(sink.file)
+        aside = wanted_quarantine(settings)
+        sink.wait(lambda: status(settings).owed_rows == 0, "all is paid")
+        with unpaid(*sink.wanted(), aside):
+            sink.produce(300)
+            sink.spoil(10)
+            sink.wait(lambda: status(settings).owed_rows == 310, "a decision that nobody pays")
+            first.kill()
+            first.wait()
+            assert ids_by_spark(spark, *sink.wanted()) == Counter(range(300))
+        second = sink.start()
+        sink.produce(60)
+        expected = Counter(range(660))
+        sink.wait(lambda: sink.ids() == expected, "660 rows, once each")
+        sink.wait(lambda: sink.kept_aside() == Counter(range(30)), "30 spoiled records")
+        second.terminate()
+        assert second.wait(120) == 0, sink.said()[-4000:]
+        assert ids_by_spark(spark, *sink.wanted()) == expected
+        for number, table in enumerate(sink.wanted()):
+            assert ids_by_spark(spark, table) == Counter(range(number, 660, 3)), table.name
+        rows = rows_by_spark(spark, aside, "headers")
+        assert Counter(int(row.headers[0]["value"]) for row in rows) == Counter(range(30))
+        owed = {each.table: (each.state, each.owed_rows) for each in tables(settings).tables}
+        assert owed == {table.name: ("open", 0) for table in sink.wanted()}
+        check(sink, proven=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hudi_tables.sinks import HudiSink, IcebergAsideSink, ManyHudiSink
+from hudi_tables.sinks import HudiSink, IcebergAsideSink, ManyHudiSink, ids_by_spark, unpaid
 from hudi_tables.world import QUICK
 
 from headgate.operations.audit import audit
@@ -23,8 +23,6 @@ from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
 from headgate.operations.status import status
 from headgate.sink.kinds import wanted_follower, wanted_quarantine
 from headgate.sink.load import load
-from headgate.tables.hudi.java import HudiJava
-from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.settings import write_settings
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
@@ -107,8 +105,7 @@ def test_point_5_what_a_hudi_quarantine_is_owed_is_paid_by_whoever_comes_next(
     first = sink.start()
     sink.wait(lambda: sum(sink.kept_aside().values()) == 20, "20 spoiled records")
     settings = load(sink.file)
-    place = HudiPlace.of(wanted_quarantine(settings))
-    with HudiJava(place, place.config().schema)._locked():  # nobody can pay it
+    with unpaid(wanted_quarantine(settings)):
         sink.produce(200)
         sink.spoil(20)
         sink.waits_for(400)
@@ -216,8 +213,7 @@ def test_point_5_a_sink_that_is_killed_between_two_of_its_tables_pays_the_rest_w
         sink.waits_for(300)
         sink.wait(lambda: sum(sink.kept_aside().values()) == 20, "20 spoiled records")
         settings = load(sink.file)
-        place = HudiPlace.of(wanted_follower(settings, "db.zone_b"))
-        with HudiJava(place, place.config().schema)._locked():  # nobody can pay it
+        with unpaid(wanted_follower(settings, "db.zone_b")):
             sink.produce(300)
             sink.waits_for(500)
             sink.wait(lambda: status(settings).owed_rows == 100, "one table that is not paid")
@@ -232,12 +228,7 @@ def test_point_5_a_sink_that_is_killed_between_two_of_its_tables_pays_the_rest_w
         sink.wait(lambda: sink.kept_aside() == Counter(range(30)), "30 spoiled records")
         second.terminate()
         assert second.wait(120) == 0, sink.said()[-4000:]
-        found = [
-            row.id
-            for table in sink.tables
-            for row in spark.read.format("hudi").load(str(table)).select("id").collect()
-        ]
-        assert Counter(found) == expected
+        assert ids_by_spark(spark, *sink.wanted()) == expected
         run, file = CliRunner(), str(sink.file)
         for command in ("tables", "status", "audit", "check"):
             done = run.invoke(main, [command, file])

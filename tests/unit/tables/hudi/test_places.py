@@ -93,13 +93,48 @@ def test_point_2_columns_by_which_hudi_tells_rows_that_go_are_refused(
         place.config()
 
 
-def test_point_2_who_slept_behind_its_commit_does_not_take_a_later_one_back(tmp_path: Path) -> None:
+def landed(number: int) -> Kept:
+    return Kept(f"2026112412000000{number}", number, record(1, number))
+
+
+def test_point_2_who_slept_behind_its_commit_does_not_take_a_later_one_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A restore to the earlier one would not be seen."""
-    kept = Reservations(table(tmp_path), SinkName("sink"))
-    earlier, later = (Kept(f"2026112412000000{tag}", tag, record(1, tag)) for tag in (1, 2))
-    kept.keep(later)
-    kept.keep(earlier)
-    assert kept.kept() == later
+    place = table(tmp_path)
+    late, other = (Reservations(place, SinkName("sink")) for _ in range(2))
+    put = late._folder.put
+
+    def slept(name: str, data: bytes) -> None:
+        other.keep(landed(2))
+        put(name, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(late._folder, "put", slept)
+        late.keep(landed(1))
+    assert late.kept() == other.kept() == landed(2)
+    late.keep(landed(1))
+    assert late.kept() == landed(2)
+    late.keep(landed(3))
+    assert other.kept() == landed(3)
+    assert len(place.folder.below(f"{AUX}/sink/landed")) == 1
+
+
+def test_point_2_who_reads_while_a_later_commit_is_kept_finds_the_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = table(tmp_path)
+    reader, other = (Reservations(place, SinkName("sink")) for _ in range(2))
+    other.keep(landed(1))
+    read = reader._folder.read
+
+    def slept(name: str) -> bytes:
+        if "1.json" in name:
+            other.keep(landed(2))
+        return read(name)
+
+    monkeypatch.setattr(reader._folder, "read", slept)
+    assert reader.kept() == landed(2)
 
 
 def test_point_2_columns_come_back_as_they_were_declared() -> None:
