@@ -52,6 +52,7 @@ class Reservations:
         self._notes = f"{AUX}/{sink}/reserved"
         self._dead = f"{AUX}/{sink}/condemned"
         self._landed = f"{AUX}/{sink}/landed"
+        self._formerly = f"{AUX}/{sink}/newest.json"
         self._coming = f"{AUX}/{sink}/coming.json"
 
     def note(self, instant: str) -> None:
@@ -125,13 +126,16 @@ class Reservations:
         one back.
         """
         self._put(self._kept_at(newest.tag), newest)
-        self._folder.remove([self._kept_at(tag) for tag in self._kept_tags() if tag < newest.tag])
+        earlier = [self._kept_at(tag) for tag in self._kept_tags() if tag < newest.tag]
+        self._folder.remove([*earlier, self._formerly])
 
     def kept(self) -> Kept | None:
         """Raises ``RecordUnreadable``, ``LogUnreadable``, ``OSError``."""
         while tags := self._kept_tags():
             with suppress(FileNotFoundError):  # a later one was kept meanwhile
                 return self._read(self._kept_at(max(tags)))
+        with suppress(FileNotFoundError):  # of a version that had one file for all
+            return self._read(self._formerly)
         return None
 
     def announce(self, coming: Kept) -> None:

@@ -137,6 +137,20 @@ def test_point_2_who_reads_while_a_later_commit_is_kept_finds_the_later_one(
     assert reader.kept() == landed(2)
 
 
+def test_point_2_what_a_former_version_kept_is_read_until_something_is_kept(tmp_path: Path) -> None:
+    place = table(tmp_path)
+    kept = Reservations(place, SinkName("sink"))
+    kept.keep(landed(1))
+    written, formerly = f"{AUX}/sink/landed/1.json", f"{AUX}/sink/newest.json"
+    place.folder.put(formerly, place.folder.read(written))
+    place.folder.remove([written])
+    assert kept.kept() == landed(1)
+    kept.keep(landed(2))
+    assert kept.kept() == landed(2)
+    with pytest.raises(FileNotFoundError):
+        place.folder.read(formerly)
+
+
 def test_point_2_columns_come_back_as_they_were_declared() -> None:
     assert columns_of("t", avro_of("t", COLUMNS, {"city": "where"})) == COLUMNS
 
