@@ -9,7 +9,7 @@ from headgate.control_protocol.errors import EnvelopeUnfit
 from headgate.data.envelopes.changes import Envelope, Tombstones
 from headgate.data.envelopes.recognition import MARKS, Looks, looks_of
 from headgate.data.formats.column_rules import FROM
-from headgate.data.formats.connect_schema import defaulted
+from headgate.data.formats.port import DefaultingFormat
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.data.writers.keyed_routes import may_key
 from headgate.kafka.sample import newest_records
@@ -22,6 +22,11 @@ from headgate.sink.tables_settings import OneTableSettings
 SAMPLE_RECORDS = 200
 _TOPICS_MAX = 3
 _FRAMED = {"connect-json": "a schema and a payload in each record", "avro-registry": "Avro"}
+_KEEPS_NULLS = {
+    "connect-json": "value.converter.replace.null.with.default=false",
+    "avro-registry": "value.converter.ignore.default.for.nullables=true",
+}
+"""What tells the converter of each format to leave nulls alone."""
 
 
 def looked_at(settings: SinkSettings) -> bool:
@@ -84,23 +89,17 @@ def judged(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -
 
 def _replaced_nulls(settings: SinkSettings, values: Sequence[bytes | None]) -> str:
     """Name the columns whose nulls the records' own schemas let a converter replace."""
-    if settings.format.type != "connect-json":
+    options = ValueOptions.taken(settings.format.options).of_format
+    records = record_format(settings.format.type, options)
+    if not isinstance(records, DefaultingFormat):
         return ""
-    found = {name: None for value in values if value for name in defaulted(_schema(value))}
+    found = records.defaulted([value for value in values if value is not None])
     if not found:
         return ""
     return (
         f"; a null in {', '.join(found)} may have become the column's default before it got here: "
-        "set value.converter.replace.null.with.default=false in Kafka Connect (docs/changes.md)"
+        f"set {_KEEPS_NULLS[settings.format.type]} in Kafka Connect (docs/changes.md)"
     )
-
-
-def _schema(value: bytes) -> object:
-    try:
-        record = json.loads(value)
-    except (ValueError, RecursionError):  # counted as unreadable
-        return None
-    return record.get("schema") if isinstance(record, dict) else None
 
 
 def refuse_keys(settings: SinkSettings, topic: str, keys: Sequence[bytes | None]) -> None:

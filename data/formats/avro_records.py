@@ -8,6 +8,7 @@ schema's defaults are never used, so that an explicit null stays one.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 from headgate.data.formats import column_rules
 from headgate.data.formats.avro_columns import read_values
 from headgate.data.formats.avro_proposal import columns_of
-from headgate.data.formats.avro_schema import Avro, UnfitSchema, parse_schema
+from headgate.data.formats.avro_schema import Avro, UnfitSchema, defaulted, parse_schema
 from headgate.data.formats.faults import Faults
 from headgate.data.formats.fitting import fitted_rows, missing, without_bad
 from headgate.data.formats.lookout import Lack, Lookout
@@ -130,6 +131,14 @@ class RegistryAvroRecords:
             wanted = self._lookout.of_columns(written)
             if wanted.fields:
                 yield np.flatnonzero(codes == code), wanted
+
+    def defaulted(self, values: Sequence[bytes]) -> list[str]:
+        """Return what the writers' schemas say (``avro_schema.defaulted``)."""
+        found: dict[str, None] = {}
+        for prefix in dict.fromkeys(value[:_PREFIX_BYTES] for value in values):
+            with suppress(NoSuchSchema, UnfitSchema):  # counted as unreadable
+                found.update(dict.fromkeys(defaulted(self._writer(prefix))))
+        return [*found]
 
     def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
         """Do the same as ``AvroRecords``; without a schema in the registry there is no name."""

@@ -39,8 +39,9 @@ class Avro:
     """One type. ``children``: a union's branches, the items of an array, the values of a map.
 
     ``size``: of a fixed, in bytes; ``names``: a record's fields (as its ``children``, in order) or
-    an enum's symbols; ``scale`` and ``precision``: of a decimal; ``called``: the full name of a
-    record, or Connect's name for a number that counts time.
+    an enum's symbols; ``defaulted``: a record's fields that may be null and have a default other
+    than null; ``scale`` and ``precision``: of a decimal; ``called``: the full name of a record, or
+    Connect's name for a number that counts time.
     """
 
     kind: str
@@ -51,6 +52,7 @@ class Avro:
     scale: int = 0
     precision: int = 0
     called: str = ""
+    defaulted: tuple[str, ...] = ()
 
     @property
     def bytes_min(self) -> int:
@@ -73,6 +75,18 @@ def parse_schema(text: str, references: Sequence[str] = ()) -> Avro:
     for other in references:
         reading.type_of(_json(other), "", 0)
     return reading.type_of(_json(text), "", 0)
+
+
+def defaulted(writer: Avro) -> tuple[str, ...]:
+    """Return a row's fields that may be null and have a default other than null.
+
+    Unless told otherwise, Kafka Connect's converters write the default instead of their nulls.
+    """
+    fields = dict(zip(writer.names, writer.children, strict=True))
+    if writer.kind == "record" and {"op", "after"} <= fields.keys():  # Debezium's envelope
+        after = fields["after"]
+        return tuple(name for branch in (after, *after.children) for name in branch.defaulted)
+    return writer.defaulted
 
 
 def _json(text: str) -> Any:
@@ -160,7 +174,18 @@ class _Reading:
         if len(set(names)) < len(names):
             raise UnfitSchema(f"the record {found.get('name')} has a field twice")
         types = tuple(self.type_of(field.get("type"), namespace, depth + 1) for field in fields)
-        return Avro("record", children=types, names=names)
+        # A default is of the first branch.
+        other = (f for f in fields if "default" in f and _may_be_null(f) and f["type"][0] != "null")
+        return Avro(
+            "record",
+            children=types,
+            names=names,
+            defaulted=tuple(str(field.get("name")) for field in other),
+        )
+
+
+def _may_be_null(field: dict[str, Any]) -> bool:
+    return isinstance(field["type"], list) and "null" in field["type"]
 
 
 def _logical(plain: Avro, found: dict[str, Any]) -> Avro:

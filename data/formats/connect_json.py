@@ -21,7 +21,7 @@ import pyarrow.types as kinds
 
 from headgate.control_protocol.columns import Struct
 from headgate.data.formats import column_rules, connect_proposal, json_picks, json_values
-from headgate.data.formats.connect_schema import connect_type, needed, storage
+from headgate.data.formats.connect_schema import connect_type, defaulted, needed, storage
 from headgate.data.formats.faults import Faults
 from headgate.data.formats.fitting import fitted_rows
 from headgate.data.formats.json_records import JsonRecords
@@ -93,6 +93,10 @@ class ConnectJsonRecords:
             wanted = self._lookout.of_columns(self._written(text))
             if wanted.fields:
                 yield np.array(rows, np.int64), connect_proposal.settled(wanted)
+
+    def defaulted(self, values: Sequence[bytes]) -> list[str]:
+        """Return what the records' own schemas say (``connect_schema.defaulted``)."""
+        return [*{name: None for value in values for name in defaulted(_schema_of(value))}]
 
     def _written(self, text: str) -> Struct:
         if text not in self._columns:
@@ -199,6 +203,14 @@ class ConnectJsonRecords:
             except RecursionError as error:
                 raise ValueError("a schema is nested too deeply") from error
         return self._types[text]
+
+
+def _schema_of(value: bytes) -> object:
+    try:
+        record = json.loads(value)
+    except (ValueError, RecursionError):  # counted as unreadable
+        return None
+    return record.get("schema") if isinstance(record, dict) else None
 
 
 class _Gathered:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -37,6 +37,14 @@ class RecordFormat(Protocol):
 
         A value is either converted without loss or bad: raises ``UndecodableRecords``.
         """
+
+
+@runtime_checkable
+class DefaultingFormat(RecordFormat, Protocol):
+    """A format of Kafka Connect's converters, which may write a default instead of a null."""
+
+    def defaulted(self, values: Sequence[bytes]) -> Sequence[str]:
+        """Return the fields of rows whose nulls may have become a default, by their schemas."""
 
 
 class RuledFormat(RecordFormat, Protocol):

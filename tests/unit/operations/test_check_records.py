@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.registry.server import RegistryServer
 from unit.data.envelopes.test_debezium_in_avro import ENVELOPE, said
+from unit.data.formats.avro_worlds import encoded as avro_encoded
+from unit.data.formats.avro_worlds import record
 from unit.operations.test_audit_keyed import SINK_FILE
 
 from headgate.control_protocol.errors import EnvelopeUnfit
@@ -47,7 +50,8 @@ def settings(envelope: str = "plain", *, keyed: bool = True, **form: str) -> Sin
         text += f'[changes]\nenvelope = "{envelope}"\n'
     else:
         text = text.replace('key = ["id"]', "")
-    options = f"[format.options]\nschema = '''{form.pop('schema')}'''\n" if "schema" in form else ""
+    own = [name for name in form if name in ("schema", "registry.url")]
+    options = "".join(f"[format.options]\n'{name}' = '''{form.pop(name)}'''\n" for name in own)
     lines = "\n".join(f'{name} = "{value}"' for name, value in form.items())
     return parse(f"{text}[format]\n{lines}\n{options}" if lines else text)
 
@@ -115,17 +119,44 @@ def test_point_4_nulls_that_a_converter_replaces_are_told_of(enveloped: bool) ->
     operation = {"field": "op", "type": "string", "optional": True, "default": "r"}
     envelope = {"type": "struct", "fields": [{**row, "field": "after"}, operation]}
     value = {"op": "c", "after": ROW} if enveloped else ROW
-    record = {"schema": envelope if enveloped else row, "payload": value}
+    whole = {"schema": envelope if enveloped else row, "payload": value}
     kept = settings(
         "debezium" if enveloped else "plain", type="connect-json", key_type="connect-json"
     )
     text = judged(
-        kept, "shop", [*encoded(record, None, {"schema": 3, "payload": ROW}), b"[1]", b"{"]
+        kept, "shop", [*encoded(whole, None, {"schema": 3, "payload": ROW}), b"[1]", b"{"]
     )
     assert "a null in name may have become the column's default" in text
     assert "replace.null.with.default=false" in text
     del row["fields"][1]["default"]  # type: ignore[attr-defined]
-    assert "default" not in judged(kept, "shop", encoded(record))
+    assert "default" not in judged(kept, "shop", encoded(whole))
+
+
+@pytest.mark.parametrize("enveloped", [True, False])
+def test_point_4_so_they_are_in_avro_of_a_registry(enveloped: bool) -> None:
+    row = {
+        "type": "record",
+        "name": "Value",
+        "fields": [
+            {"name": "id", "type": "int", "default": 0},
+            {"name": "name", "type": ["string", "null"], "default": "nobody"},
+            {"name": "note", "type": ["null", "string"], "default": None},
+            {"name": "rank", "type": ["int", "null"]},
+        ],
+    }
+    envelope = record(after=["null", row], op="string")
+    schema, value = (envelope, {"after": {**ROW, "note": None, "rank": 1}, "op": "c"})
+    if not enveloped:
+        schema, value = row, value["after"]
+    with RegistryServer() as registry:
+        number = registry.subjects.register("shop-value", {"schema": json.dumps(schema)})
+        form = {"type": "avro-registry", "key_type": "json", "registry.url": registry.url}
+        kept = settings("debezium" if enveloped else "plain", **form)
+        known = b"\0" + number.to_bytes(4, "big") + avro_encoded(schema, value)
+        text = judged(kept, "shop", [known, known, None, b"\0\0\0\0\x63?", b"{", b""])
+    assert "of 6 records 2 " in text
+    assert "a null in name may have become the column's default" in text
+    assert "value.converter.ignore.default.for.nullables=true" in text
 
 
 def test_point_4_debezium_in_avro_is_known() -> None:
