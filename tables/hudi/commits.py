@@ -71,13 +71,15 @@ class HudiCommits:
         self._begun: set[str] = set()
 
     def read(self) -> TableView:
-        config, java = self._opened()
-        try:
-            return self._refuse_filled(self._view(config, java))
-        except HeadgateError:
-            raise
-        except Exception as error:
-            raise unread(self._place, error) from error
+        """Read the table for who commits, and keep what a dead coordinator has not kept any more.
+
+        Decisions and payments are built upon what was read; a restore that removes it must be seen.
+        """
+        return self._read(keeps=True)
+
+    def look(self) -> TableView:
+        """Read the table, and write nothing."""
+        return self._read(keeps=False)
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         base = attempt.base
@@ -119,7 +121,24 @@ class HudiCommits:
             self._renewed()
         return self._open
 
+    def _read(self, *, keeps: bool) -> TableView:
+        config, java = self._opened()
+        try:
+            view, unkept = self._seen(config, java)
+            self._refuse_filled(view)
+            if keeps and unkept:
+                self._reservations.keep(unkept)
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise unread(self._place, error) from error
+        return view
+
     def _view(self, config: TableConfig, java: HudiJava) -> TableView:
+        return self._seen(config, java)[0]
+
+    def _seen(self, config: TableConfig, java: HudiJava) -> tuple[TableView, Kept | None]:
+        """Return the table, and the sink's newest commit if it has landed and is not kept (H10)."""
         meta = java.meta()
         newest = list(islice(java.commits(meta), _LOOKED_AT))
         ours = list(islice(self._ours(java.commits(meta)), 2))
@@ -134,7 +153,7 @@ class HudiCommits:
         if kept and kept.tag > (tag or 0):
             tag, record, filled = kept.tag, kept.record, kept.filled
             lineage = self._lineage(java, meta, kept, below=found is not None)
-        return TableView(
+        view = TableView(
             table=self._place.name,
             uuid=config.uuid,
             location=self._location,
@@ -152,8 +171,12 @@ class HudiCommits:
             },
             filled=filled,
         )
+        unkept = None
+        if ours and found and (kept is None or kept.tag < ours[0].completed):
+            unkept = Kept(ours[0].requested, ours[0].completed, found, filled)
+        return view, unkept
 
-    def _refuse_filled(self, view: TableView) -> TableView:
+    def _refuse_filled(self, view: TableView) -> None:
         """U1: refuse a table filled without the key, which may hold duplicates, and the reverse."""
         keyed = self._place.key is not None
         if view.record and (view.record.keys is not None) != keyed:
@@ -162,7 +185,6 @@ class HudiCommits:
                 f"{'without a key' if keyed else 'by key'}",
                 f"{'remove' if keyed else 'name'} table.key, or fill another table",
             )
-        return view
 
     def _ours(self, commits: Iterator[Instant]) -> Iterator[Instant]:
         return (each for each in commits if sink_of(each.said) == self._sink)

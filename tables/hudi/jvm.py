@@ -128,10 +128,16 @@ def said(error: BaseException) -> str:
 
 
 def _forget_dead(spark: Any) -> None:
-    """Make PySpark forget a dead JVM: it starts no second one while it believes in the first."""
+    """Make PySpark forget a dead JVM: it starts no second one while it believes in the first.
+
+    Its session is asked for by every data frame, and would be that of the dead one.
+    """
     found = spark._active_spark_context  # noqa: SLF001 - PySpark gives no other way
     if found is not None and ended(found):
+        from pyspark.sql import SparkSession
+
         spark._active_spark_context = spark._gateway = spark._jvm = None  # noqa: SLF001
+        SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
 
 
 def _let_reach(context: Any, store: Mapping[str, str], conf: Mapping[str, str]) -> None:

@@ -48,14 +48,14 @@ class HudiReader:
         self._held = ExitStack()
         self._config = place.config()
         self._java = HudiJava(place, self._config.schema)
-        self._view = open_table(place, sink).read()
+        self._view = open_table(place, sink).look()
         self._meta = self._java.meta()
 
     def view(self) -> TableView:
         return self._view
 
     def moved(self) -> bool:
-        return open_table(self._place, self._sink).read().head != self._view.head
+        return open_table(self._place, self._sink).look().head != self._view.head
 
     def columns(self) -> Sequence[str]:
         return [column.name for column in self._config.columns.fields]

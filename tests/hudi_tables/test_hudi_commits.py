@@ -431,6 +431,24 @@ def test_point_2_a_restored_table_is_seen(world: HudiWorld) -> None:
     assert view.branch_record == record(1, 1, 3)
 
 
+def test_point_2_a_restore_is_seen_though_who_committed_died_before_it_could_keep_that(
+    world: HudiWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H10: whoever has read the commit since may have built upon it, as on a payment."""
+    table = world.open()
+    first = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    with monkeypatch.context() as dying:
+        dying.setattr(Reservations, "keep", lambda *_: None)
+        landed(commit(table, first, record(1, 2, 6), world.file(2)))
+    assert HudiKind().reader(world.wanted, SinkName("sink")).history().tag
+    kept = Reservations(world.place, SinkName("sink"))
+    assert kept.kept().tag == first.tag, "who only looks writes nothing"
+    read = world.open().read()
+    assert kept.kept().tag == read.tag
+    world.roll_back(first.head)
+    assert world.open().read().lineage is Lineage.ROLLED_BACK
+
+
 def test_point_2_audit_and_status_find_commits_files_and_rows(world: HudiWorld) -> None:
     table = world.open()
     view, file = claimed(table), world.file(1)

@@ -1,4 +1,5 @@
-"""What a JVM of headgate's own has to have done before Hudi reads a file in it."""
+"""What a JVM of headgate's own has to have done before Hudi reads a file in it, and its heir's
+data frames."""
 
 from __future__ import annotations
 
@@ -18,9 +19,34 @@ read = hudi.common.schema.HoodieSchemaCache.intern(parsed).toAvroSchema()
 print(same(read) == same(hudi.avro.AvroSchemaCache.intern(schema)))
 """
 
+AGAIN = """
+import os, signal, sys
+from headgate.tables.hudi.jvm import ended, open_spark, session_of
+
+for _ in range(2):
+    context = open_spark({"spark.jars": sys.argv[1]}, {})
+    session = session_of(context)
+    print(session.read.schema("number long").json(sys.argv[2]).count())
+    print(session.createDataFrame([], "number long").count())
+    java = context._gateway.proc
+    os.kill(java.pid, signal.SIGKILL)
+    java.wait()
+    assert ended(context)
+"""
+
 
 def test_point_2_a_metadata_table_that_was_read_first_can_be_written(bundle: Path) -> None:
     """Hudi 1.2.0 compares two caches' schemas by identity: which was first decides."""
     afresh = [sys.executable, "-c", AFRESH, str(bundle)]
     done = subprocess.run(afresh, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True"], done.stderr[-2000:]
+
+
+def test_point_6_data_frames_are_made_in_the_jvm_that_follows_one_that_was_killed(
+    bundle: Path, tmp_path: Path
+) -> None:
+    """Upserts need them: PySpark asked the dead one for its session."""
+    (tmp_path / "rows.json").write_text('{"number": 1}')
+    again = [sys.executable, "-c", AGAIN, str(bundle), str(tmp_path)]
+    done = subprocess.run(again, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["1", "0"] * 2, done.stderr[-2000:]
