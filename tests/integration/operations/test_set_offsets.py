@@ -78,8 +78,8 @@ def test_without_a_yes_nothing_is_set(sink: Deployment) -> None:
         ("{topic}/0=301", "is not in the log"),
         ("{topic}/7=0", "is not in the source"),
         ("other/0=0", "is not in the source"),
-        ("{topic}=0", "is no offset of a partition"),
-        ("{topic}/0=newest", "is no offset of a partition"),
+        ("{topic}=0", "is not an offset of a partition"),
+        ("{topic}/0=newest", "is not an offset of a partition"),
     ],
 )
 def test_what_cannot_be_meant_is_two(sink: Deployment, wanted: str, said: str) -> None:

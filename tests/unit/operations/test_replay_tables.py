@@ -140,7 +140,7 @@ def test_point_6_i6_an_answer_that_is_lost_doubles_nothing(
     if landed:
         assert replay_tables(settings, [CLICKS]) == (GivenBack(CLICKS, 2),)
     else:
-        with pytest.raises(RetryLater, match="was not given its records back"):
+        with pytest.raises(RetryLater, match="did not get its records back"):
             replay_tables(settings, [CLICKS])
         assert replay_tables(settings, [CLICKS]) == (GivenBack(CLICKS, 2),)
     assert offsets(shop) == [2, 3, 5, 6]

@@ -216,7 +216,7 @@ def test_point_4_a_time_or_a_word_is_meant_for_all_of_a_topic() -> None:
     "text", ["trips=7", "trips", "=earliest", "trips/0=", "trips=2026-01-31", "trips=yesterday"]
 )
 def test_point_4_what_names_no_place_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no offset of a partition"):
+    with pytest.raises(ConfigurationError, match="is not an offset of a partition"):
         module._parsed(text)
 
 
