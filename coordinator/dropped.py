@@ -69,7 +69,7 @@ def parting(state: State, gone: Collection[str]) -> tuple[State, tuple[Tell, ...
 def told_anew(gone: Collection[str]) -> tuple[Tell, ...]:
     return tuple(
         Tell(
-            f"{name} was dropped: it is created again when records for it come, and what it was owed "
+            f"{name} was dropped: it is created again when records for it come; what it was owed "
             "lapses",
             trouble=True,
             event=LogEvent.TABLE_DROPPED,

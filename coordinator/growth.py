@@ -24,7 +24,7 @@ Topics = Mapping[str, TopicState]
 
 _ANEW = "the topic was re-created: fill another table"
 _WAIT = (
-    'set changes.on_partitions_added = "wait" (docs/changes.md says what that requires of producers) '
+    'set changes.on_partitions_added = "wait" (docs/changes.md says what it requires of producers) '
     "or, where it is refused, fill another table"
 )
 

@@ -296,7 +296,7 @@ def test_point_4_n5_n4_one_that_somebody_else_made_in_its_place_is_filled_and_sa
     made.until(Phase.COLLECTING)
     announces(made)
     reads(made, table(uuid=uuid))
-    assert ("another table now" in made.told) is (uuid != UUID)
+    assert ("not the table that was filled before" in made.told) is (uuid != UUID)
     assert not made.term.parked
 
 
