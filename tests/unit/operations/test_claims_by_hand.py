@@ -162,7 +162,7 @@ def test_point_9_offsets_are_planned_from_what_table_and_logs_say(
 def test_point_9_what_is_no_offset_is_refused(
     settings: SinkSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch, wanted: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match="is no offset") as refused:
+    with pytest.raises(ConfigurationError, match="is not an offset") as refused:
         planned(settings, monkeypatch, Alive(), wanted)
     assert refused.value.hint.startswith("write TOPIC/PARTITION=OFFSET")
     with pytest.raises(ConfigurationError, match="no offset is named"):

@@ -186,7 +186,7 @@ def test_point_9_words_and_numbers_mean_places_in_the_log(
         with pytest.raises(ConfigurationError, match="not in the log"):
             _resolved(ZERO, beyond, states, record)
     anew = {TOPIC: TopicState(TopicId("another"), {0: OffsetRange(3, 20)})}
-    with pytest.raises(ConfigurationError, match="created anew"):
+    with pytest.raises(ConfigurationError, match="re-created"):
         _resolved(ZERO, text, anew, record)
 
 
