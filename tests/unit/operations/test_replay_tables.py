@@ -158,7 +158,7 @@ def test_point_6_i6_of_two_that_replay_at_once_one_is_refused(
         return commit(self, attempt)
 
     monkeypatch.setattr(IcebergTable, "commit", raced)
-    with pytest.raises(RetryLater, match="ask again"):
+    with pytest.raises(RetryLater, match="run the command again"):
         replay_tables(settings, [CLICKS])
     assert offsets(shop) == [2, 3, 5, 6]
 
