@@ -162,7 +162,7 @@ NumberedFile = tuple[WrittenFile, int]
 
 def numbered(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
     """Return each file with a number that is higher for a later transaction: its records are newer
-    whatever their offsets, for a topic that was created anew begins at 0 again (U3)."""
+    whatever their offsets, for a topic that was re-created begins at 0 again (U3)."""
     numbers = attempt.transactions or (0,) * len(attempt.files)
     return tuple(zip(attempt.files, numbers, strict=True))
 

@@ -222,7 +222,7 @@ def _told(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
             trouble=True,
         )
     if before and before.routing and before.routing != now.routing:
-        told = "the settings that decide what a row is are others than at the last commit"
+        told = "the settings that decide what a row is have changed since the last commit"
         yield Tell(told, event=LogEvent.SETTINGS_CHANGED)
 
 
@@ -255,7 +255,7 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
     epoch = record.transaction.epoch
     tables = (view, *state.recovery_followers.values())
     if believed(tables, state.highest_epoch) >= epoch:
-        return recover(state, f"epoch {state.highest_epoch} was heard meanwhile: claims above it")
+        return recover(state, f"epoch {state.highest_epoch} was heard: claims a higher one")
     followers = state.recovery_followers
     term = Term(
         epoch=epoch,

@@ -27,7 +27,7 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     # a re-created topic whose offsets fit by chance: work on the old one may still arrive
     anew = any(term.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
     if anew or any(fit.get(partition) != offset for partition, offset in term.offsets.items()):
-        return recover(state, "a source lost stored offsets: claims again with the policy's")
+        return recover(state, "a source lost stored offsets: claims again as the policy says")
     state, generations, told = admitted(state, sources.topics)
     fit = fit.restricted(fit.keys() - not_read(state))
     known = {**term.topic_ids, **ids}

@@ -88,7 +88,7 @@ def judged(state: State, now_ms: int) -> Step:
     """C7: judge what was heard."""
     ready = not _unnamed(state)
     verdict = judge(term_of(state).statuses, standard(state, now_ms))
-    reason = "" if ready else f"time-out; nothing admissible of {_some(verdict.unsure)}"
+    reason = "" if ready else f"time-out; nothing admissible from {_some(verdict.unsure)}"
     return _decided(state, verdict, reason, now_ms)
 
 
@@ -107,7 +107,7 @@ def _aborted(state: State) -> Step:
         offsets=term.offsets,
         tables=(TableSettlement(term.view.table, None),),
         valid_through_ms=term.valid_through_ms,
-        reason=f"time-out; nothing heard of {_some(_unnamed(state))}",
+        reason=f"time-out; nothing heard from {_some(_unnamed(state))}",
         parked=said(term),
     )
     term = replace(
@@ -174,8 +174,8 @@ def _sampled(state: State, verdict: Verdict) -> Sample:
     objection = state.limits.too_many(verdict.bad) or state.limits.too_often(sample.bad, records)
     if objection:
         raise TooManyBadRecords(
-            f"{objection}; nothing of them is committed",
-            "look into the quarantine, mend the producer or the table, or raise the limits under "
+            f"{objection}; none of them is committed",
+            "look at the quarantine, fix the producer or the table, or raise the limits under "
             "[quarantine]",
         )
     return Sample() if state.limits.sampled(records) else sample

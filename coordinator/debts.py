@@ -196,8 +196,8 @@ def refuse_foreign(followers: Followers, lead: TableView, debts: Iterable[Debt])
             raise FollowerForeign(
                 f"{follower.table} {objection}",
                 "is it the quarantine of another sink with this name? then name another one; if "
-                f"{lead.table} was set back or created anew, headgate resume SINK --accept "
-                "HG-215=restart goes on with it as it is",
+                f"{lead.table} was set back or re-created, headgate resume SINK --accept "
+                "HG-215=restart continues with it as it is",
             )
 
 

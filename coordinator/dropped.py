@@ -69,7 +69,7 @@ def parting(state: State, gone: Collection[str]) -> tuple[State, tuple[Tell, ...
 def told_anew(gone: Collection[str]) -> tuple[Tell, ...]:
     return tuple(
         Tell(
-            f"{name} was dropped: it is made anew when records for it come, and what it was owed "
+            f"{name} was dropped: it is created again when records for it come; what it was owed "
             "lapses",
             trouble=True,
             event=LogEvent.TABLE_DROPPED,
@@ -83,8 +83,7 @@ def replaced(state: State, given: FollowersRead) -> tuple[Tell, ...]:
     known = term_of(state).view.filled
     return tuple(
         Tell(
-            f"{name} is another table now than the one that was filled before: what that one held "
-            "is not in it",
+            f"{name} is not the table that was filled before: it lacks that one's rows",
             trouble=True,
             event=LogEvent.TABLE_DROPPED,
         )

@@ -184,7 +184,7 @@ def bounded(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
     """Name each field once; if they are too many to name, refuse all that the table lacks."""
     by_path = {refusal.path: refusal for refusal in refused}
     if len(by_path) > REFUSED_MAX or refused_bytes(by_path.values()) > REFUSED_BYTES_MAX:
-        return (Refusal((), "the fields that were refused are too many to be named"),)
+        return (Refusal((), "too many fields were refused to list them"),)
     return tuple(by_path.values())
 
 
@@ -200,6 +200,6 @@ def _told(table: str, done: Evolved) -> tuple[Action, ...]:
     if done.refused:
         words = "; ".join(f"{dotted(each.path)} {each.reason}" for each in done.refused)
         told.append(
-            Tell(f"{table} does not take up: {words}", trouble=True, event=LogEvent.COLUMNS_REFUSED)
+            Tell(f"{table} does not add: {words}", trouble=True, event=LogEvent.COLUMNS_REFUSED)
         )
     return tuple(told)

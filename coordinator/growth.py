@@ -22,9 +22,9 @@ from headgate.coordinator.state import Held, Identity, State
 
 Topics = Mapping[str, TopicState]
 
-_ANEW = "the topic was created anew: fill another table"
+_ANEW = "the topic was re-created: fill another table"
 _WAIT = (
-    'set changes.on_partitions_added = "wait" (docs/changes.md says what that takes of producers) '
+    'set changes.on_partitions_added = "wait" (docs/changes.md says what it requires of producers) '
     "or, where it is refused, fill another table"
 )
 

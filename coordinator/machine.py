@@ -257,13 +257,13 @@ def _heard(state: State, record: LogRecord, now_ms: int) -> Step:
     if said.epoch > state.term.epoch:
         if rival:
             return superseded(state, said.epoch, now_ms)
-        return recover(state, f"{said.sender} has seen epoch {said.epoch}: claims above it")
+        return recover(state, f"{said.sender} has seen epoch {said.epoch}: claims a higher epoch")
     if coordinates and not rival and beyond(state.term, said):
-        return recover(state, "somebody speaks in its name: claims a new epoch")
+        return recover(state, "another process uses its name: claims a new epoch")
     if rival and said.epoch == state.term.epoch:
         # The table lost a claim (re-created while its coordinator slept), or the catalog confirmed
         # one that it never made: neither finds out by itself while it has nothing to commit.
-        return recover(state, f"{said.sender} speaks for epoch {said.epoch} too: claims above it")
+        return recover(state, f"{said.sender} also uses epoch {said.epoch}: claims a higher one")
     return _heard_in_term(_at(state, record), record, now_ms)
 
 

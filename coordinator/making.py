@@ -111,8 +111,8 @@ def _told(said: Changed) -> Iterator[Action]:
         yield Tell(text, event=LogEvent.COLUMNS_CHANGED)
     words = [f"{dotted(each.path)} {each.reason}".strip() for each in said.refused]
     if words:
-        text = f"{said.table} does not take up: {'; '.join(words)}"
+        text = f"{said.table} does not add: {'; '.join(words)}"
         yield Tell(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)
     if not said.uuid and not said.dropped:
-        text = f"table {said.table} is not made, its records are unmatched: {said.why}"
+        text = f"table {said.table} is not created, its records are unmatched: {said.why}"
         yield Tell(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)

@@ -50,11 +50,11 @@ def refuse_lost(view: TableView, settings: CoordinatorSettings) -> None:
     if view.lineage in (Lineage.ROLLED_BACK, Lineage.UNDECIDABLE) and not keep:
         back = view.lineage is Lineage.ROLLED_BACK
         kind = TableRolledBack if back else HistoryUndecidable
-        what = "was rolled back" if back else "may have been rolled back, as far as is left to see"
+        what = "was rolled back" if back else "may have been rolled back; history is missing"
         raise kind(
             f"{view.table} {what} behind the sink's tag; the ledger's offsets have passed "
             "what it lost",
-            'coordinator.on_rollback = "keep-offsets" goes on: its rows stay out',
+            'coordinator.on_rollback = "keep-offsets" continues without its rows',
         )
     if view.lineage is Lineage.TAG_MISSING:
         raise TagMissing(
@@ -159,8 +159,8 @@ def refuse_too_many_parked(parked: Mapping[str, Parked]) -> None:
     if len(parked) > PARKED_MAX:
         some = "; ".join(f"{name}: {p.why}" for name, p in sorted(parked.items())[:3])
         raise TooManyParked(
-            f"{len(parked)} tables have trouble, and at most {PARKED_MAX} are parked: {some}",
-            "look into the catalog and its rights; headgate tables SINK lists what is parked",
+            f"{len(parked)} tables have problems, and at most {PARKED_MAX} are parked: {some}",
+            "check the catalog and its rights; headgate tables SINK lists what is parked",
         )
 
 

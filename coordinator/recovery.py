@@ -79,8 +79,8 @@ def _after_rollback(view: TableView, policy: RollbackPolicy) -> CommitRecord:
         return view.branch_record
     raise TableRolledBack(
         f"{view.table}: the branch was rolled back behind the sink's tag (snapshot {view.tag})",
-        "headgate resume SINK --accept HG-201=follow-table (the rows come again) or "
-        "HG-201=keep-offsets (they stay out) does so once, coordinator.on_rollback at each start",
+        "headgate resume SINK --accept HG-201=follow-table (reads the rows again) or "
+        "HG-201=keep-offsets (leaves them out) does so once, coordinator.on_rollback at each start",
     )
 
 
@@ -99,8 +99,8 @@ def _untagged(view: TableView, policy: TagMissingPolicy) -> CommitRecord:
     if policy is TagMissingPolicy.FOLLOW_TABLE and view.branch_record:
         return view.branch_record
     raise TagMissing(
-        f"{view.table}: the sink's tag is gone, but the table once had it; beginning anew would "
-        "double rows",
+        f"{view.table}: the sink's tag is gone, but the table once had it; starting over "
+        "would duplicate rows",
         "restore the tag on the sink's newest snapshot, or follow the branch: once by headgate "
         "resume SINK --accept HG-203=follow-table, at each start by coordinator.on_tag_missing",
     )
@@ -159,9 +159,9 @@ def refuse_replaced(
         f"wrote to {former or name} with UUID {their_uuid}: it was dropped, or the sink file "
         "names another one now (quarantine.table, type, location or catalog)"
         + (f"; as far as the table knows, that one is owed {owed} rows" if owed else ""),
-        "name it as before; or headgate resume SINK --accept HG-202=restart goes on with this one, "
-        "and what is owed to the former one lapses: docs/quarantine.md, Another quarantine, says "
-        "how nothing does",
+        "name it as before; or headgate resume SINK --accept HG-202=restart continues with "
+        "this one, and rows owed to the former one lapse (docs/quarantine.md, Another quarantine, "
+        "says how to avoid that)",
     )
 
 
@@ -219,7 +219,7 @@ def refuse_shared(
                 f"{view.table}: sink {sink!r} fills the same branch from the same topic, "
                 f"{', '.join(same)}: each record would be there twice",
                 "is this sink one of two names for the same? then use that name; if the other is "
-                f"no longer used, delete its tag; if both are meant, name {sink!r} in "
+                f"no longer used, delete its tag; if you want both sinks, name {sink!r} in "
                 "table.shared_with",
             )
 

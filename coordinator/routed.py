@@ -99,7 +99,7 @@ def with_tables(state: State, given: FollowersRead, now_ms: int) -> tuple[State,
     except FollowerForeign as error:
         raise FollowerForeign(
             error.message,
-            f"restore the ledger {term.view.table} if it was created anew; tables that another "
+            f"restore the ledger {term.view.table} if it was re-created; tables that another "
             "ledger fills take a sink of another name",
         ) from None
     followers = {**term.followers, **given.views}

@@ -141,7 +141,7 @@ def resolve_stop(
         raise ConfigurationError(
             f"nothing of sink {world.identity.sink} is stopped by {', '.join(sorted(left))}; "
             "nothing was changed",
-            "accept what the sink's own error names, and nothing more",
+            "accept only what the sink's own error names",
         )
     claim = replace(attempt.record, command=" ".join(words), actor=actor())
     _land(world.table, replace(attempt, record=claim))

@@ -100,7 +100,7 @@ class RoutedInquiry(Inquiry):
             )
         elif anew := sorted(self._keyed.earlier):
             self._unproven.append(
-                f"{', '.join(anew)}: made anew, and what had been decided for the table before is "
+                f"{', '.join(anew)}: re-created, and what had been decided for the table before is "
                 "not there: rows are not counted"
             )
         elif complete and decided != rows:
@@ -176,7 +176,7 @@ class RoutedInquiry(Inquiry):
         lead = self._history.uuid
         paid = [commit.record for commit in history.commits if commit.record.lead == lead]
         if again := sum(record.records for record in paid if record.command == REPLAY):
-            told = f"{history.table}: {again} records of the quarantine were put again"
+            told = f"{history.table}: {again} records of the quarantine were replayed"
             self._remarks.append(told)
         if lapsed := sum(record.records for record in paid if record.command == REREAD):
             self._remarks.append(

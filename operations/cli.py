@@ -92,7 +92,7 @@ def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
 @main.command()
 @sink_file
 @as_json_option
-@click.option("--role", default="sink", type=_ROLES, help="Ask only what this role needs.")
+@click.option("--role", default="sink", type=_ROLES, help="Check only this role's rights.")
 @click.pass_context
 def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
     """Check settings, reachability and rights; change nothing (docs/catalogs.md)."""
@@ -125,12 +125,12 @@ def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
 
 @main.command()
 @sink_file
-@click.option("--follow", is_flag=True, help="Go on with what is said from now on.")
-@click.option("--last", type=click.IntRange(min=0), default=50, help="So many of the past (50).")
+@click.option("--follow", is_flag=True, help="Continue with new events.")
+@click.option("--last", type=click.IntRange(min=0), default=50, help="Number of past events (50).")
 @as_json_option
 @click.pass_context
 def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: bool) -> None:
-    """Show what the sink's members tell each other (docs/events.md)."""
+    """Show the events that the sink's members exchange (docs/events.md)."""
     from headgate.operations.events import events as said
     from headgate.operations.events import fields
     from headgate.operations.rendering import show_event
@@ -150,7 +150,7 @@ def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: 
 @main.command()
 @sink_file
 @as_json_option
-@click.option("--no-source", is_flag=True, help="Judge from the table alone.")
+@click.option("--no-source", is_flag=True, help="Examine only the table, not the source.")
 @click.option("--accept-unproven", is_flag=True, help="Exit with 0 when nothing is wrong.")
 @click.pass_context
 def audit(
@@ -178,7 +178,7 @@ def audit(
 @sink_file
 @click.argument("action", type=click.Choice(["show", "resume"]), default="show")
 @click.argument("names", nargs=-1, metavar="[TABLE]...")
-@click.option("--replay/--reread", default=None, help="Put again what was quarantined, or lapsed.")
+@click.option("--replay/--reread", default=None, help="Also write missed records, or lapsed rows.")
 @as_json_option
 @click.pass_context
 def tables(
@@ -302,7 +302,7 @@ def resume(ctx: click.Context, sink: Path, accepted: tuple[str, ...]) -> None:
 
         for error in accept(settings, accepted):
             click.echo(f"accepted, once: {error}")
-        click.echo("start the sink: it goes on from there")
+        click.echo("start the sink: it continues from there")
         return
     from headgate.operations.pause import resume as ask
 
@@ -336,10 +336,10 @@ def kafka(folder: Path, port: int) -> None:
 @main.command()
 @sink_file
 @click.argument("to", metavar="TRANSACTION|TAG")
-@click.option("--drop-foreign", is_flag=True, help="Take others' snapshots off the branch too.")
-@click.option("--dry-run", is_flag=True, help="Say what it would do; change nothing.")
+@click.option("--drop-foreign", is_flag=True, help="Also remove others' snapshots.")
+@click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
-@click.option("--to-branch", "branch", metavar="NAME", help="Only show it there, to be looked at.")
+@click.option("--to-branch", "branch", metavar="NAME", help="Only create this branch, to look at.")
 @click.pass_context
 def rollback(
     ctx: click.Context,
@@ -366,14 +366,14 @@ def rollback(
     if not yes:
         click.confirm("Go back?", abort=True)
     carry_out(settings, plan)
-    click.echo("done; the next start reads on from there")
+    click.echo("done; the next start continues from there")
 
 
 @main.command()
 @sink_file
-@click.option("--table", "tables", multiple=True, help="Only this one; else all of the sink's.")
-@click.option("--only", multiple=True, type=_STEPS, help="Only this; else all three.")
-@click.option("--dry-run", is_flag=True, help="Say what it would do; change nothing.")
+@click.option("--table", "tables", multiple=True, help="Only this table, not all of the sink.")
+@click.option("--only", multiple=True, type=_STEPS, help="Only this job; default: all three.")
+@click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing.")
 @as_json_option
 @click.pass_context
 def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from headgate.sink.settings import SinkSettings
 
 _LATER = (
-    "no reader shows them any more; their bytes go with headgate maintain, when files are written "
-    "anew and older snapshots expire (docs/maintenance.md#deleting-rows)"
+    "no reader shows them any more; their bytes go with headgate maintain, when files are "
+    "rewritten and older snapshots expire (docs/maintenance.md#deleting-rows)"
 )
 
 
 @click.command()
 @sink_file
-@click.option("--where", metavar="PREDICATE", help="Of the sink's rows: \"email = 'a@b.c'\".")
-@click.option("--quarantine-where", "aside", metavar="PREDICATE", help="Of the quarantine's.")
-@click.option("--table", "tables", multiple=True, help="Only of this one; else of all.")
-@click.option("--dry-run", is_flag=True, help="Say what it would do; change nothing.")
+@click.option("--where", metavar="PREDICATE", help="Rows to delete: \"email = 'a@b.c'\".")
+@click.option("--quarantine-where", "aside", metavar="PREDICATE", help="Quarantined records.")
+@click.option("--table", "tables", multiple=True, help="Only in this table; default: all tables.")
+@click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @as_json_option
 @click.pass_context
@@ -46,7 +46,7 @@ def delete(
     from headgate.operations.delete_rows import Asked  # imports Arrow: not for every command
 
     if where is None and aside is None:
-        raise click.UsageError("say which: --where, --quarantine-where, or both")
+        raise click.UsageError("give --where, --quarantine-where, or both")
     settings, asked = loaded(ctx, sink), Asked(where, aside, tables)
     if (dry_run or not yes) and not _agreed(settings, asked, dry_run=dry_run, as_json=as_json):
         return

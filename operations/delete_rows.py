@@ -99,7 +99,7 @@ def carry_out(settings: SinkSettings, asked: Asked) -> Iterator[Deleted]:
             if outcome is not Settled.LANDED:
                 raise DeletionUnsettled(
                     f"the rows of {each.table} are not deleted: the last call was {outcome}",
-                    "give the same command again: what is done is not done twice",
+                    "run the same command again: nothing is done twice",
                 )
             yield Deleted(each.table, deletion.rows, deletion.files, each.owed)
     tell(settings, "delete")  # not what: the predicate may name the person to forget
@@ -127,7 +127,7 @@ def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, lis
                 known = sorted(tables)
         if strange := sorted(set(asked.tables) - set(known)):
             raise DeletionRefused(
-                f"{', '.join(strange)} is no table of sink {settings.name}",
+                f"{', '.join(strange)} is not a table of sink {settings.name}",
                 f"it has: {', '.join(known)}",
             )
         predicates = {} if where is None else dict.fromkeys(asked.tables or known, where)

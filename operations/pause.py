@@ -97,7 +97,7 @@ def _say_until_it_holds(
         if time.monotonic() - begun_s >= patience_s:
             raise RetryLater(
                 f"sink {said.sink} did not take the request within {patience_s:g} s",
-                "is a participant running? headgate status tells; then ask again",
+                "is a participant running? headgate status shows it; then try again",
             )
         time.sleep(LOOKED_AT_S)
 

@@ -83,8 +83,8 @@ def refuse_replay(settings: SinkSettings, names: Collection[str] = ()) -> None:
         )
     if settings.transform:
         raise ReplayUnfit(
-            f"sink {settings.name} has a transform, which runs in Spark: single records are not "
-            "put again",
+            f"sink {settings.name} has a transform, which runs in Spark: single records "
+            "cannot be replayed",
             "send the rows of the quarantine to the topic again",
         )
     kept = "; the quarantine keeps the records"
@@ -219,8 +219,8 @@ class _Desk:
             if now.replayed != before or not isinstance(outcome, Refused):
                 break
         raise RetryLater(
-            f"{view.table} was not given its records back: {reason}",
-            "ask again: what was put again is known, and is not put twice",
+            f"{view.table} did not get its records back: {reason}",
+            "run the command again: replayed records are not written twice",
         )
 
 

@@ -44,7 +44,7 @@ _ELSEWISE = (
     "send those records to the topic again (headgate audit names transactions and rows), or take "
     "all tables back before them with headgate rollback"
 )
-_GONE = "files of what lapsed are gone"
+_GONE = "files of lapsed rows are gone"
 Columns = tuple[str, str, str]
 
 
@@ -142,8 +142,8 @@ class _Desk:
                 return Reread(name, rows, there)
             break
         raise RetryLater(
-            f"{name} was not given what had lapsed: {reason}",
-            "ask again: rows that came after all are seen, and are not written twice",
+            f"{name} did not get its lapsed rows: {reason}",
+            "run the command again: rows that are already there are not written twice",
         )
 
     def _uncovered(self, view: TableView) -> tuple[Debt, ...]:
@@ -207,7 +207,7 @@ class _Desk:
         }
         if anew := sorted(self._renewed & {at.topic for at in there}):
             raise RereadRefused(
-                f"{', '.join(anew)} was created anew since the sink began: offsets name two "
+                f"{', '.join(anew)} was re-created since the sink began: offsets name two "
                 "records, and which of them the table has cannot be told",
                 _ELSEWISE,
             )

@@ -22,7 +22,7 @@ from headgate.sink.settings import SinkSettings
 from headgate.sink.tables_settings import CreateFrom
 
 _GONE_HINT = (
-    "restore it, and ask again; or name it, and the sink makes it anew where tables.create says how"
+    "restore it, and ask again; or name it, and the sink creates it again if tables.create says how"
 )
 
 
@@ -39,7 +39,7 @@ def resume_tables(
     strangers = sorted(set(names) - parked.keys())
     if strangers or not parked:
         raise ConfigurationError(
-            f"{', '.join(strangers) or 'no table of this sink'} is not parked",
+            f"{', '.join(strangers)} is not parked" if strangers else "no table is parked",
             "headgate tables SINK lists those that are",
         )
     asked = {name: parked[name] for name in (names or parked)}
@@ -60,7 +60,7 @@ def resume_tables(
     left = [p for p in record.parked if p.table in wanted and not p.resuming]
     still = [f"{parked.table} stays parked: {parked.why}" for parked in left]
     if still or refused:
-        hint = "mend it, and ask again" if still else _GONE_HINT
+        hint = "fix it, and try again" if still else _GONE_HINT
         raise TableStillParked("; ".join((*still, *refused)), hint)
     return tuple(sorted(wanted))
 

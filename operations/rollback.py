@@ -60,9 +60,9 @@ class RollbackPlan:
         told = [f"back to transaction {back}, snapshot {self.target}"]
         told.append(f"{len(self.dropped)} commits leave the branch, with {self.rows} rows")
         told += [str(table) for table in self.tables]
-        told += [f"so does a snapshot of others: {snapshot}" for snapshot in self.foreign]
+        told += [f"so does a snapshot of another writer: {snapshot}" for snapshot in self.foreign]
         told += [
-            f"{at}: goes on from {offset}" for at, offset in sorted(self.record.offsets.items())
+            f"{at}: continues from {offset}" for at, offset in sorted(self.record.offsets.items())
         ]
         if aside := sorted(name for name in self.record.followers if name):
             owed = sum(debt.rows for debt in self.record.debts)
@@ -101,14 +101,14 @@ def plan_rollback(
         target, record = _target(settings, table, to)
         leaving = leaving_for(settings.name, table.metadata, view.head, target.snapshot_id)
         if not leaving.snapshots:
-            raise ConfigurationError(f"{to} is where the table is", "name an earlier transaction")
+            raise ConfigurationError(f"the table is at {to} already", "name an earlier transaction")
         going = Destination(settings, to, record, before, view.uuid, look_only)
         tables = plan_tables(going, table, view) if settings.tables else ()
     foreign = (*leaving.foreign, *(text for each in tables for text in each.foreign))
     if foreign and not drop_foreign:
         raise ConfigurationError(
             f"others have written since {to}: {'; '.join(foreign)}",
-            "--drop-foreign takes their snapshots off the branch too",
+            "--drop-foreign also removes their snapshots from the branch",
         )
     with source_topics(settings) as topics:
         refuse_lost(record, topics.describe())
@@ -171,7 +171,7 @@ def _fenced(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> T
     with opened_lead(settings) as lead:
         view = lead.read()
     if not fence.same_commit(view.record):
-        raise RetryLater(f"{failed.message}: somebody else has claimed the ledger", failed.hint)
+        raise RetryLater(f"{failed.message}: another one has claimed the ledger", failed.hint)
     return view
 
 
@@ -209,7 +209,7 @@ def refuse_lost(record: CommitRecord, topics: Mapping[str, TopicState]) -> None:
             )
         if record.topic_ids.get(at.topic, topic.topic_id) != topic.topic_id:
             raise ConfigurationError(
-                f"{at.topic} was created anew since, so that its offsets name other records",
+                f"{at.topic} was re-created since, so that its offsets name other records",
                 "its rows would be lost",
             )
         if offset < log.begin:

@@ -80,7 +80,7 @@ def plan_tables(going: Destination, ledger: Table, view: TableView) -> tuple[Tab
         raise ConfigurationError(
             f"{', '.join(sorted(stuck))}: parked, gone, or not to be read, and cannot go back with "
             "the other tables",
-            "mend it, grant the right to read it, and end its parking first: "
+            "fix it, grant the right to read it, and end its parking first: "
             "headgate tables SINK resume TABLE",
         )
     _refuse_owed(going, ledger)
@@ -168,8 +168,8 @@ def _refuse_merged(going: Destination, name: str, table: Table, leaving: Leaving
         raise ConfigurationError(
             f"{name} took rows of {decided[0].transaction} and later ones in one commit"
             + (f", {paid}" if paid else ""),
-            "name a transaction before or behind them; with pay_every_ms a place to go back to is "
-            "made by headgate pause, waiting for so long, and stopping the sink",
+            "name a transaction before or after them; with pay_every_ms, create such a point with "
+            "headgate pause, wait for that interval, and stop the sink",
         )
 
 
@@ -227,5 +227,5 @@ def _claim(going: Destination) -> CommitRecord:
 def _unfinished(going: Destination, why: str) -> RetryLater:
     return RetryLater(
         f"sink {going.settings.name} is not wholly rolled back: {why}",
-        "give the same command again; until it has ended no participant commits (HG-260)",
+        "run the same command again; until it has ended no participant commits (HG-260)",
     )

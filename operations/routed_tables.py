@@ -131,7 +131,7 @@ def told_of_routed(settings: SinkSettings, ledger: TableReader, history: History
     told = [f"{each.table} is parked: {each.why}" for each in parked]
     gone = missing_tables(settings, ledger, history.filled.keys() - {each.table for each in parked})
     anew = settings.tables.on_missing is OnMissing.CREATE
-    then = "it is made anew" if anew else "it will be parked"
+    then = "it is created again" if anew else "it will be parked"
     return told + [f"{name} was filled, and is gone: {then}" for name in gone]
 
 

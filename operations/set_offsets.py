@@ -49,7 +49,7 @@ class OffsetMove:
         if self.end < self.begin:
             what += "are read again, and are in the table TWICE unless you deleted their rows"
         else:
-            what += "are passed over, and are LOST to the table"
+            what += "are skipped, and are LOST to the table"
         return f"{self.partition}: from {self.begin} to {self.end}: {what}"
 
 
@@ -135,11 +135,11 @@ def _parsed(text: str) -> _Wanted:
     topic, _, partition = where.rpartition("/")
     numbered = place.isdecimal()
     if not where or not (numbered or place in _WORDS or _time_ms(place) is not None):
-        raise ConfigurationError(f"{text!r} is no offset of a partition", _FORM)
+        raise ConfigurationError(f"{text!r} is not an offset of a partition", _FORM)
     if topic and partition.isdecimal():
         return _Wanted(topic, int(partition), place)
     if numbered:
-        raise ConfigurationError(f"{text!r} is no offset of a partition", _FORM)
+        raise ConfigurationError(f"{text!r} is not an offset of a partition", _FORM)
     return _Wanted(where, None, place)
 
 
@@ -225,7 +225,7 @@ def _resolved(
         raise ConfigurationError(f"{at} is not in the source", "see headgate offsets show")
     if record.topic_ids.get(at.topic, topic.topic_id) != topic.topic_id:
         raise ConfigurationError(
-            f"{at.topic} was created anew since, so that its offsets name other records",
+            f"{at.topic} was re-created since, so that its offsets name other records",
             "coordinator.on_topic_recreated says where to begin in it",
         )
     log = topic.partitions[at.partition]

@@ -58,11 +58,11 @@ CONTROL_RECORDS_READ = 2_000
 SIGNS_MISSED = 3  # a participant that missed more signs of life is not shown as alive
 _REFUSED = {
     SkipReason.UNSIGNED: (
-        "unsigned events of this sink were passed over: does every member have control.key, or "
+        "unsigned events of this sink were ignored: does every member have control.key, or "
         "does somebody forge them?"
     ),
     SkipReason.WRONGLY_SIGNED: (
-        "events of this sink with a wrong signature were passed over: has every member the same "
+        "events of this sink with a wrong signature were ignored: has every member the same "
         "control.key, or does somebody forge them?"
     ),
     SkipReason.SIGNED: (

@@ -21,7 +21,7 @@ from headgate.operations.terminal import console, print_json
     "folder",
     metavar="FOLDER",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="One line for the sink of each *.toml there.",
+    help="Show one line for the sink of each *.toml in the folder.",
 )
 @click.option(
     "--watch",
@@ -30,7 +30,7 @@ from headgate.operations.terminal import console, print_json
     is_flag=False,
     flag_value=2.0,
     metavar="[SECONDS]",
-    help="Show it again every so many seconds (2), until Ctrl-C.",
+    help="Repeat it at this interval in seconds (2), until Ctrl-C.",
 )
 @click.pass_context
 def status(
@@ -59,7 +59,7 @@ def status(
         from headgate.operations.watch import watch
 
         if as_json:
-            raise click.UsageError("--watch is for people; ask for --json as often as you like")
+            raise click.UsageError("--watch does not go with --json; repeat the command")
         watch(console(), settings, every_s)
         return
     with _uncollected():

@@ -10,7 +10,7 @@ from headgate.control_protocol.record import KeyCounts
 from headgate.operations.held_partitions import HeldPartition
 from headgate.sink.condition import LastError
 
-MEND_TABLES = "mend or restore them, then headgate tables SINK resume (docs/tables.md)"
+MEND_TABLES = "fix or restore them, then headgate tables SINK resume (docs/tables.md)"
 """What to do about tables that are gone or parked."""
 
 

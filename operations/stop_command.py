@@ -20,7 +20,7 @@ def stop(ctx: click.Context, sink: Path) -> None:
     """Make every participant leave, and stay away until headgate start; stored in the table."""
     from headgate.operations.stop import stop as ask
 
-    _echo_stopped(ask(loaded(ctx, sink)), "stopped: nobody works until headgate start")
+    _echo_stopped(ask(loaded(ctx, sink)), "stopped: no participant works until headgate start")
 
 
 @click.command()
@@ -31,7 +31,7 @@ def start(ctx: click.Context, sink: Path) -> None:
     from headgate.operations.stop import start as ask
 
     record = ask(loaded(ctx, sink))
-    click.echo("started: processes that wait go on within seconds")
+    click.echo("started: waiting processes continue within seconds")
     echo_positions(record)
 
 
@@ -42,7 +42,7 @@ def restart(ctx: click.Context, sink: Path) -> None:
     """Make every participant leave in order, and come again."""
     from headgate.operations.stop import restart as ask
 
-    _echo_stopped(ask(loaded(ctx, sink)), "restarted: processes that run go on within seconds")
+    _echo_stopped(ask(loaded(ctx, sink)), "restarted: running processes continue within seconds")
 
 
 def _echo_stopped(done: Stopping, text: str) -> None:

@@ -76,7 +76,7 @@ def _looked_at(settings: SinkSettings, wanted: CatalogSettings) -> Iterator[Cata
     if database and not database.exists():  # connecting to SQLite would create it
         raise TableMissing(
             f"catalog {wanted.name!r}: the database {database} does not exist yet",
-            "the first start makes it, or correct catalog.properties.uri",
+            "the first start creates it, or correct catalog.properties.uri",
         )
     catalog = open_catalog(settings, ANSWER_S_MAX, of=wanted, looking=True)
     try:
@@ -100,7 +100,7 @@ def refuse_other_kind(settings: SinkSettings) -> None:
     """Raise ``KindLacks`` for commands that only work on Iceberg tables."""
     if settings.table.type != ICEBERG:
         raise KindLacks(
-            f"this is done to Iceberg tables only, and {settings.table.identifier} is a table of "
+            f"this works with Iceberg tables only, and {settings.table.identifier} is a table of "
             f"kind {settings.table.type}",
             "use the tools of its own format",
         )

@@ -34,7 +34,7 @@ def batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: int) 
     error = BatchHopeless(
         f"{_ranges(batch.ranges)}: {state.hopeless} batches in a row failed: {outcome.reason}",
         "nothing of them was committed; look at these records, and report the reason if they are "
-        "well",
+        "good",
     )
     return _again_or_stop(state, batch, error, now_ms, reason=outcome.reason)
 
@@ -48,7 +48,7 @@ def overdue(state: State, now_ms: int) -> Step:
     limit_ms = state.settings.batch_timeout_ms
     error = BatchStuck(
         f"{_ranges(batch.ranges)}: a batch did not end in {limit_ms} ms, {state.hopeless} in a row",
-        "nothing of it was committed; see what Spark or the storage waits for, or raise "
+        "nothing of it was committed; find out what Spark or the storage is waiting for, or raise "
         "participant.batch_timeout_ms",
     )
     return _again_or_stop(state, batch, error, now_ms, reason=str(error))

@@ -102,7 +102,7 @@ def check_face(telemetry: TelemetrySettings, http: HttpSettings) -> None:
     if http.viewer_token and http.viewer_token == http.operator_token:
         raise ConfigurationError(
             "http.viewer_token and http.operator_token are the same",
-            "give those who act a token of their own",
+            "give operators a token of their own",
         )
     if http.listen:
         check_listening(http.listen, http)

@@ -165,7 +165,7 @@ def refuse_columns_aside(identifier: str, schema: Schema) -> None:
         told += [f"{name} is required" for name in full]
         raise TableUnfit(
             f"{identifier} cannot be a quarantine: {', '.join(told)}",
-            "name another one in quarantine.table, and the sink makes it",
+            "name another one in quarantine.table, and the sink creates it",
         )
 
 

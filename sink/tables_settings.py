@@ -193,7 +193,7 @@ class TablesSettings:
         default="",
         metadata=about(
             'Table without rows, as "namespace.table", whose commits decide for all others; it is '
-            "made when missing. Set it, and the sink fills the tables of its routes."
+            "created when missing. Set it, and the sink fills the tables of its routes."
         ),
     )
     unmatched: Disposal = field(

@@ -114,7 +114,7 @@ class FakeLog:
         self._reach()
         server = self._server
         if self._generation != server.generation:
-            raise LogDiscontinuity("the control topic was created anew")
+            raise LogDiscontinuity("the control topic was re-created")
         if not server.begin <= self._position <= server.end:
             raise LogDiscontinuity(
                 f"offset {self._position} is outside of [{server.begin}, {server.end})"

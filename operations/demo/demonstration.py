@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> int:
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
     default=FOLDER,
-    help="Where everything is kept; the next demo there begins anew.",
+    help="Where everything is kept; the next demo there starts over.",
 )
 @click.option("--seed", default=1, help="Seed for the trips; equal seeds give equal trips.")
 @click.option(

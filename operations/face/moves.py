@@ -113,9 +113,9 @@ def _roll_back(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[s
     to, drop_foreign = given.get("to"), given.get("drop_foreign", False)
     branch = given.get("to_branch")
     if not isinstance(to, str) or not isinstance(drop_foreign, bool):
-        raise ConfigurationError("where to go back is not said", 'send {"to": "EPOCH.NUMBER"}')
+        raise ConfigurationError("the target transaction is missing", 'send {"to": "EPOCH.NUMBER"}')
     if branch is not None and (not isinstance(branch, str) or not branch):
-        raise ConfigurationError("to_branch is no name", 'send {"to_branch": "NAME"}')
+        raise ConfigurationError("to_branch is not a name", 'send {"to_branch": "NAME"}')
     looks = branch is not None
     plan = rollback.plan_rollback(settings, to, drop_foreign=drop_foreign, look_only=looks)
     if branch is not None and not dry_run:

@@ -85,7 +85,7 @@ def shown(before: SinkSettings, now: SinkSettings) -> str:
     """
     if not _alike(before, now):
         raise ConfigurationError(
-            "[http] is that of the server, which is running", "start headgate serve again"
+            "[http] is that of the server, which is running", "restart headgate serve"
         )
     return "from now on"
 

@@ -192,7 +192,7 @@ def resumed(made: Coordinator) -> Coordinator:
 
 def test_point_4_n5_resume_lets_it_be_made_anew_and_what_it_was_owed_lapses() -> None:
     made = resumed(remembering(owed(EPOCH - 1, 4), parked=(DROPPED,)))
-    assert "is made anew" in made.told
+    assert "is created again" in made.told
     assert not made.term.parked
     made.described()
     made.until(Phase.COLLECTING)
@@ -226,7 +226,7 @@ def test_point_4_n5_create_looks_for_nothing_and_parks_nothing() -> None:
     made = remembering(owed(EPOCH - 1, 4), makes_anew=True)
     assert asking(made).remembered == frozenset()
     reads(made, made.followers[ASIDE], troubles={ORDERS: GONE})
-    assert "is made anew" in made.told
+    assert "is created again" in made.told
     claim = decision(made)
     assert claim.record.claim
     assert claim.forgets == {ORDERS}
@@ -296,7 +296,7 @@ def test_point_4_n5_n4_one_that_somebody_else_made_in_its_place_is_filled_and_sa
     made.until(Phase.COLLECTING)
     announces(made)
     reads(made, table(uuid=uuid))
-    assert ("another table now" in made.told) is (uuid != UUID)
+    assert ("not the table that was filled before" in made.told) is (uuid != UUID)
     assert not made.term.parked
 
 

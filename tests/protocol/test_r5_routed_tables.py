@@ -176,7 +176,7 @@ def test_point_3_start_says_the_folder_and_names_no_routed_table() -> None:
 
 
 def test_point_3_a_table_of_another_lead_stops_the_sink_by_name() -> None:
-    """It is the ledger that was created anew, or set back: no trouble of one table."""
+    """It is the ledger that was re-created, or set back: no trouble of one table."""
     made = collecting()
     announces(made)
     reads(made, replace(follower(ASIDE, lead="uuid-lost"), table=ORDERS, uuid=UUID))

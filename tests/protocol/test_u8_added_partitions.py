@@ -208,7 +208,7 @@ def test_a_topic_that_was_created_anew_with_more_partitions_stops_the_sink() -> 
     coordinator.sources = topics((0, 0), (0, 0), (0, 0), topic_id=TopicId("another"))
     coordinator.described()
     assert isinstance(coordinator.error, KeyedPartitionsAdded)
-    assert "created anew" in coordinator.error.hint
+    assert "re-created" in coordinator.error.hint
 
 
 def test_payments_say_what_the_decision_says() -> None:

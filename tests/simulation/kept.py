@@ -170,7 +170,7 @@ class Kept:
             raise Violation(Kind.UNTRUTH, f"{name} holds what it can never be given: {row}")
 
     def _since(self, row: SourceRecord, known: str | None) -> bool:
-        """Whether the topic was created anew between the decision and the payment."""
+        """Whether the topic was re-created between the decision and the payment."""
         ids = self._ids.get(row.topic, [])
         return known in ids and row.topic_id in ids[: ids.index(known)]
 

@@ -189,7 +189,7 @@ def nothing_is_added(before: CommitRecord, record: CommitRecord) -> None:
 
 
 def _in_order(record: SourceRecord) -> tuple[int, int, int]:
-    """A topic that was created anew comes behind its older self; of a key, too, the partition that
+    """A topic that was re-created comes behind its older self; of a key, too, the partition that
     was added later."""
     return int(record.topic_id.rpartition("-")[2]), record.partition, record.offset
 

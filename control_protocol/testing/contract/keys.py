@@ -67,7 +67,7 @@ class KeyContract:
     def test_u3_between_commits_the_later_one_is_newer_whatever_its_offsets(
         self, world: KeyedWorld
     ) -> None:
-        """The topic was created anew: its offsets begin at 0 again."""
+        """The topic was re-created: its offsets begin at 0 again."""
         table = world.open()
         self.lands(table, 1, *world.changed(put(1, "old", 90), put(2, "old", 91)))
         view = self.lands(table, 2, *world.changed(put(1, "new", 0), gone(2, 1)))

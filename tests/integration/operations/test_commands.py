@@ -213,7 +213,7 @@ def test_point_5_status_tells_of_events_that_are_not_believed(
 
     result = headgate("status", sink_file)
     assert result.exit_code == 1
-    assert "1 unsigned events of this sink were passed over" in result.output
+    assert "1 unsigned events of this sink were ignored" in result.output
     assert "0123456789abcdef" not in result.output
     assert [type(said.event) for said in control_tail(load(sink_file), 10)] == [Pause]
 

@@ -254,9 +254,9 @@ def test_point_6_a_keyed_table_made_anew_and_a_lost_row_of_another_are_named(
     absent = events.rows["users"].keys() - there
     assert absent
     assert there < events.rows["users"].keys()
-    told = f"db.users: {len(absent)} keys have no row, because the table was made anew"
+    told = f"db.users: {len(absent)} keys have no row, because the table was re-created"
     assert found["table-made-anew"].startswith(told)
-    assert any(text.startswith("db.users: made anew") for text in report.unproven)
+    assert any(text.startswith("db.users: re-created") for text in report.unproven)
     assert_folded(sink, events.of("orders"), "db.orders")
 
 

@@ -57,7 +57,7 @@ def test_a_log_that_broke_off_is_told_once_and_forgets_parts(
     server.generation += 1
     assert heard(listener) == []
     assert listener.behind
-    assert listener.stand() == "the control topic was created anew"
+    assert listener.stand() == "the control topic was re-created"
     assert (listener.behind, listener.stand()) == (False, None)
 
 

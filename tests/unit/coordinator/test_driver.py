@@ -44,7 +44,7 @@ def test_who_did_not_answer_in_time_stands_in_the_log(caplog: pytest.LogCaptureF
         driver.lead()
         clock.advance(SETTINGS.commit_interval_ms)
 
-    assert "0 rows committed; time-out; nothing admissible of trips/0, trips/1" in caplog.text
+    assert "0 rows committed; time-out; nothing admissible from trips/0, trips/1" in caplog.text
 
 
 def test_point_20_what_is_tried_in_vain_again_and_again_is_told() -> None:

@@ -152,7 +152,7 @@ def test_point_9_offsets_are_planned_from_what_table_and_logs_say(
     assert plan.view.record == plan.record
     forward = planned(settings, monkeypatch, Alive(), f"{TOPIC}/0=10", f"{TOPIC}/1=latest")
     assert forward.moves == (set_offsets.OffsetMove(ONE, 10, 60),), "what stays is no move"
-    assert "up to 50 records are passed over, and are LOST" in str(forward.moves[0])
+    assert "up to 50 records are skipped, and are LOST" in str(forward.moves[0])
     assert not topics.open
 
 
@@ -162,7 +162,7 @@ def test_point_9_offsets_are_planned_from_what_table_and_logs_say(
 def test_point_9_what_is_no_offset_is_refused(
     settings: SinkSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch, wanted: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match="is no offset") as refused:
+    with pytest.raises(ConfigurationError, match="is not an offset") as refused:
         planned(settings, monkeypatch, Alive(), wanted)
     assert refused.value.hint.startswith("write TOPIC/PARTITION=OFFSET")
     with pytest.raises(ConfigurationError, match="no offset is named"):

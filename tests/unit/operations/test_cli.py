@@ -196,7 +196,7 @@ def test_offsets(filled: FilledTable, sink_file: Path) -> None:
 def test_point_20_no_lag_is_told_where_the_log_ends_before_the_stored_offset(
     filled: FilledTable, sink_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The topic was created anew, as HG-206 says: what the other log held is no lag below zero."""
+    """The topic was re-created, as HG-206 says: what the other log held is no lag below zero."""
     filled.good_start()
     source = FakeSource()
     source.create(TOPIC, 2)

@@ -230,7 +230,7 @@ def test_point_8_copy_on_write_keyed_and_strange_tables_are_refused_by_name(
     sink.commit()
     with pytest.raises(DeletionRefused, match="has no quarantine"):
         deleted(sink, None, "offset = 1")
-    with pytest.raises(DeletionRefused, match=r"db\.other is no table of sink trips"):
+    with pytest.raises(DeletionRefused, match=r"db\.other is not a table of sink trips"):
         deleted(sink, "offset = 1", tables=("db.other",))
     with sink.table.transaction() as transaction:
         transaction.set_properties({"write.delete.mode": "copy-on-write"})

@@ -56,7 +56,7 @@ def test_point_8_only_the_tables_that_are_named(shop: Shop, settings: SinkSettin
         Deleted(LATE, 1, 1),
     ]
     assert shop.rows() == {ORDERS: [], CLICKS: [2, 3, 4], LATE: []}
-    with pytest.raises(DeletionRefused, match=f"{LEDGER} is no table of sink shop"):
+    with pytest.raises(DeletionRefused, match=f"{LEDGER} is not a table of sink shop"):
         deleted(settings, "offset >= 0", LEDGER)
 
 

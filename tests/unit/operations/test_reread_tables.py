@@ -129,7 +129,7 @@ def test_point_6_offsets_of_a_topic_that_was_created_anew_tell_nothing(
     and told to be there."""
     debts = shop.decides({CLICKS: [4]}, topic_ids={"shop": TopicId("topic-id-2")})
     assert isinstance(shop.table(CLICKS).commit(shop.payment(CLICKS, debts)), Landed)
-    with pytest.raises(RereadRefused, match="shop was created anew"):
+    with pytest.raises(RereadRefused, match="shop was re-created"):
         reread_tables(settings, [CLICKS])
     assert offsets(shop) == [2, 4]
 
@@ -205,7 +205,7 @@ def test_point_6_an_answer_that_is_lost_doubles_nothing(
     if landed:
         assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 3),)
     else:
-        with pytest.raises(RetryLater, match="was not given what had lapsed"):
+        with pytest.raises(RetryLater, match="did not get its lapsed rows"):
             reread_tables(settings, [CLICKS])
         assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 3),)
     assert offsets(shop) == [2, 3, 4, 5]
@@ -265,8 +265,8 @@ def _drop_a_column(shop: Shop) -> None:
     [
         (_park, ReplayRefused, f"{CLICKS} is parked: HG-201 rolled back"),
         (_lose_the_tag, ReplayRefused, f"{CLICKS} is not as sink shop left it"),
-        (_clear_the_file_away, RereadRefused, "files of what lapsed are gone"),
-        (_clear_the_manifest_away, RereadRefused, "files of what lapsed are gone"),
+        (_clear_the_file_away, RereadRefused, "files of lapsed rows are gone"),
+        (_clear_the_manifest_away, RereadRefused, "files of lapsed rows are gone"),
         (_only_count, RereadRefused, "so much that the ledger counts it only: 1 rows"),
         (_of_a_table_that_is_gone, RereadRefused, "a table of that name that is gone"),
         (_drop_a_column, RereadRefused, "rows cannot be read here"),

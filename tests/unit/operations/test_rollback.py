@@ -166,7 +166,7 @@ def test_point_4_a_place_that_is_not_there_is_refused(
 def test_point_4_where_it_is_already_is_refused(
     table: IcebergTable, settings: SinkSettings
 ) -> None:
-    with pytest.raises(ConfigurationError, match="is where the table is"):
+    with pytest.raises(ConfigurationError, match="the table is at"):
         plan_rollback(settings, "1.2")
 
 

@@ -186,7 +186,7 @@ def test_point_9_words_and_numbers_mean_places_in_the_log(
         with pytest.raises(ConfigurationError, match="not in the log"):
             _resolved(ZERO, beyond, states, record)
     anew = {TOPIC: TopicState(TopicId("another"), {0: OffsetRange(3, 20)})}
-    with pytest.raises(ConfigurationError, match="created anew"):
+    with pytest.raises(ConfigurationError, match="re-created"):
         _resolved(ZERO, text, anew, record)
 
 
@@ -216,7 +216,7 @@ def test_point_4_a_time_or_a_word_is_meant_for_all_of_a_topic() -> None:
     "text", ["trips=7", "trips", "=earliest", "trips/0=", "trips=2026-01-31", "trips=yesterday"]
 )
 def test_point_4_what_names_no_place_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no offset of a partition"):
+    with pytest.raises(ConfigurationError, match="is not an offset of a partition"):
         module._parsed(text)
 
 

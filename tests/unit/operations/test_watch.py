@@ -44,7 +44,7 @@ def test_point_4_watch_is_not_for_scripts(tmp_path: Path) -> None:
     path = tmp_path / "sink.toml"
     path.write_text(MINIMAL)
     told = CliRunner().invoke(main, ["status", str(path), "--watch", "--json"])
-    assert (told.exit_code, "--watch is for people" in told.output) == (2, True)
+    assert (told.exit_code, "--watch does not go with --json" in told.output) == (2, True)
     assert CliRunner().invoke(main, ["status", str(path), "--watch", "0"]).exit_code == 2
 
 

@@ -265,7 +265,7 @@ def test_point_3_a_table_without_its_partitioning_is_refused() -> None:
 
 
 def test_point_3_racing_creators_make_one_table(local: LocalCatalog) -> None:
-    """N4: who comes second finds it, and goes on with it as it is."""
+    """N4: who comes second finds it, and continues with it as it is."""
     others = [load_catalog(local.name, local.properties) for _ in range(3)]
     makers = [TableMaker(parse(FILE), IcebergShelf(one), lambda: 0.0) for one in others]
     threads = [threading.Thread(target=one.make, args=[topics("shop.orders")]) for one in makers]

@@ -165,7 +165,7 @@ def test_point_2_a_server_follows_a_file_that_changes(followed: tuple[ServedSink
     ("text", "says"),
     [
         ("name = 7", "was not adopted: HG-100"),
-        (MINIMAL + '[http]\nviewer_token = "${env:PATH}"\n', "start headgate serve again"),
+        (MINIMAL + '[http]\nviewer_token = "${env:PATH}"\n', "restart headgate serve"),
     ],
 )
 def test_point_2_a_file_that_a_server_cannot_follow_changes_nothing_and_says_so(

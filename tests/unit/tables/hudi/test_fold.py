@@ -119,7 +119,7 @@ def test_u3_the_highest_offset_of_a_key_wins_whatever_file_it_came_in(
 
 
 def test_u3_of_several_transactions_a_later_one_is_newer_whatever_its_offsets(files: Files) -> None:
-    """The topic was created anew in between, and one record of each has the same offset."""
+    """The topic was re-created in between, and one record of each has the same offset."""
     before = files.rows(*((id_, "a", "x", 0, id_) for id_ in range(1, 5)))
     anew = files.rows((1, "a", "x", 0, 1), (2, "a", "x", 0, 0))
     fold = files.numbered([(anew, 1), (before, 0), (files.gone((3, "a", "x", 0, 2)), 1)])
