@@ -15,7 +15,6 @@ from itertools import islice
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing, Unreachable
 from headgate.control_protocol.filled_tables import filled_after, filled_of
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -27,7 +26,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record_codec import decode, sink_of, topics_of
-from headgate.tables.hudi import forks
+from headgate.tables.hudi import forks, keys
 from headgate.tables.hudi.columns import changed
 from headgate.tables.hudi.java import HudiJava, Instant, Statistics
 from headgate.tables.hudi.jvm import said
@@ -125,7 +124,7 @@ class HudiCommits:
         config, java = self._opened()
         try:
             view, unkept = self._seen(config, java)
-            self._refuse_filled(view)
+            keys.refuse_filled(view, self._sink, keyed=self._place.key is not None)
             if keeps and unkept:
                 self._reservations.keep(unkept)
         except HeadgateError:
@@ -133,9 +132,6 @@ class HudiCommits:
         except Exception as error:
             raise unread(self._place, error) from error
         return view
-
-    def _view(self, config: TableConfig, java: HudiJava) -> TableView:
-        return self._seen(config, java)[0]
 
     def _seen(self, config: TableConfig, java: HudiJava) -> tuple[TableView, Kept | None]:
         """Return the table, and the sink's newest commit if it has landed and is not kept (H10)."""
@@ -149,7 +145,9 @@ class HudiCommits:
         found, filled = decode(self._sink, said), filled_of(self._sink, said)
         tag, record = ours[0].completed if ours else None, found
         lineage = Lineage.CONTAINS_TAG if ours else Lineage.FRESH
-        kept = self._kept(java, meta)
+        kept = self._reservations.newest(
+            lambda instant: None if java.completed(meta, instant) else java.archived(meta, instant)
+        )
         if kept and kept.tag > (tag or 0):
             tag, record, filled = kept.tag, kept.record, kept.filled
             lineage = self._lineage(java, meta, kept, below=found is not None)
@@ -176,28 +174,8 @@ class HudiCommits:
             unkept = Kept(ours[0].requested, ours[0].completed, found, filled)
         return view, unkept
 
-    def _refuse_filled(self, view: TableView) -> None:
-        """U1: refuse a table filled without the key, which may hold duplicates, and the reverse."""
-        keyed = self._place.key is not None
-        if view.record and (view.record.keys is not None) != keyed:
-            raise KeyChanged(
-                f"Hudi table {view.table} was filled by sink {self._sink} "
-                f"{'without a key' if keyed else 'by key'}",
-                f"{'remove' if keyed else 'name'} table.key, or fill another table",
-            )
-
     def _ours(self, commits: Iterator[Instant]) -> Iterator[Instant]:
         return (each for each in commits if sink_of(each.said) == self._sink)
-
-    def _kept(self, java: HudiJava, meta: object) -> Kept | None:
-        """Return the newest commit known to have landed, even if archived before it was noted."""
-        kept, coming = self._reservations.kept(), self._reservations.announced()
-        if coming is None or (kept and kept.instant == coming.instant):
-            return kept
-        tag = None
-        if not java.completed(meta, coming.instant):
-            tag = java.archived(meta, coming.instant)
-        return replace(coming, tag=tag) if tag and tag > (kept.tag if kept else 0) else kept
 
     def _lineage(self, java: HudiJava, meta: object, kept: Kept, *, below: bool) -> Lineage:
         """T5: return the lineage if the newest landed commit is not on the active timeline."""
@@ -325,7 +303,7 @@ class HudiCommits:
 
         A claim that did not land may have removed them (H3).
         """
-        view = self._view(self._place.config(), java)
+        view, _ = self._seen(self._place.config(), java)
         if _place(view) != _place(attempt.base):
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
         if behind := forks.behind(view.head):
@@ -362,7 +340,7 @@ class HudiCommits:
             tag = java.landed(meta, instant)
             assert tag is not None, f"instant {instant} has gone again"
             view = replace(
-                self._view(config, java),
+                self._seen(config, java)[0],
                 head=tag,
                 tag=tag,
                 record=record,

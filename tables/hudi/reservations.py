@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from headgate.control_protocol.filled_tables import filled_of, filled_property
@@ -147,6 +147,17 @@ class Reservations:
         with suppress(FileNotFoundError):
             return self._read(self._coming)
         return None
+
+    def newest(self, archived: Callable[[str], int | None]) -> Kept | None:
+        """Return the newest commit known to have landed, even if archived before it was kept.
+
+        ``archived``: returns the tag of an instant of the archive. Raises as ``kept``.
+        """
+        kept, coming = self.kept(), self.announced()
+        if coming is None or (kept and kept.instant == coming.instant):
+            return kept
+        tag = archived(coming.instant)
+        return replace(coming, tag=tag) if tag and tag > (kept.tag if kept else 0) else kept
 
     def _put(self, name: str, kept: Kept) -> None:
         told = {"instant": kept.instant, "tag": kept.tag, "record": kept.said}

@@ -139,7 +139,7 @@ def test_point_4_snapshots_of_others_are_named_and_stay_unless_asked(
     ("change", "said"),
     [
         ({"begin": 6}, r"records \[5, 6\) would be read again"),
-        ({"topic_id": "another"}, "created anew"),
+        ({"topic_id": "another"}, "re-created"),
     ],
 )
 def test_point_4_what_the_source_has_lost_is_not_given_up(
@@ -224,7 +224,7 @@ def test_point_4_who_only_looks_need_not_stop_the_sink(
     assert table.read() == before
     with pytest.raises(ConfigurationError, match="running"):
         move(settings, {"to": "1.1"}, True)
-    with pytest.raises(ConfigurationError, match="no name"):
+    with pytest.raises(ConfigurationError, match="not a name"):
         move(settings, {**look, "to_branch": ""}, True)
 
 
