@@ -117,7 +117,9 @@ class Participant:
         return text in self.log_text()
 
     def log_text(self) -> str:
-        return self.log.read_text(errors="replace")
+        with suppress(FileNotFoundError):  # its process makes it
+            return self.log.read_text(errors="replace")
+        return ""
 
     def __str__(self) -> str:
         state = "running" if self.running else f"ended with {self._process.returncode}"
