@@ -22,11 +22,6 @@ from headgate.sink.tables_settings import OneTableSettings
 SAMPLE_RECORDS = 200
 _TOPICS_MAX = 3
 _FRAMED = {"connect-json": "a schema and a payload in each record", "avro-registry": "Avro"}
-_KEEPS_NULLS = {
-    "connect-json": "value.converter.replace.null.with.default=false",
-    "avro-registry": "value.converter.ignore.default.for.nullables=true",
-}
-"""What tells the converter of each format to leave nulls alone."""
 
 
 def looked_at(settings: SinkSettings) -> bool:
@@ -98,7 +93,7 @@ def _replaced_nulls(settings: SinkSettings, values: Sequence[bytes | None]) -> s
         return ""
     return (
         f"; a null in {', '.join(found)} may have become the column's default before it got here: "
-        f"set {_KEEPS_NULLS[settings.format.type]} in Kafka Connect (docs/changes.md)"
+        f"set {records.keeps_nulls} in Kafka Connect (docs/changes.md)"
     )
 
 

@@ -92,7 +92,7 @@ def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
 @main.command()
 @sink_file
 @as_json_option
-@click.option("--role", default="sink", type=_ROLES, help="Check only this role's rights.")
+@click.option("--role", default="sink", type=_ROLES, help="Check only what this role needs.")
 @click.pass_context
 def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
     """Check settings, reachability and rights; change nothing (docs/catalogs.md)."""

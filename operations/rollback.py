@@ -171,7 +171,7 @@ def _fenced(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> T
     with opened_lead(settings) as lead:
         view = lead.read()
     if not fence.same_commit(view.record):
-        raise RetryLater(f"{failed.message}: another one has claimed the ledger", failed.hint)
+        raise RetryLater(f"{failed.message}: another process has claimed the ledger", failed.hint)
     return view
 
 

@@ -84,6 +84,7 @@ class RegistryAvroRecords:
     """
 
     rules = column_rules.EVERY
+    keeps_nulls = "value.converter.ignore.default.for.nullables=true"
     ignoring = 0
 
     def __init__(self, options: Mapping[str, str]) -> None:

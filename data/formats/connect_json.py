@@ -43,6 +43,7 @@ class ConnectJsonRecords:
     """A ``RecordFormat``, which remembers the schemas that it saw."""
 
     rules = column_rules.EVERY
+    keeps_nulls = "value.converter.replace.null.with.default=false"
     ignoring = 0
 
     def __init__(self, options: Mapping[str, str]) -> None:

@@ -43,6 +43,9 @@ class RecordFormat(Protocol):
 class DefaultingFormat(RecordFormat, Protocol):
     """A format of Kafka Connect's converters, which may write a default instead of a null."""
 
+    keeps_nulls: str
+    """The setting in Kafka Connect that tells the converter to leave nulls alone."""
+
     def defaulted(self, values: Sequence[bytes]) -> Sequence[str]:
         """Return the fields of rows whose nulls may have become a default, by their schemas."""
 

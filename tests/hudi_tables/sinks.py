@@ -119,6 +119,25 @@ class HudiSink:
         self._stack.callback(process.kill)
         return process
 
+    def begin(self) -> subprocess.Popen[bytes]:
+        """Start with 300 rows and 20 spoiled records, which are there when this returns."""
+        self.produce(300)
+        self.spoil(20)
+        process = self.start()
+        self.waits_for(300)
+        self.wait(lambda: sum(self.kept_aside().values()) == 20, "20 spoiled records")
+        return process
+
+    def resume(self) -> None:
+        """Start again with 60 more rows, and end once everything is there, each once."""
+        process = self.start()
+        self.produce(60)
+        self.wait(lambda: self.ids() == Counter(range(self.produced)), "all rows, once each")
+        kept = Counter(range(self.spoiled))
+        self.wait(lambda: self.kept_aside() == kept, "all spoiled records, once each")
+        process.terminate()
+        assert process.wait(120) == 0, self.said()[-4000:]
+
     def ids(self) -> Counter[int]:
         read = (batch for table in self.tables for batch in self._read(table))
         return Counter(n for batch in read for n in batch.column("id").to_pylist())
