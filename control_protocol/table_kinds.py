@@ -221,6 +221,17 @@ class LockedKind(Protocol):
         """Say where the lock is, having reached it without taking it. Raises ``Unreachable``."""
 
 
+@runtime_checkable
+class SparkKind(Protocol):
+    """A kind that commits through Spark, in this process's only JVM.
+
+    If Spark jobs write the files as well, one session does both.
+    """
+
+    def spark_conf(self, wanted: WantedTable) -> Mapping[str, str]:
+        """Return what the session has to be started with, whatever its master."""
+
+
 class ListingKind(TableKind, Protocol):
     """A kind with ``Capability.MANY_TABLES``."""
 

@@ -22,6 +22,7 @@ from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_lead, vanished
 from headgate.sink.catalogs import spark_options
 from headgate.sink.keyed_tables import KeysByRoute
+from headgate.sink.kinds import session_conf
 from headgate.sink.preconditions import refuse_place
 from headgate.sink.settings import SinkSettings
 from headgate.tables.stores.local import local_path
@@ -128,6 +129,8 @@ class StateCheck(ABC):
             raise NotChecked("without spark.master tasks run here, unless spark-submit says else")
         if local_path(location) is not None:
             raise NotChecked(f"whether each of them has the folder {location} is not asked")
+        if session_conf(self._settings) is not None:
+            raise NotChecked("this command's only JVM reads the table, and has no executors")
         from headgate.data.spark.session import open_session
         from headgate.data.spark.store_trial import try_from_executors
 

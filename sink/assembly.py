@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from headgate.control_protocol.errors import (
     ConfigurationError,
@@ -48,7 +49,7 @@ from headgate.sink.departure import Complaints, control_log, departing, say_star
 from headgate.sink.iceberg_tables import ready_iceberg
 from headgate.sink.keyed_tables import KeysByRoute
 from headgate.sink.kind_tables import ready_kind
-from headgate.sink.kinds import other_kind
+from headgate.sink.kinds import other_kind, session_conf
 from headgate.sink.open_sink import Current, OpenSink, lookout
 from headgate.sink.opened_tables import OpenedTables
 from headgate.sink.planning import Planning
@@ -59,6 +60,9 @@ from headgate.sink.tables_settings import CreateFrom, OnMissing
 from headgate.sink.telemetry.measuring import Ports, metered
 from headgate.sink.telemetry.metered import MeteredLog
 from headgate.sink.telemetry.meters import SinkMeters
+
+if TYPE_CHECKING:
+    from headgate.data.spark.session import OpenSession
 
 _log = redacted_logger("headgate.sink")
 
@@ -152,8 +156,11 @@ def opened(
     sender = sender or new_sender()
     with ExitStack() as stack:
         stack.enter_context(_discreet(settings))
+        # Before the tables: what they open in a JVM of their own would be the session's.
+        shared = session_conf(settings) is not None
+        session = stack.enter_context(_session(settings)) if shared else None
         tables = _ready(settings, stack)
-        writer = stack.enter_context(batch_writer(settings, tables.planning()))
+        writer = stack.enter_context(batch_writer(settings, tables.planning(), session))
         log = control_log(settings)
         stack.callback(log.close)
         current = Current(settings)
@@ -293,8 +300,13 @@ def identity(settings: SinkSettings, life: Sender) -> Identity:
 
 
 @contextmanager
-def batch_writer(settings: SinkSettings, planning: Planning) -> Iterator[BatchWriter]:
-    """Yield the writer that turns source ranges into files of the planned tables."""
+def batch_writer(
+    settings: SinkSettings, planning: Planning, session: OpenSession | None = None
+) -> Iterator[BatchWriter]:
+    """Yield the writer that turns source ranges into files of the planned tables.
+
+    It uses the ``session`` if there is one already.
+    """
     if settings.spark.writer is WriterKind.IN_PROCESS:
         writer: BatchWriter = InProcessWriter(
             lambda batch, abandoned: planning.written(
@@ -307,21 +319,14 @@ def batch_writer(settings: SinkSettings, planning: Planning) -> Iterator[BatchWr
             writer.close()
         return
     from headgate.data.spark.batch_writer import SparkBatchWriter
-    from headgate.data.spark.session import open_session
     from headgate.data.spark.transform import transformation
 
     if transform := planning.plans.shaping.transform:
         transformation(transform)  # finds an unusable transform before Spark starts
-    with _sparks_only_sink(settings):
-        session = open_session(spark_options(settings))
-        try:
-            writer = SparkBatchWriter(session, planning.written)
-            try:
-                yield RenewingWriter(writer, planning)
-            finally:
-                writer.close()
-        finally:
-            session.close()
+    with ExitStack() as stack:
+        spark = session or stack.enter_context(_session(settings))
+        with closing(SparkBatchWriter(spark, planning.written)) as writer:
+            yield RenewingWriter(writer, planning)
 
 
 def second_with_spark(settings: SinkSettings) -> SinksClash:
@@ -333,11 +338,14 @@ def second_with_spark(settings: SinkSettings) -> SinksClash:
 
 
 @contextmanager
-def _sparks_only_sink(settings: SinkSettings) -> Iterator[None]:
+def _session(settings: SinkSettings) -> Iterator[OpenSession]:
     """Hold the process's only Spark session: closing it would close it for other sinks too."""
+    from headgate.data.spark.session import open_session
+
     if not _SPARK.acquire(blocking=False):
         raise second_with_spark(settings)
     try:
-        yield
+        with closing(open_session(spark_options(settings))) as session:
+            yield session
     finally:
         _SPARK.release()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.catalog import Catalog
 
 from headgate.sink.catalog_settings import Backend, CatalogSettings
+from headgate.sink.kinds import session_conf
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
 
@@ -36,8 +37,9 @@ def open_catalog(
 
 
 def spark_options(settings: SinkSettings) -> SparkOptions:
-    """Return the Spark options of the sink file."""
+    """Return the Spark options of the sink file, with what the table's kind needs."""
     from headgate.data.spark.session import SparkOptions
 
     spark = settings.spark
-    return SparkOptions(spark.master, spark.remote, spark.app_name, spark.parallelism, spark.conf)
+    conf = {**(session_conf(settings) or {}), **spark.conf}
+    return SparkOptions(spark.master, spark.remote, spark.app_name, spark.parallelism, conf)

@@ -20,6 +20,7 @@ from headgate.control_protocol.table_kinds import (
     Capability,
     Guarantee,
     RowKey,
+    SparkKind,
     TableKind,
     Traits,
     WantedTable,
@@ -73,6 +74,17 @@ def weaker(settings: SinkSettings) -> str | None:
     if guarantee is Guarantee.EXACTLY_ONCE:
         return None
     return f"tables of kind {settings.table.type} hold records {guarantee.value}"
+
+
+def session_conf(settings: SinkSettings) -> Mapping[str, str] | None:
+    """Return what the Spark session that writes the files needs for commits of the sink's kind.
+
+    ``None``: they need no session of Spark, or files are written without one.
+    """
+    kind = other_kind(settings)
+    if kind is None or not settings.spark.writes:
+        return None
+    return kind.spark_conf(wanted_table(settings)) if isinstance(kind, SparkKind) else None
 
 
 def kind_names() -> list[str]:
@@ -223,10 +235,32 @@ def check_kind(settings: SinkSettings) -> None:
     if settings.tables:
         _check_places(settings)
     kind.refuse(wanted_table(settings))
+    _check_session(settings)
     if settings.quarantine.keeps:
         _check_place_aside(settings)
     if settings.quarantine.keeps and not settings.apart:
         _refuse_aside(settings, kind)
+
+
+def _check_session(settings: SinkSettings) -> None:
+    """Check that one session can both write the files and commit them, where it has to."""
+    needed, spark = session_conf(settings), settings.spark
+    if needed is None:
+        return
+    kind = settings.table.type
+    if spark.remote:
+        raise KindLacks(
+            f"spark.remote: commits to tables of kind {kind} run in the JVM of this process",
+            'use spark.master or spark-submit, or set spark.writer = "in-process"',
+        )
+    if differing := sorted(
+        key for key in needed if spark.conf.get(key, needed[key]) != needed[key]
+    ):
+        raise ConfigurationError(
+            f"spark.conf.{differing[0]} is not what commits to tables of kind {kind} need, and one "
+            "session writes and commits",
+            f"remove it, or set {differing[0]} under [catalog.properties]",
+        )
 
 
 def _any_evolves(tables: TablesSettings) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from headgate.data.writers.plan import WriterPlan
 from headgate.participant.settings import Distribution
 
 _TALLIES = "tallies"
+_BETWEEN = " "
 _OBSERVATION_S_MAX = 120.0
 
 
@@ -162,11 +164,14 @@ def spark_schema(schema: pa.Schema) -> Any:
 
 
 def _observed(rows: Any, seen: Any) -> Any:
-    """Return the rows without the tallies, which are reported when the job is done."""
+    """Return the rows without the tallies, which are reported when the job is done.
+
+    They are one text: Spark 3.5 hands an observed list to Python as an object of Scala's.
+    """
     from pyspark.sql import functions
 
-    tallies = functions.collect_list(stages.TALLY).alias(_TALLIES)
-    told = rows.observe(seen, tallies)
+    tallies = functions.collect_list(functions.base64(stages.TALLY))
+    told = rows.observe(seen, functions.concat_ws(_BETWEEN, tallies).alias(_TALLIES))
     return told.where(functions.col(stages.TALLY).isNull()).drop(stages.TALLY)
 
 
@@ -223,4 +228,5 @@ def _told(seen: Any, plan: WriterPlan) -> list[ShareRead]:
             "a filter that is never true does that, or a function that uses other rows, or (with "
             "Spark Connect) the records by way of a view",
         )
-    return [pickle.loads(bytes(tally)) for tally in tallies]  # noqa: S301 - our own tasks'
+    found = map(b64decode, tallies.split(_BETWEEN))
+    return [pickle.loads(tally) for tally in found]  # noqa: S301 - our own tasks'

@@ -12,7 +12,15 @@ from typing import Any
 
 from headgate.control_protocol.kind_errors import HudiMissing
 
+SESSION = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+}
+"""What Hudi needs of any session, one that also writes the files among them."""
+
 _CONF = {
+    **SESSION,
     "spark.master": "local[1]",
     "spark.app.name": "headgate-hudi",
     "spark.driver.host": "127.0.0.1",
@@ -21,10 +29,7 @@ _CONF = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
-    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
-    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
 }
 _HINT = (
     "pip install 'headgate[hudi]', and name the bundle under [catalog.properties]: "

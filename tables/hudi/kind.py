@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 
 from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import HudiMissing, KindLacks
+from headgate.control_protocol.kind_errors import HudiMissing
 from headgate.control_protocol.ports import SinkTable
 from headgate.control_protocol.table_history import TableReader
 from headgate.control_protocol.table_kinds import Capability, Guarantee, Layout, WantedTable
@@ -38,11 +38,6 @@ class HudiKind:
         if find_spec("pyspark") is None:
             raise HudiMissing(
                 "table.type is hudi, but PySpark is not installed", "pip install 'headgate[hudi]'"
-            )
-        if wanted.by_spark:
-            raise KindLacks(
-                "spark.writer: files of Hudi tables are written by the participants themselves",
-                'set writer = "in-process" under [spark]',
             )
         if not wanted.location:
             raise ConfigurationError(
@@ -94,6 +89,13 @@ class HudiKind:
     def reach_lock(self, wanted: WantedTable) -> str:
         """See ``table_kinds.LockedKind``."""
         return reach(wanted.name, HudiPlace.of(wanted).settings)
+
+    def spark_conf(self, wanted: WantedTable) -> Mapping[str, str]:
+        """See ``table_kinds.SparkKind``."""
+        from headgate.tables.hudi.jvm import SESSION
+
+        own = HudiPlace.of(wanted).spark
+        return {**SESSION, **{key: value for key, value in own.items() if key != "spark.master"}}
 
     def names(self, like: WantedTable) -> Collection[str]:
         place = HudiPlace.of(like)

@@ -17,10 +17,11 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from hudi_tables.bundle import with_s3
-from integration.sink_file import COORDINATES, Sections, default_sections, toml
+from integration.sink_file import COORDINATES, Sections, default_sections, patient, toml
 from object_store import BUCKET, KEY, REGION, SECRET, ObjectStore
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
+from repository.tree import ROOT
 
 from headgate.control_protocol.table_kinds import WantedTable
 from headgate.operations.demo.produce import create_topic
@@ -32,6 +33,7 @@ from headgate.tables.hudi.places import HudiPlace
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
+JOB = ROOT / "participant" / "job.py"
 WAIT_S_MAX = 200
 TOPIC = "trips"
 
@@ -60,7 +62,7 @@ class HudiSink:
             "quarantine": {"policy": "quarantine", "per_thousand_max": 1_000},
             **self.filled(dict(hudi_settings), key),
         }
-        self.file.write_text(toml(sections))
+        self.file.write_text(toml(patient(sections)))
         create_topic(bootstrap, TOPIC, partitions=2)
 
     def filled(self, properties: dict[str, str], key: str) -> Sections:
@@ -109,11 +111,14 @@ class HudiSink:
             self._producer.produce(TOPIC, value, str(number), partition=number % 2)
         self._producer.flush(30)
 
+    @property
+    def command(self) -> Sequence[str | Path]:
+        return [Path(sys.executable).with_name("headgate"), "run", self.file]
+
     def start(self) -> subprocess.Popen[bytes]:
         log = self._stack.enter_context((self._home / "run.log").open("ab"))
-        command = [str(Path(sys.executable).with_name("headgate")), "run", str(self.file)]
         process = subprocess.Popen(
-            command, stdout=log, stderr=log, cwd=self._home, start_new_session=True
+            self.command, stdout=log, stderr=log, cwd=self._home, start_new_session=True
         )
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
@@ -225,6 +230,34 @@ class HudiOnS3Sink(HudiSink):
         return builder.with_storage_options(options).build()
 
 
+class BySparkSink(HudiSink):
+    """Spark jobs write its files, in the session that commits them."""
+
+    def filled(self, properties: dict[str, str], key: str) -> Sections:
+        spark = {"writer": "spark", "master": "local[2]"}
+        return {**super().filled(properties, key), "spark": spark}
+
+
+class SubmittedSink(HudiSink):
+    """``spark-submit`` runs its participant, and SQL gives its rows their zones."""
+
+    def filled(self, properties: dict[str, str], key: str) -> Sections:
+        upper = {"sql": "SELECT id, upper(zone) AS zone FROM records"}
+        spark = {"writer": "spark", "distribution": "hash"}
+        return {**super().filled(properties, key), "spark": spark, "transform": upper}
+
+    @property
+    def command(self) -> Sequence[str | Path]:
+        jar = load(self.file).catalog.properties["spark.jars"]
+        submit = [Path(sys.executable).with_name("spark-submit"), "--master", "local[2]"]
+        path = f"PATH={Path(sys.executable).parent}:/usr/bin:/bin"
+        return ["env", path, *submit, "--jars", jar, JOB, "--config", self.file]
+
+    def driver(self) -> int:
+        """Return the process below ``spark-submit``'s JVM."""
+        return int(subprocess.check_output(["pgrep", "-f", f"^\\S*python.*{JOB}.*{self.file}"]))
+
+
 class IcebergAsideSink(HudiSink):
     """Its quarantine is an Iceberg table, in a catalog of its own."""
 
@@ -283,6 +316,10 @@ class ManyHudiSink(HudiSink):
     def wanted(self) -> Sequence[WantedTable]:
         settings = load(self.file)
         return [wanted_follower(settings, f"db.{table.name}") for table in self.tables]
+
+
+class ManyBySparkSink(BySparkSink, ManyHudiSink):
+    """Many tables, written by Spark."""
 
 
 class ManyHudiOnS3Sink(HudiOnS3Sink, ManyHudiSink):

@@ -121,10 +121,12 @@ class HudiWorld:
             self._stamp = HudiSinkTable(self.place, SinkName("sink")).stamp()
         return self.write(rows(number), self._stamp)[0]
 
-    def write(self, table: pa.Table, stamp: str) -> tuple[WrittenFile, ...]:
+    def write(
+        self, table: pa.Table, stamp: str, target_bytes: int = 1 << 20
+    ) -> tuple[WrittenFile, ...]:
         plan = plan_of_layout(HudiKind().layout(self.wanted), "db.trips", SourcePlan(kafka={}))
         shape = FileShape(plan)
-        files = DataFiles(shape, stamp, 1 << 20)
+        files = DataFiles(shape, stamp, target_bytes)
         for key, part in shape.partitioner.split(table.cast(plan.arrow_schema())):
             files.write(key, part)
         return files.finish()

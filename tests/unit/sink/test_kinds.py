@@ -26,11 +26,13 @@ from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.operations.status import status
 from headgate.operations.table_access import opened_catalog, opened_lead, opened_table
 from headgate.sink.agreement import agreed
+from headgate.sink.catalogs import spark_options
 from headgate.sink.kind_tables import KindTables
 from headgate.sink.kinds import (
     kind_names,
     kind_of,
     other_kind,
+    session_conf,
     traits_of,
     wanted_follower,
     wanted_made,
@@ -422,7 +424,7 @@ def test_point_3_hg151_what_delta_has_not_is_refused_by_name(table: str, more: s
             "kind hudi do not support that",
         ),
         ("", f"{COLUMN}[maintenance]\ncompact = true", "kind hudi do not support that"),
-        ("", f"{COLUMN}[spark]", r"spark\.writer"),
+        ("", f'{COLUMN}[spark]\nremote = "sc://127.0.0.1"', r"spark\.remote"),
     ],
 )
 def test_point_2_hg151_what_hudi_has_not_is_refused_by_name(
@@ -430,6 +432,30 @@ def test_point_2_hg151_what_hudi_has_not_is_refused_by_name(
 ) -> None:
     with pytest.raises(KindLacks, match=said):
         hudi(table, more)
+
+
+JARS = '[catalog.properties]\n"spark.jars" = "/hudi.jar"\n"spark.master" = "local[1]"\n'
+
+
+def test_point_2_one_session_writes_the_files_of_a_hudi_table_and_commits_them() -> None:
+    settings = hudi(more=f'{COLUMN}{JARS}[spark]\nmaster = "local[4]"')
+    options = spark_options(settings)
+    assert options.master == "local[4]"
+    assert options.conf["spark.jars"] == "/hudi.jar"
+    assert options.conf["spark.serializer"].endswith("KryoSerializer")
+    assert "spark.master" not in options.conf
+    assert session_conf(hudi(more=f"{COLUMN}{JARS}")) is None
+    assert session_conf(sink("")) is None
+
+
+@pytest.mark.parametrize(
+    "conf", ['"spark.jars" = "/other.jar"', '"spark.serializer" = "org.example.Serializer"']
+)
+def test_point_2_hg100_a_session_that_could_not_commit_is_refused(conf: str) -> None:
+    more = f"{COLUMN}{JARS}[spark]\n[spark.conf]\n"
+    hudi(more=f'{more}"spark.jars" = "/hudi.jar"')
+    with pytest.raises(ConfigurationError, match=r"one session writes and commits"):
+        hudi(more=f"{more}{conf}")
 
 
 @pytest.mark.parametrize(
