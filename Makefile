@@ -1,5 +1,6 @@
 # Everything that a contributor types; `make` alone lists it. ARGS go to the command behind a target;
 # WORKERS processes share the tests (0: none does): one computes, each of the others has a broker.
+# HUDI_WORKERS share those of Hudi tables, each with a JVM of its own.
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,6 +10,7 @@ HUDI_TESTS := tests/hudi_tables
 HUDI_PYTEST := $(HUDI)/bin/python -m pytest -c $(HUDI_TESTS)/pytest.ini --rootdir $(HUDI_TESTS) --confcutdir $(HUDI_TESTS)
 FAST := not integration and not spark and not wide and not soak
 WORKERS ?= 5
+HUDI_WORKERS ?= 2
 # PySpark comes as its source: pip warns of the older way to build it.
 QUIETLY := --quiet --disable-pip-version-check --use-pep517
 
@@ -47,8 +49,8 @@ lint: $(VENV)/.dev ## Format, lint, types
 	cd build/checked && MYPYPATH=.:../../examples/headgate-postgres ../../$(BIN)/mypy \
 		--config-file ../../pyproject.toml --cache-dir ../../.mypy_cache -p headgate -p headgate_postgres
 
-hudi: hudi-env ## Hudi tables, in an environment of their own (Spark 3.5, Hudi's bundle, ZooKeeper); some minutes
-	$(HUDI_PYTEST) -m 'not soak' $(or $(ARGS),$(HUDI_TESTS))
+hudi: hudi-env ## Hudi tables, in an environment of their own (Spark 3.5, Hudi's bundle, ZooKeeper); an hour on two cores
+	$(HUDI_PYTEST) -m 'not soak' --numprocesses $(HUDI_WORKERS) $(or $(ARGS),$(HUDI_TESTS))
 
 hudisoak: hudi-env ## Random faults on Hudi sinks beside an eager foreign writer, seed by seed; an hour and more. ARGS='-k 3'
 	$(HUDI_PYTEST) -m soak -s $(HUDI_TESTS)/test_hudi_chaos.py $(ARGS)
