@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from headgate.control_protocol.kind_errors import HudiMissing
@@ -46,6 +47,12 @@ _FIRST = "org.apache.hudi.metadata.HoodieMetadataPayload"
 """Hudi 1.2.0 knows the metadata table's schema again only where this class is made before any file
 of it is read: else no commit of the process succeeds (ArrayIndexOutOfBoundsException)."""
 
+_INLINE = "org.apache.hudi.hadoop.fs.inline"
+_CLOSE = "public void close() throws java.io.IOException { super.close(); outerStream.close(); }"
+"""What Hudi's stream over a block of a log file lacks up to 1.2.0 (Hudi's pull request 19936 adds
+it): each lookup in the metadata table would keep a connection to S3 for each block that it reads,
+and once the pool has no more, every request waits."""
+
 _OPENING = threading.Lock()
 """Payments have their own threads: two that find the JVM dead would start one each."""
 
@@ -83,6 +90,7 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
         with ThreadPoolExecutor(1) as aside:
             context = aside.submit(SparkContext.getOrCreate, wanted).result()
         context.setLogLevel("OFF")
+        _close_streams(context)
         _loaded(context, "org.apache.hudi.client.SparkRDDWriteClient", _FIRST)
     except Exception as error:
         raise HudiMissing(f"Spark did not start with Hudi: {said(error)}", _HINT) from error
@@ -156,7 +164,27 @@ def _let_reach(context: Any, store: Mapping[str, str], conf: Mapping[str, str]) 
             hadoop.set(key, value)
 
 
+def _close_streams(context: Any) -> None:
+    """Add ``_CLOSE`` to Hudi's class before that is loaded, by a library that Spark brings.
+
+    Afterwards, and where the class has such a method itself, Java refuses; that changes nothing.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    assist, loader = context._jvm.javassist, _loader(context)  # noqa: SLF001 - as above
+    pool = assist.ClassPool(True)  # noqa: FBT003 - Java has no names
+    pool.appendClassPath(assist.LoaderClassPath(loader))
+    with suppress(Py4JJavaError):
+        stream = pool.get(f"{_INLINE}.InLineFsDataInputStream")
+        stream.addMethod(assist.CtNewMethod.make(_CLOSE, stream))
+        stream.toClass(loader.loadClass(f"{_INLINE}.HadoopInLineFSUtils"))
+
+
+def _loader(context: Any) -> Any:
+    return context._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # noqa: SLF001
+
+
 def _loaded(context: Any, *classes: str) -> None:
-    loader = context._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # noqa: SLF001
+    loader = _loader(context)
     for name in classes:
         context._jvm.java.lang.Class.forName(name, True, loader)  # noqa: FBT003, SLF001 - as above

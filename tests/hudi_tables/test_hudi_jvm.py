@@ -19,6 +19,26 @@ read = hudi.common.schema.HoodieSchemaCache.intern(parsed).toAvroSchema()
 print(same(read) == same(hudi.avro.AvroSchemaCache.intern(schema)))
 """
 
+CLOSED = """
+import sys
+from headgate.tables.hudi.jvm import open_spark
+
+open_spark({"spark.jars": sys.argv[1]}, {})
+context = open_spark({"spark.jars": sys.argv[1]}, {})
+hudi, conf = context._jvm.org.apache.hudi, context._jsc.hadoopConfiguration()
+conf.set("fs.inlinefs.impl", "org.apache.hudi.hadoop.fs.inline.InLineFileSystem")
+file = hudi.storage.StoragePath(sys.argv[2])
+block = hudi.storage.inline.InLineFSUtils.getInlineFilePath(file, "file", 1, 2)
+path = context._jvm.org.apache.hadoop.fs.Path(block.toString())
+stream = path.getFileSystem(conf).open(path)
+print(chr(stream.read()))
+stream.close()
+try:
+    print(chr(stream.read()))
+except Exception as error:
+    print(error.java_exception.getMessage())
+"""
+
 AGAIN = """
 import os, signal, sys
 from headgate.tables.hudi.jvm import ended, open_spark, session_of
@@ -40,6 +60,16 @@ def test_point_2_a_metadata_table_that_was_read_first_can_be_written(bundle: Pat
     afresh = [sys.executable, "-c", AFRESH, str(bundle)]
     done = subprocess.run(afresh, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True"], done.stderr[-2000:]
+
+
+def test_point_5_a_block_of_a_log_file_that_is_closed_closes_the_file(
+    bundle: Path, tmp_path: Path
+) -> None:
+    """Hudi 1.2.0 leaves it open."""
+    (tmp_path / "log").write_text("abcd")
+    run = [sys.executable, "-c", CLOSED, str(bundle), str(tmp_path / "log")]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["b", "Stream is closed!"], done.stderr[-2000:]
 
 
 def test_point_6_data_frames_are_made_in_the_jvm_that_follows_one_that_was_killed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,34 @@ def test_point_5_staged_rows_become_hudis_and_nothing_of_ours_stays(
     left = [name for name in world.keys(".hoodie/.aux/headgate/") if name.endswith(".parquet")]
     assert len(left) == int(world.place.follows), "the newest payment's, which may be lost still"
     assert not world.keys(NOTED)
+
+
+def test_point_5_no_commit_or_clustering_keeps_connections_to_the_store(
+    object_store: ObjectStore, spark: Any, lock: dict[str, str]
+) -> None:
+    """Each looks up files in the metadata table, whose log blocks Hudi 1.2.0 leaves open."""
+    before = connections(spark, object_store)
+    world = HudiOnS3World(object_store, spark, lock, **KINDS["keyed"])
+    table = world.open()
+    view = claimed(table)
+    for number in (1, 2):
+        view = landed(commit(table, view, record(1, number, 3 * number), world.file(number)))
+    world.compact()
+    assert world.numbers() == [1, 2]
+    assert connections(spark, object_store) <= before
+
+
+def connections(spark: Any, store: ObjectStore) -> int:
+    """Count the JVM's sockets to the store, as Linux lists them."""
+    jvm = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}")
+    mine = set()
+    for descriptor in (jvm / "fd").iterdir():
+        with suppress(FileNotFoundError):
+            mine.add(str(descriptor.readlink()))
+    tables = "".join((jvm / "net" / name).read_text() for name in ("tcp", "tcp6"))
+    listed = [line.split() for line in tables.splitlines()]
+    to_store = [each for each in listed if each[2].endswith(f":{store.port:04X}")]
+    return sum(f"socket:[{each[9]}]" in mine for each in to_store)
 
 
 def test_point_5_a_file_whose_upload_ends_behind_a_commit_is_removed_by_the_next(
