@@ -64,7 +64,11 @@ def delta(table: str = "", more: str = COLUMN) -> SinkSettings:
 
 def hudi(table: str = "", more: str = COLUMN) -> SinkSettings:
     lock = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
-    given = f'[table.properties]\n"hoodie.write.lock.provider" = "{lock}"\n'
+    given = (
+        f'[table.properties]\n"hoodie.write.lock.provider" = "{lock}"\n'
+        '"hoodie.write.lock.zookeeper.url" = "zk1"\n'
+        '"hoodie.write.lock.zookeeper.base_path" = "/hudi"\n'
+    )
     writer = "" if "[spark]" in more else '[spark]\nwriter = "in-process"\n'
     begin = f'type = "hudi"\nlocation = "/lake/trips"\n{table}'
     return sink(begin, f"{more}\n{given}{writer}")
@@ -339,6 +343,7 @@ def test_point_5_hg151_a_kind_that_cannot_fill_many_tables(folder: Any) -> None:
 LOCKED = (
     'properties = { "hoodie.write.lock.provider" = '
     '"org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider", '
+    '"hoodie.write.lock.zookeeper.url" = "zk1", "hoodie.write.lock.zookeeper.base_path" = "/hudi", '
     '"hoodie.write.lock.zookeeper.lock_key" = "shop", "hoodie.table.type" = "MERGE_ON_READ" }\n'
 )
 
@@ -365,6 +370,11 @@ def test_point_5_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_one
             f"{PLACED}{LOCKED.replace('hoodie.table.type', 'delta.type')}",
             ConfigurationError,
             r"tables\.create\.properties\.delta\.type is set",
+        ),
+        (
+            f"{PLACED}{LOCKED.replace('zookeeper.url', 'zookeeper.port')}",
+            HudiUnsafe,
+            r"hoodie\.write\.lock\.zookeeper\.url is not set",
         ),
         (f"atomic = true\n{PLACED}{LOCKED}", KindLacks, "tables.atomic"),
         (
