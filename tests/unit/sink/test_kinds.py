@@ -377,6 +377,7 @@ def test_point_5_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_one
             r"hoodie\.write\.lock\.zookeeper\.url is not set",
         ),
         (f"atomic = true\n{PLACED}{LOCKED}", KindLacks, "tables.atomic"),
+        (f'{PLACED}{LOCKED}sort_by = ["id"]', KindLacks, r"tables\.create\.sort_by"),
         (
             f'{PLACED}{LOCKED}[tables.schema]\nunknown_fields = "evolve"',
             KindLacks,
@@ -425,6 +426,17 @@ def test_point_3_hg151_what_delta_has_not_is_refused_by_name(table: str, more: s
     ("table", "more", "said"),
     [
         ('branch = "audit"', COLUMN, "kind hudi do not support that"),
+        ('sort_by = ["id"]', COLUMN, r"table\.sort_by: tables of kind hudi"),
+        (
+            'key = ["id"]',
+            f'{KEYED}[changes]\non_partitions_added = "wait"',
+            '"wait": tables of kind',
+        ),
+        (
+            "",
+            f'{COLUMN}[catalog]\nbackend = "java"\n[spark]\nmaster = "local[1]"',
+            r"catalog\.backend: tables of kind hudi",
+        ),
         ("", f'{COLUMN}[table.schema]\nunknown_fields = "evolve"', "kind hudi do not support that"),
         (
             "",
