@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.tables.hudi.settings import LOCK
+from headgate.control_protocol.errors import Unreachable
+from headgate.tables.hudi.lock import URL, addresses
 
-_URL = f"{LOCK}zookeeper.url"
-_PORT = 2181
 _ANSWER_S_MAX = 5.0
 _ASKED = b"srvr"
 """ZooKeeper's only word of four letters that is allowed unless somebody forbids it."""
@@ -22,7 +20,7 @@ _BYTES_MAX = 65_536
 def reach(table: str, settings: Mapping[str, str]) -> str:
     """Say which server answers. Raises ``Unreachable`` if none does, ``ConfigurationError``."""
     failures = []
-    for host, port in _addresses(table, settings.get(_URL, "")):
+    for host, port in addresses(table, settings.get(URL, "")):
         at = f"{host}:{port}"
         try:
             answer = _answer(host, port)
@@ -37,21 +35,8 @@ def reach(table: str, settings: Mapping[str, str]) -> str:
         return f"ZooKeeper at {at} {how}; no lock was taken"
     raise Unreachable(
         f"the lock of Hudi table {table}: no ZooKeeper can be reached: {'; '.join(failures)}",
-        f"start it, or correct {_URL}; without it a sink commits nothing, and waits",
+        f"start it, or correct {URL}; without it a sink commits nothing, and waits",
     )
-
-
-def _addresses(table: str, url: str) -> Iterator[tuple[str, int]]:
-    """Yield what stands before a folder of ZooKeeper's (``zk1:2181,zk2:2181/folder``)."""
-    for address in url.partition("/")[0].split(","):
-        host, separator, port = address.strip().rpartition(":")
-        if not separator or port.endswith("]"):
-            host, port = address.strip(), str(_PORT)
-        if not host or not port.isdigit():
-            raise ConfigurationError(
-                f"{table}: {_URL} is {url!r}, which has no host and port", "write zk1:2181,zk2:2181"
-            )
-        yield host.strip("[]"), int(port)
 
 
 def _answer(host: str, port: int) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.kind_errors import HudiUnsafe
 from headgate.tables.hudi.keys import INDEX, index_of
+from headgate.tables.hudi.lock import LOCK, LOCK_KEY, refuse_lock
+from headgate.tables.hudi.refused_settings import refuse_settings
 
 HOODIE = "hoodie."
 OURS = "headgate."
 """The prefix of properties that headgate keeps next to the table."""
 SPARK = "spark."
-LOCK = "hoodie.write.lock."
-PROVIDER = "hoodie.write.lock.provider"
 TYPE = "hoodie.table.type"
 TIME_ZONE = "hoodie.table.timeline.timezone"
 KEY = "hoodie.datasource.write.recordkey.field"
@@ -50,21 +50,12 @@ _FOLDERS = (
     "hoodie.datasource.write.hive_style_partitioning",
     "hoodie.datasource.write.partitionpath.urlencode",
 )
-_PACKAGE = "org.apache.hudi."
-_KNOW_THEIR_OWNER = (
-    f"{_PACKAGE}client.transaction.lock.ZookeeperBasedLockProvider",
-    f"{_PACKAGE}client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider",
-)
-"""These locks are only freed by their owner, or with their owner's session."""
 
 _OF_KEYS = ("hoodie.index.", "hoodie.bucket.")
 _OF_ROWS = ("hoodie.table.", "hoodie.datasource.", *_OF_KEYS)
 """Settings for how a table's rows are stored and found; the others control writing."""
 
-_LOCK_KEY = f"{LOCK}zookeeper.lock_key"
-
 _WHERE = "[table.properties], or tables.create.properties"
-_RUN_BY_OTHERS = ("hoodie.compact.inline", "hoodie.clustering.inline")
 _NOT_OF_APPENDS = ("BLOOM", "GLOBAL_BLOOM", "BUCKET")
 
 
@@ -82,12 +73,7 @@ def write_settings(
                 f"{table}: {key} = {given[key]}, but commits of headgate need {value}",
                 f"remove {key} from {_WHERE}",
             )
-    for key in _RUN_BY_OTHERS:
-        if given.get(key, "false").lower() != "false":
-            raise HudiUnsafe(
-                f"{table}: {key} would run within each commit of the sink",
-                "compaction and clustering are jobs of their own (docs/hudi.md)",
-            )
+    refuse_settings(table, given, _WHERE, keyed=keyed)
     if keyed:
         index_of(table, given)
     elif given.get(INDEX, "").upper() in _NOT_OF_APPENDS:
@@ -96,14 +82,7 @@ def write_settings(
             "filters, and belong to no bucket",
             "use SIMPLE or RECORD_LEVEL_INDEX for those who upsert into the table, or table.key",
         )
-    provider = given.get(PROVIDER, "")
-    if provider not in _KNOW_THEIR_OWNER:
-        raise HudiUnsafe(
-            f"{table}: {PROVIDER} is {provider or 'not set'}; a lock that others can free fences "
-            "nobody",
-            f"set it in {_WHERE} to {_KNOW_THEIR_OWNER[0]}, with {LOCK}zookeeper.url, port and "
-            "base_path",
-        )
+    refuse_lock(table, given, _WHERE)
     return {**_USUALLY, **given, **_ALWAYS}
 
 
@@ -115,8 +94,8 @@ def following(
     ``own`` determines how its rows are stored, and found if it is ``keyed``.
     """
     taken = {key: value for key, value in lead.items() if not key.startswith(_OF_ROWS)}
-    if _LOCK_KEY in taken:
-        taken[_LOCK_KEY] = f"{taken[_LOCK_KEY]}_{table}"
+    if LOCK_KEY in taken:
+        taken[LOCK_KEY] = f"{taken[LOCK_KEY]}_{table}"
     heeded = _OF_ROWS if keyed else tuple(each for each in _OF_ROWS if each not in _OF_KEYS)
     rows = {key: value for key, value in own.items() if key.startswith(heeded)}
     return {**_SOON_AGAIN, **taken, **rows}

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from integration.conftest import Deploy
 from integration.deployment import Deployment
+from served_page import assert_served_without_rollback
 
 from headgate.operations.cli import main
 from headgate.operations.stop import start, stop
@@ -73,3 +74,4 @@ def test_point_1_a_table_of_another_package_is_filled_and_judged(
     for command in ("status", "audit", "check"):
         done = invoke(main, [command, str(sink.sink_file)])
         assert done.exit_code == 0, done.output
+    assert_served_without_rollback(sink.settings, 3_000)

@@ -66,7 +66,11 @@ def delta(table: str = "", more: str = COLUMN) -> SinkSettings:
 
 def hudi(table: str = "", more: str = COLUMN) -> SinkSettings:
     lock = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
-    given = f'[table.properties]\n"hoodie.write.lock.provider" = "{lock}"\n'
+    given = (
+        f'[table.properties]\n"hoodie.write.lock.provider" = "{lock}"\n'
+        '"hoodie.write.lock.zookeeper.url" = "zk1"\n'
+        '"hoodie.write.lock.zookeeper.base_path" = "/hudi"\n'
+    )
     writer = "" if "[spark]" in more else '[spark]\nwriter = "in-process"\n'
     begin = f'type = "hudi"\nlocation = "/lake/trips"\n{table}'
     return sink(begin, f"{more}\n{given}{writer}")
@@ -341,6 +345,7 @@ def test_point_5_hg151_a_kind_that_cannot_fill_many_tables(folder: Any) -> None:
 LOCKED = (
     'properties = { "hoodie.write.lock.provider" = '
     '"org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider", '
+    '"hoodie.write.lock.zookeeper.url" = "zk1", "hoodie.write.lock.zookeeper.base_path" = "/hudi", '
     '"hoodie.write.lock.zookeeper.lock_key" = "shop", "hoodie.table.type" = "MERGE_ON_READ" }\n'
 )
 
@@ -368,7 +373,13 @@ def test_point_5_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_one
             ConfigurationError,
             r"tables\.create\.properties\.delta\.type is set",
         ),
+        (
+            f"{PLACED}{LOCKED.replace('zookeeper.url', 'zookeeper.port')}",
+            HudiUnsafe,
+            r"hoodie\.write\.lock\.zookeeper\.url is not set",
+        ),
         (f"atomic = true\n{PLACED}{LOCKED}", KindLacks, "tables.atomic"),
+        (f'{PLACED}{LOCKED}sort_by = ["id"]', KindLacks, r"tables\.create\.sort_by"),
         (
             f'{PLACED}{LOCKED}[tables.schema]\nunknown_fields = "evolve"',
             KindLacks,
@@ -417,6 +428,17 @@ def test_point_3_hg151_what_delta_has_not_is_refused_by_name(table: str, more: s
     ("table", "more", "said"),
     [
         ('branch = "audit"', COLUMN, "kind hudi do not support that"),
+        ('sort_by = ["id"]', COLUMN, r"table\.sort_by: tables of kind hudi"),
+        (
+            'key = ["id"]',
+            f'{KEYED}[changes]\non_partitions_added = "wait"',
+            '"wait": tables of kind',
+        ),
+        (
+            "",
+            f'{COLUMN}[catalog]\nbackend = "java"\n[spark]\nmaster = "local[1]"',
+            r"catalog\.backend: tables of kind hudi",
+        ),
         ("", f'{COLUMN}[table.schema]\nunknown_fields = "evolve"', "kind hudi do not support that"),
         (
             "",

@@ -23,8 +23,9 @@ from headgate.tables.hudi.follower import HudiKeyedFollower
 from headgate.tables.hudi.keyed import HudiKeyedTable
 from headgate.tables.hudi.keys import HeldTexts
 from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.lock import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.places import HudiPlace
-from headgate.tables.hudi.settings import KEY, PROVIDER
+from headgate.tables.hudi.settings import KEY
 
 COLUMNS = Struct(
     (
@@ -37,7 +38,11 @@ COLUMNS = Struct(
         Column("o", "long", required=False),
     )
 )
-LOCK = {PROVIDER: "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"}
+LOCK = {
+    PROVIDER: "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",
+    URL: "zk1:2181",
+    BASE_PATH: "/hudi",
+}
 INDEX, BUCKETS = "hoodie.index.type", "hoodie.bucket.index.num.buckets"
 
 
@@ -123,6 +128,7 @@ def test_point_2_texts_that_no_folder_gives_back_are_bad_records() -> None:
         ({"properties": {**LOCK, INDEX: "BUCKET"}}, HudiUnsafe),
         ({"properties": {**LOCK, INDEX: "BUCKET", BUCKETS: "many"}}, HudiUnsafe),
         ({"key": None, "properties": {**LOCK, INDEX: "BUCKET", BUCKETS: "4"}}, HudiUnsafe),
+        ({"properties": {**LOCK, "hoodie.table.ordering.fields": "at"}}, HudiUnsafe),
     ],
 )
 def test_point_2_a_keyed_sink_file_is_refused_before_anything_is_made(

@@ -10,11 +10,15 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.table_kinds import WantedTable
 from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.lock import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.places import HudiPlace
-from headgate.tables.hudi.settings import PROVIDER
 from headgate.tables.hudi.stores import hadoop_settings, location_of, of_hadoop
 
-LOCK = {PROVIDER: "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"}
+LOCK = {
+    PROVIDER: "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",
+    URL: "zk1:2181",
+    BASE_PATH: "/hudi",
+}
 STORE = {
     "s3.endpoint": "http://127.0.0.1:9000",
     "s3.region": "eu-central-1",

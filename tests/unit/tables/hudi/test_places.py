@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from headgate.control_protocol.table_kinds import RowKey, WantedTable
 from headgate.control_protocol.testing.contract.world import record
 from headgate.tables.hudi.columns import avro_of, changed, columns_of
 from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.lock import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.places import AUX, HudiPlace, properties_of
 from headgate.tables.hudi.reservations import Kept, Reservations
-from headgate.tables.hudi.settings import KEY, PROVIDER, write_settings
+from headgate.tables.hudi.settings import KEY, write_settings
 
 COLUMNS = Struct(
     (
@@ -31,7 +33,11 @@ COLUMNS = Struct(
     )
 )
 HIVE_STYLE = "hoodie.datasource.write.hive_style_partitioning"
-LOCK = {PROVIDER: "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"}
+LOCK = {
+    PROVIDER: "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider",
+    URL: "zk1:2181",
+    BASE_PATH: "/hudi",
+}
 
 
 def wanted(folder: Path, **more: object) -> WantedTable:
@@ -350,14 +356,90 @@ def test_point_2_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
         {**LOCK, "hoodie.clean.failed.writes.policy": "EAGER"},
         {**LOCK, "hoodie.metadata.enable": "false"},
         {**LOCK, "hoodie.write.markers.type": "TIMELINE_SERVER_BASED"},
-        {**LOCK, "hoodie.compact.inline": "true"},
         {**LOCK, "hoodie.index.type": "bloom"},
         {**LOCK, "hoodie.table.timeline.timezone": "LOCAL"},
+        {key: value for key, value in LOCK.items() if key != URL},
+        {**LOCK, URL: " "},
+        {key: value for key, value in LOCK.items() if key != BASE_PATH},
     ],
 )
 def test_point_2_settings_that_break_the_promise_are_refused(properties: dict[str, str]) -> None:
     with pytest.raises(HudiUnsafe):
         write_settings("trips", properties)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "keyed"),
+    [
+        ("hoodie.compact.inline", "true", None),
+        ("hoodie.log.compaction.inline", "TRUE", None),
+        ("hoodie.clustering.inline", "true", None),
+        ("hoodie.datasource.clustering.inline.enable", "true", None),
+        ("hoodie.compact.schedule.inline", "true", None),
+        ("hoodie.clustering.schedule.inline", "true", None),
+        ("hoodie.clustering.async.enabled", "true", None),
+        ("hoodie.datasource.clustering.async.enable", "true", None),
+        ("hoodie.datasource.compaction.async.enable", "true", None),
+        ("hoodie.partition.ttl.inline", "true", None),
+        ("hoodie.populate.meta.fields", "false", None),
+        ("hoodie.write.table.version", "6", None),
+        ("hoodie.base.file.format", "ORC", None),
+        ("hoodie.table.base.file.format", "HFILE", None),
+        ("hoodie.table.cdc.enabled", "true", None),
+        ("hoodie.datasource.write.drop.partition.columns", "true", None),
+        ("hoodie.base.path", "/lake/other", None),
+        ("hoodie.metadata.index.bloom.filter.enable", "true", False),
+        ("hoodie.record.merge.mode", "EVENT_TIME_ORDERING", True),
+        ("hoodie.write.record.merge.mode", "CUSTOM", True),
+        ("hoodie.table.ordering.fields", "at", True),
+        ("hoodie.table.precombine.field", "at", True),
+        ("hoodie.datasource.write.precombine.field", "at", True),
+        ("hoodie.payload.ordering.field", "at", True),
+        ("hoodie.datasource.write.payload.class", "a.Payload", True),
+        ("hoodie.compaction.payload.class", "a.Payload", True),
+        ("hoodie.write.record.merge.custom.implementation.classes", "a.Merger", True),
+        ("hoodie.datasource.write.record.merger.impls", "a.Merger", True),
+        ("hoodie.record.merge.strategy.id", "an-id", True),
+        ("hoodie.table.partial.update.mode", "IGNORE_DEFAULTS", True),
+    ],
+)
+def test_point_2_settings_that_work_against_commits_are_refused_by_name(
+    key: str, value: str, keyed: bool | None
+) -> None:
+    """With ``keyed`` for tables with a key, or for those without alone."""
+    for with_key in (False, True):
+        if keyed is None or keyed == with_key:
+            with pytest.raises(HudiUnsafe, match=rf"{re.escape(key)} = {value}, but "):
+                write_settings("trips", {**LOCK, key: value}, keyed=with_key)
+        else:
+            write_settings("trips", {**LOCK, key: value}, keyed=with_key)
+
+
+def test_point_2_settings_that_say_what_a_sink_does_anyway_are_passed_on() -> None:
+    said = {
+        "hoodie.compact.inline": "false",
+        "hoodie.populate.meta.fields": "true",
+        "hoodie.write.table.version": "8",
+        "hoodie.table.base.file.format": "parquet",
+        "hoodie.record.merge.mode": "commit_time_ordering",
+    }
+    settings = write_settings("trips", {**LOCK, **said}, keyed=True)
+    assert {key: settings[key] for key in said} == said
+
+
+def test_point_2_a_lock_that_hudi_names_after_the_table_s_place_needs_no_folder() -> None:
+    provider = "org.apache.hudi.client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider"
+    assert URL in write_settings("trips", {PROVIDER: provider, URL: "zk1"})
+    with pytest.raises(HudiUnsafe, match=f"{URL} is not set"):
+        write_settings("trips", {PROVIDER: provider})
+
+
+def test_point_2_a_lock_s_server_that_is_no_address_is_refused_before_anything_is_made(
+    tmp_path: Path,
+) -> None:
+    for url in ("zk1:", "zk1:21a,zk2"):
+        with pytest.raises(ConfigurationError, match="no host and port"):
+            HudiKind().refuse(wanted(tmp_path / "t", properties={**LOCK, URL: url}))
 
 
 def test_point_2_what_the_sink_file_says_of_hudi_is_passed_on() -> None:

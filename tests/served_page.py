@@ -1,0 +1,44 @@
+"""Serves the page of a sink over HTTP, and asks it as a browser and a script would."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from dataclasses import replace
+
+from headgate.operations.face.routes import Face
+from headgate.operations.face.served import ServedSink
+from headgate.operations.face.server import serving
+from headgate.sink.face_settings import HttpSettings
+from headgate.sink.properties import Secret
+from headgate.sink.settings import SinkSettings
+
+_TOKEN = "operator-of-a-test"
+
+
+def assert_served_without_rollback(settings: SinkSettings, rows: int) -> None:
+    """The page and its JSON show the sink, with so many rows settled; a rollback is refused."""
+    http = HttpSettings(operator_token=Secret(_TOKEN))
+    face = Face({settings.name: ServedSink(replace(settings, http=http))}, http)
+    with serving("127.0.0.1:0", http, face) as url:
+        status, page = _asked(f"{url}/")
+        assert (status, 'class="state">' in page, "Rows per commit" in page) == (200, True, True)
+        assert settings.table.identifier in page
+        path = f"{url}/api/v1/sinks/{settings.name}"
+        status, text = _asked(path)
+        assert status == 200, text
+        assert sum(each["next_offset"] for each in json.loads(text)["partitions"]) == rows
+        status, text = _asked(f"{path}/rollback", "POST", '{"to": "1.1"}')
+        assert (status, json.loads(text)["code"]) == (409, "HG-151"), text
+
+
+def _asked(url: str, method: str = "GET", body: str = "") -> tuple[int, str]:
+    headers = {"Authorization": f"Bearer {_TOKEN}"}
+    request = urllib.request.Request(url, body.encode() or None, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
