@@ -95,6 +95,9 @@ class IcebergWorld:
     def table(self) -> Table:
         return self.catalog.load_table(self.name)
 
+    def columns(self) -> list[str]:
+        return list(self.table().schema().column_names)
+
     def numbers(self, branch: str = "main") -> list[int]:
         """What the branch holds: each file's number as often as one of its rows is there."""
         table = self.table()

@@ -10,6 +10,7 @@ A class per capability, for pytest: inherit those that apply, and give them a fi
 
 from headgate.control_protocol.testing.contract.branches import BranchContract
 from headgate.control_protocol.testing.contract.commits import CoreContract
+from headgate.control_protocol.testing.contract.evolution import EvolutionContract
 from headgate.control_protocol.testing.contract.expiry import ExpiryContract
 from headgate.control_protocol.testing.contract.followers import FollowerContract
 from headgate.control_protocol.testing.contract.keys import KeyContract, KeyedFollowerContract
@@ -22,6 +23,7 @@ from headgate.control_protocol.testing.contract.tags import TagContract
 __all__ = [
     "BranchContract",
     "CoreContract",
+    "EvolutionContract",
     "ExpiryContract",
     "FollowerContract",
     "KeyContract",

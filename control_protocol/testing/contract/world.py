@@ -20,6 +20,7 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Landed,
+    Lead,
     SinkTable,
     TableView,
 )
@@ -109,6 +110,15 @@ class ExpiryWorld(RollbackWorld, Protocol):
 
     def lose_history(self) -> None:
         """Delete what is left of the expired states, too."""
+
+
+class EvolutionWorld(World, Protocol):
+    """The table gets new columns."""
+
+    def open(self, sink: str = "sink") -> Lead: ...
+
+    def columns(self) -> list[str]:
+        """Return the names of the columns that a reader of the table finds, in their order."""
 
 
 class BranchWorld(World, Protocol):
