@@ -18,7 +18,11 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_kinds import WantedTable
-from headgate.control_protocol.testing.contract import CoreContract, EvolutionContract
+from headgate.control_protocol.testing.contract import (
+    CoreContract,
+    EvolutionContract,
+    ReaderContract,
+)
 
 ROWS_PER_FILE = 3
 COLUMNS = Struct((Column("number", "long", required=False),))
@@ -57,8 +61,11 @@ class FolderWorld:
         batches = (rows for file in files for rows in file.batches())
         return sorted(n for rows in batches for n in rows["number"].to_pylist())[::ROWS_PER_FILE]
 
+    def reader(self, sink: str = "sink") -> Any:
+        return self._kind.reader(self._wanted, SinkName(sink))
+
     def columns(self) -> list[str]:
-        with closing(self._kind.reader(self._wanted, SinkName("sink"))) as reader:
+        with closing(self.reader()) as reader:
             return list(reader.columns())
 
     def recreate(self) -> None:
@@ -72,7 +79,7 @@ class FolderWorld:
         self._lies.append(landed)
 
 
-class TestFolderTable(CoreContract):
+class TestFolderTable(CoreContract, ReaderContract):
     @pytest.fixture
     def world(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderWorld:
         return FolderWorld(tmp_path, folder_kind.install(tmp_path, monkeypatch))

@@ -17,7 +17,12 @@ from headgate.control_protocol.testing.contract.keys import KeyContract, KeyedFo
 from headgate.control_protocol.testing.contract.ledger import LedgerContract
 from headgate.control_protocol.testing.contract.others import OthersContract
 from headgate.control_protocol.testing.contract.races import RaceContract
+from headgate.control_protocol.testing.contract.reading import (
+    OthersReaderContract,
+    ReaderContract,
+)
 from headgate.control_protocol.testing.contract.rollback import RollbackContract
+from headgate.control_protocol.testing.contract.stamping import StampContract
 from headgate.control_protocol.testing.contract.tags import TagContract
 
 __all__ = [
@@ -30,7 +35,10 @@ __all__ = [
     "KeyedFollowerContract",
     "LedgerContract",
     "OthersContract",
+    "OthersReaderContract",
     "RaceContract",
+    "ReaderContract",
     "RollbackContract",
+    "StampContract",
     "TagContract",
 ]
