@@ -1,0 +1,32 @@
+"""A target that is written only for the tests keeps the contracts that apply to it."""
+
+from __future__ import annotations
+
+import pytest
+from contract.small_target import SmallKeyedWorld, SmallWorld
+
+from headgate.control_protocol.testing.contract import (
+    CoreContract,
+    FollowerContract,
+    KeyContract,
+    KeyedFollowerContract,
+    LedgerContract,
+)
+
+
+class TestSmallTable(CoreContract, FollowerContract, LedgerContract):
+    @pytest.fixture
+    def world(self) -> SmallWorld:
+        return SmallWorld()
+
+
+class TestSmallKeyedTable(KeyContract):
+    @pytest.fixture
+    def world(self) -> SmallKeyedWorld:
+        return SmallKeyedWorld()
+
+
+class TestSmallKeyedFollower(KeyedFollowerContract):
+    @pytest.fixture
+    def world(self) -> SmallKeyedWorld:
+        return SmallKeyedWorld()
