@@ -23,12 +23,15 @@ from headgate.control_protocol.table_kinds import Capability
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Install the page's package with this kind in its place; return its module."""
-    page = folder_kind.install(folder, monkeypatch)
-    able = frozenset({Capability.BRANCHES, Capability.EVOLUTION})
-    monkeypatch.setattr(page.FolderKind, "capabilities", able)
+    return enabled(folder_kind.install(folder, monkeypatch))
+
+
+def enabled(page: Any) -> Any:
+    """Put this kind in the place of the page's; return the module."""
+    page.FolderKind.capabilities = frozenset({Capability.BRANCHES, Capability.EVOLUTION})
     for make in (_folder, _table, _reader):
         made = make(page)
-        monkeypatch.setattr(page, made.__name__, made)
+        setattr(page, made.__name__, made)
     return page
 
 
