@@ -387,6 +387,12 @@ class WriteFailed(RetryLater):
     code = "HG-403"
 
 
+class ParticipantStarves(RetryLater):
+    """A participant's files always come after the transaction that they were written in."""
+
+    code = "HG-407"
+
+
 class Unforeseen(WriteFailed):
     """A batch could not be written, and no other system is to blame: a record may be."""
 

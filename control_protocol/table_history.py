@@ -13,7 +13,7 @@ from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode
 
 ONLY_BRANCH = "main"
-"""For kinds of tables without branches."""
+"""The branch of every table of a kind without branches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One state of a table of one branch, as its log reports it. ``name`` is for people.
+    """One state of a branch, as the table's log reports it. ``name`` is for people.
 
     ``commit`` is set where it is the sink's, ``foreign`` where it is not (``None`` for one that
     brought nothing to speak of).
@@ -108,9 +108,14 @@ class Told:
 
 
 def history_of(
-    view: TableView, sink: SinkName, states: Iterable[Told], *, complete: bool
+    view: TableView,
+    sink: SinkName,
+    states: Iterable[Told],
+    *,
+    complete: bool,
+    branch: str = ONLY_BRANCH,
 ) -> History:
-    """Build the history from the states, oldest first. Raises what the states raise."""
+    """Build the branch's history from its states, oldest first. Raises what the states raise."""
     commits: list[SinkCommit] = []
     foreign: list[ForeignSnapshot] = []
     unreadable: list[str] = []
@@ -127,7 +132,7 @@ def history_of(
     return History(
         table=view.table,
         uuid=view.uuid,
-        branch=ONLY_BRANCH,
+        branch=branch,
         head=view.head,
         tag=view.tag,
         tag_on_branch=None if view.tag is None else view.lineage is Lineage.CONTAINS_TAG,

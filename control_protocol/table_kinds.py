@@ -18,7 +18,7 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, SinkTable
-from headgate.control_protocol.table_history import TableReader
+from headgate.control_protocol.table_history import ONLY_BRANCH, TableReader
 
 
 class Guarantee(StrEnum):
@@ -32,9 +32,15 @@ class Guarantee(StrEnum):
 
 
 class Capability(StrEnum):
-    """What only some kinds of tables can do; a setting that needs one is refused without it."""
+    """What only some kinds of tables can do; a setting that needs one is refused without it.
+
+    The port carries each of these. What has no capability here, only Iceberg does: maintenance,
+    rollback, sort orders, several tables in one commit (decision 0018).
+    """
 
     BRANCHES = "branches"
+    """``open``, ``layout``, ``reader`` and ``ensure`` heed ``WantedTable.branch``."""
+
     EVOLUTION = "new columns"
     """``evolve`` adds what records need (rules S3, S5); the table is a ``ports.Lead``."""
 
@@ -48,7 +54,6 @@ class Capability(StrEnum):
     """``open`` returns a table that takes key files too where it follows and has a key; for a kind
     with ``KEYS`` and ``MANY_TABLES``."""
 
-    MAINTENANCE = "maintenance"
     MANY_TABLES = "many tables"
     """The kind is a ``ListingKind``, its tables follow (``FOLLOWERS``), and one of them may be a
     ledger: views have ``filled``, and commits heed ``forgets`` (rule N5)."""
@@ -82,7 +87,8 @@ class WantedTable:
     Spark jobs write its files. ``key``: the columns that identify a row, for a kind with
     ``Capability.KEYS``. ``lead``: of a quarantine the [table.properties] of the table whose commits
     decide its rows; where a sink has many tables, of each the ``tables.create.properties``.
-    ``ledger``: it is the one of these that decides, and has no rows.
+    ``ledger``: it is the one of these that decides, and has no rows. ``branch``: another than
+    ``ONLY_BRANCH`` only for a kind with ``Capability.BRANCHES``.
     """
 
     name: str
@@ -98,6 +104,7 @@ class WantedTable:
     key: RowKey | None = None
     lead: Mapping[str, str] | None = None
     ledger: bool = False
+    branch: str = ONLY_BRANCH
 
 
 class Dressing(Protocol):

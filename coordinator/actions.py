@@ -238,10 +238,12 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Write a line for people to the log, by its name; ``trouble``: as a warning."""
+    """Write a line for people to the log, by its name; ``trouble``: as a warning, ``lasts``: which
+    has repeated, so that ``headgate status`` shows it as well."""
 
     text: str
     trouble: bool = False
+    lasts: bool = field(default=False, kw_only=True)
     event: LogEvent = field(kw_only=True)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.control_protocol.events import Claim, FileKind, TableStatus, WriteStatus, WrittenFile
-from headgate.control_protocol.identifiers import TopicPartition, TransactionNumber
+from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionNumber
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.stamps import belongs
 from headgate.coordinator.state import Committed, HeardStatus
@@ -23,7 +23,8 @@ class Verdict:
     """The outcome of judging: the new offsets, and the files and claims admitted.
 
     ``claims`` are the admitted ones in log order; ``unsure`` the partitions of which nothing
-    admissible was heard; ``refused`` tells people who was refused and why.
+    admissible was heard; ``refused`` tells people who was refused and why. ``heeded`` are senders
+    of admitted records, ``late`` those of files that only an earlier commit could bring (P13).
     """
 
     offsets: Offsets
@@ -32,6 +33,8 @@ class Verdict:
     claims: tuple[tuple[TopicPartition, Claim], ...] = ()
     unsure: frozenset[TopicPartition] = frozenset()
     refused: tuple[str, ...] = ()
+    heeded: frozenset[Sender] = frozenset()
+    late: frozenset[Sender] = frozenset()
 
     @property
     def records(self) -> int:
@@ -92,16 +95,22 @@ class Prefixes:
 class Stamped:
     """The stamp that the files of one transaction bear, where no other commit may bring them.
 
-    They have waited for too long when the transaction is before ``oldest`` (P9).
+    They have waited for too long when the transaction is before ``oldest`` (P9). ``past``: stamps
+    of earlier ones.
     """
 
     stamp: str
     newest: TransactionNumber
     oldest: TransactionNumber = TransactionNumber(1)
+    past: tuple[str, ...] = ()
 
     def allow(self, path: str, upto: TransactionNumber) -> bool:
         """Return whether it bears the stamp, in an answer to the transaction or a later one."""
         return self.oldest <= self.newest <= upto and belongs(self.stamp, path)
+
+    def late(self, path: str) -> bool:
+        """Return whether an earlier transaction's commit could have brought it, and no other."""
+        return any(belongs(stamp, path) for stamp in self.past)
 
 
 def named(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:
@@ -151,7 +160,7 @@ class Standard:
     keyed: bool = False
 
 
-def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
+def judge(statuses: Sequence[HeardStatus], by: Standard) -> Verdict:
     """Judge the statuses in log order, each as a whole: admit it iff every claim begins at C.
 
     Ranges decide, not ownership: whoever wrote a range, it is in the table once. A status with a
@@ -162,6 +171,7 @@ def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
     claims: list[tuple[TopicPartition, Claim]] = []
     refused: list[str] = []
     sure: set[TopicPartition] = set()
+    heeded: set[Sender] = set()
     offsets = by.offsets
     for heard in statuses:
         claimed, written = heard.status.claims, _of_table(heard.status, by.table)
@@ -182,6 +192,8 @@ def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
         for name, known in aside.items():
             known.update({file.path: file for file in _of_table(heard.status, name).files})
         claims.extend(claimed.items())
+        if any(not claim.range.empty for claim in claimed.values()):
+            heeded.add(heard.sender)
         sure.update(claimed)
         sure -= heard.status.unknown  # also beside a claim for what came before a failure
         if heard.transaction < by.closing:  # idle then says nothing of now (C10)
@@ -193,6 +205,8 @@ def judge(statuses: Iterable[HeardStatus], by: Standard) -> Verdict:
         claims=tuple(claims),
         unsure=by.fixed - sure,
         refused=tuple(refused),
+        heeded=frozenset(heeded),
+        late=_late(statuses, by),
     )
 
 
@@ -222,9 +236,22 @@ def _beyond(claimed: Claims, ends: Mapping[TopicPartition, int] | None) -> str |
 
 def _misfiled(heard: HeardStatus, written: TableStatus, prefixes: Prefixes | Stamped) -> str | None:
     for file in written.files:
+        if isinstance(prefixes, Stamped) and prefixes.late(file.path):
+            return f"file of an earlier transaction, which alone could bring it: {file.path}"
         if not prefixes.allow(file.path, heard.transaction):
             return f"file outside the prefixes of its transaction, or too old: {file.path}"
     return None
+
+
+def _late(statuses: Iterable[HeardStatus], by: Standard) -> frozenset[Sender]:
+    stamped = by.prefixes
+    if not isinstance(stamped, Stamped):
+        return frozenset()
+    return frozenset(
+        heard.sender
+        for heard in statuses
+        if any(stamped.late(file.path) for file in _of_table(heard.status, by.table).files)
+    )
 
 
 def _misaddressed(status: WriteStatus, by: Standard) -> str | None:

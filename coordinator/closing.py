@@ -13,6 +13,7 @@ from headgate.coordinator.log_ends import ends_of
 from headgate.coordinator.moves import Step, move, recover, term_of
 from headgate.coordinator.recovery import fitted, refuse_shared
 from headgate.coordinator.speech import say
+from headgate.coordinator.starving import STAMPS_KEPT
 from headgate.coordinator.state import State
 from headgate.coordinator.transitions import Phase
 
@@ -34,6 +35,7 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     if len(fit) > len(term.offsets):
         refuse_too_many(fit.restricted(p for p in fit if p.topic in sources.topics), known)
     number = TransactionNumber(term.number + 1)
+    past = tuple(filter(None, (term.closing_stamp, *term.past_stamps)))
     closing = replace(
         term,
         offsets=fit,
@@ -43,6 +45,7 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
         issued=issued(term.issued, number, now_ms, state.settings.claim_age_max_ms),
         stamp=sources.stamp,
         closing_stamp=term.stamp,
+        past_stamps=past[:STAMPS_KEPT],
         generations=generations,
     )
     topics = frozenset(sources.topics)

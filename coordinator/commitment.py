@@ -38,6 +38,7 @@ from headgate.coordinator.routed import asking_tables, remembered, unknown_table
 from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.speech import fixed_set, say
 from headgate.coordinator.standard import standard, too_old
+from headgate.coordinator.starving import starving
 from headgate.coordinator.state import HeardStatus, Sample, State
 from headgate.coordinator.transitions import Phase
 from headgate.coordinator.watermark import observed, valid_through
@@ -89,7 +90,10 @@ def judged(state: State, now_ms: int) -> Step:
     ready = not _unnamed(state)
     verdict = judge(term_of(state).statuses, standard(state, now_ms))
     reason = "" if ready else f"time-out; nothing admissible from {_some(verdict.unsure)}"
-    return _decided(state, verdict, reason, now_ms)
+    late, told = starving(state, verdict)
+    state = replace(state, term=replace(term_of(state), late=late))
+    decided, actions = _decided(state, verdict, reason, now_ms)
+    return decided, (*told, *actions)
 
 
 def _unnamed(state: State) -> frozenset[TopicPartition]:

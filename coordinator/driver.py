@@ -224,12 +224,12 @@ class CoordinatorDriver:
             case Append():
                 self._world.log.append(self._envelopes(action))
                 self._tell_settled(action)
-            case Tell(text, trouble, event=event):
+            case Tell(text, trouble, lasts=lasts, event=event):
                 level = logging.WARNING if trouble else logging.INFO
                 extra = about(event, epoch=self.state.term.epoch if self.state.term else None)
                 _log.log(level, "sink %s: %s", self.state.identity.sink, text, extra=extra)
                 if trouble:
-                    self._complain(text)
+                    self._complain(text, lasts=lasts)
         return None
 
     def _call_followers(
@@ -260,11 +260,11 @@ class CoordinatorDriver:
                 followers.strike_off(debts)
         return None
 
-    def _complain(self, text: str) -> None:
+    def _complain(self, text: str, *, lasts: bool) -> None:
         now_ms, failures = self._world.clock.monotonic_ms(), self.state.failures
         if failures <= 1:
             self._fails_since_ms = now_ms
-        lasts = failures > 1 and now_ms - self._fails_since_ms >= SILENCE_MS_MAX
+        lasts |= failures > 1 and now_ms - self._fails_since_ms >= SILENCE_MS_MAX
         if lasts or failures >= TRIES_IN_SILENCE:
             again_ms = self.state.retry_at_ms
             self._world.on_trouble(text, None if again_ms is None else max(0, again_ms - now_ms))

@@ -57,7 +57,7 @@ def _of_lead(state: State, now_ms: int) -> Prefixes | Stamped:
     young = _young(state, term.view, now_ms)
     if not term.closing_stamp:
         return young
-    return Stamped(term.closing_stamp, term.closing, young.oldest)
+    return Stamped(term.closing_stamp, term.closing, young.oldest, term.past_stamps)
 
 
 def _young(state: State, table: TableView, now_ms: int) -> Prefixes:

@@ -175,7 +175,9 @@ class Term:
     row a table answered that it may not be used; ``resume_asked``: parked tables that a person
     wants filled again (I5). ``forgotten``: tables that are gone, which the next decision forgets;
     ``listed_at_ms``: when it was last looked which tables are gone (N5). ``stamp`` and
-    ``closing_stamp``: what the files of ``number`` bear, and those of the one before (P13).
+    ``closing_stamp``: what the files of ``number`` bear, and those of the one before (P13);
+    ``past_stamps``: those of some before, newest first; ``late``: how often in a row a sender's
+    files bore one of them.
     ``generations``: which partitions of ``offsets`` are younger than others (U8).
     """
 
@@ -233,6 +235,8 @@ class Term:
     listed_at_ms: int = 0
     stamp: str = ""
     closing_stamp: str = ""
+    past_stamps: tuple[str, ...] = ()
+    late: Mapping[Sender, int] = field(default_factory=dict)
     generations: Generations = field(default_factory=dict)
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from headgate.control_protocol.errors import CODE, HeadgateError, WriteFailed
+from headgate.control_protocol.errors import CODE, HeadgateError, ParticipantStarves, WriteFailed
 from headgate.control_protocol.events import (
     AckCommit,
     EndCommit,
@@ -19,6 +19,7 @@ from headgate.control_protocol.events import (
     NoticeKind,
     Presence,
     PresenceKind,
+    Settlement,
     StartCommit,
     WriteStatus,
 )
@@ -162,6 +163,19 @@ def without_code(code: str, text: str) -> str:
     return text.removeprefix(f"{code} ")
 
 
+def resolved(error: LastError, goes_on: StartCommit | Settlement) -> LastError:
+    """Return a coordinator's error as it counts after its START or settlement.
+
+    That a participant starves is resolved by a settlement without it.
+    """
+    stays = error.code == ParticipantStarves.code and not _in_order(goes_on)
+    return error if stays else replace(error, past=True)
+
+
+def _in_order(said: StartCommit | Settlement) -> bool:
+    return isinstance(said, AckCommit) and not said.reason
+
+
 def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> LastError | None:
     """Return the newest error that counts; if none does, the newest of all, as past.
 
@@ -186,8 +200,8 @@ def _last_error(envelopes: Sequence[Envelope], alive: frozenset[Sender]) -> Last
                 bare = without_code(code, text)
                 troubles = [replace(said, code=code, text=bare, next_try_ms=again_ms)]
             case StartCommit() | AckCommit() as goes_on if envelope.epoch > 0:
-                troubles = [replace(error, past=True) for error in troubles]
-                if isinstance(goes_on, AckCommit) and not goes_on.reason:
+                troubles = [resolved(error, goes_on) for error in troubles]
+                if _in_order(goes_on):
                     ends = [replace(error, past=True) for error in ends]
     told = [
         *ends,

@@ -199,6 +199,7 @@ def _wanted(settings: SinkSettings, name: str, location: str) -> WantedTable:
         storage=settings.catalog.properties,
         renewed_ms=settings.coordinator.tag_refresh_interval_ms,
         by_spark=settings.spark.writes,
+        branch=settings.table.branch,
     )
 
 
@@ -221,6 +222,7 @@ def check_kind(settings: SinkSettings) -> None:
     kind = other_kind(settings)
     if kind is None:
         return
+    _refuse_declared(settings.table.type, kind)
     for capability, setting in _asked(settings):
         if capability is None or capability not in kind.capabilities:
             raise KindLacks(
@@ -260,6 +262,15 @@ def _check_session(settings: SinkSettings) -> None:
             f"spark.conf.{differing[0]} is not what commits to tables of kind {kind} need, and one "
             "session writes and commits",
             f"remove it, or set {differing[0]} under [catalog.properties]",
+        )
+
+
+def _refuse_declared(name: str, kind: TableKind) -> None:
+    """Refuse a kind that declares what headgate would never call."""
+    if unknown := sorted(set(map(str, kind.capabilities)) - set(Capability)):
+        raise KindLacks(
+            f"tables of kind {name} declare {', '.join(unknown)}, for which there is no port",
+            f"the package may be for another release; known: {', '.join(sorted(Capability))}",
         )
 
 
@@ -359,7 +370,7 @@ def _asked(settings: SinkSettings) -> list[tuple[Capability | None, str]]:
         "a quarantine": (Capability.FOLLOWERS, aside.keeps and not settings.apart),
         "table.branch": (Capability.BRANCHES, table.branch != "main"),
         'table.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, evolves),
-        "[maintenance]": (Capability.MAINTENANCE, upkeep),
+        "[maintenance]": (None, upkeep),
         "table.sort_by": (None, table.sort_by),
         "table.key": (Capability.KEYS, table.key),
         'changes.on_partitions_added = "wait"': (None, settings.changes.held_ms is not None),

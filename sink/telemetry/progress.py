@@ -19,7 +19,14 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.sink.condition import Condition, Facts, LastError, condition_of, failed_batch
+from headgate.sink.condition import (
+    Condition,
+    Facts,
+    LastError,
+    condition_of,
+    failed_batch,
+    resolved,
+)
 from headgate.sink.telemetry import instruments as names
 from headgate.sink.telemetry.port import Gauge
 
@@ -86,7 +93,7 @@ def started(before: Progress, at: TransactionId, start: StartCommit, now_s: floa
             paused=start.paused,
             opened={**before.opened, at: now_s},
             parked=len(start.parked),
-            error=_past(before.error),
+            error=before.error and resolved(before.error, start),
         ),
         start.offsets,
         now_s,
@@ -107,7 +114,7 @@ def settled(
             last_commit_ms=now_ms if rows else before.last_commit_ms,
             valid_through_ms=settlement.valid_through_ms or before.valid_through_ms,
             parked=len(settlement.parked),
-            error=_past(before.error),
+            error=before.error and resolved(before.error, settlement),
         ),
         settlement.offsets,
         now_s,
@@ -159,10 +166,6 @@ def _still(
     """Return since when partitions stand still; one that nobody reads yet does not."""
     lags = after.lags.items()
     return {at: since_s.get(at, now_s) for at, lag in lags if lag and at in after.stored}
-
-
-def _past(error: LastError | None) -> LastError | None:
-    return replace(error, past=True) if error else None
 
 
 def stalled(now: Progress, now_s: float, window_s: float) -> tuple[TopicPartition, ...]:

@@ -50,6 +50,7 @@ class HudiReader:
         self._java = HudiJava(place, self._config.schema)
         self._view = open_table(place, sink).look()
         self._meta = self._java.meta()
+        self._meta.getActiveTimeline()  # from here on it stays, however late the history is read
 
     def view(self) -> TableView:
         return self._view

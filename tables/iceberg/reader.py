@@ -39,7 +39,6 @@ class IcebergReader:
         self.table = table
         self._sink = sink
         self._branch = branch
-        self._began = table.metadata_location
 
     def view(self) -> TableView:
         identifier = ".".join(self.table.name())
@@ -55,7 +54,8 @@ class IcebergReader:
         return read_history(self.table, self._sink, self._branch, newest)
 
     def moved(self) -> bool:
-        return self.table.refresh().metadata_location != self._began
+        now = self.table.catalog.load_table(self.table.name())  # refresh() would move this one, too
+        return now.metadata_location != self.table.metadata_location
 
     def columns(self) -> Sequence[str]:
         return self.table.schema().column_names

@@ -20,6 +20,7 @@ from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan
 from headgate.tables.delta.kind import DeltaKind
 from headgate.tables.delta.opened import DeltaPlace
+from headgate.tables.delta.reader import DeltaReader
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.stores.files import on_s3, open_files
 
@@ -70,6 +71,9 @@ class DeltaWorld:
         files.write(PartitionKey(), rows(number).cast(plan.arrow_schema()))
         (written,) = files.finish()
         return written
+
+    def reader(self, sink: str = "sink") -> DeltaReader:
+        return DeltaReader(self.place, SinkName(sink))
 
     def unfit_file(self) -> WrittenFile:
         return replace(self.file(0), detail=b"what no writer says")

@@ -25,6 +25,7 @@ from headgate.control_protocol.record_codec import marker_property
 from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.jvm import Jvm
+from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 
 NAME = "db.trips"
@@ -94,6 +95,12 @@ class IcebergWorld:
 
     def table(self) -> Table:
         return self.catalog.load_table(self.name)
+
+    def reader(self, sink: str = "sink") -> IcebergReader:
+        return IcebergReader(self.table(), SinkName(sink), "main")
+
+    def columns(self) -> list[str]:
+        return list(self.table().schema().column_names)
 
     def numbers(self, branch: str = "main") -> list[int]:
         """What the branch holds: each file's number as often as one of its rows is there."""

@@ -12,12 +12,20 @@ from headgate.control_protocol.testing.contract import (
     FollowerContract,
     LedgerContract,
     OthersContract,
+    OthersReaderContract,
+    ReaderContract,
     RollbackContract,
 )
 
 
 class TestDeltaTable(
-    CoreContract, OthersContract, RollbackContract, FollowerContract, LedgerContract
+    CoreContract,
+    OthersContract,
+    RollbackContract,
+    FollowerContract,
+    LedgerContract,
+    ReaderContract,
+    OthersReaderContract,
 ):
     @pytest.fixture
     def world(self, tmp_path: Path) -> DeltaWorld:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import able_folder
 import folder_kind
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +18,11 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_kinds import WantedTable
-from headgate.control_protocol.testing.contract import CoreContract
+from headgate.control_protocol.testing.contract import (
+    CoreContract,
+    EvolutionContract,
+    ReaderContract,
+)
 
 ROWS_PER_FILE = 3
 COLUMNS = Struct((Column("number", "long", required=False),))
@@ -55,6 +61,13 @@ class FolderWorld:
         batches = (rows for file in files for rows in file.batches())
         return sorted(n for rows in batches for n in rows["number"].to_pylist())[::ROWS_PER_FILE]
 
+    def reader(self, sink: str = "sink") -> Any:
+        return self._kind.reader(self._wanted, SinkName(sink))
+
+    def columns(self) -> list[str]:
+        with closing(self.reader()) as reader:
+            return list(reader.columns())
+
     def recreate(self) -> None:
         self.drop()
         self._kind.ensure(self._wanted)
@@ -66,7 +79,13 @@ class FolderWorld:
         self._lies.append(landed)
 
 
-class TestFolderTable(CoreContract):
+class TestFolderTable(CoreContract, ReaderContract):
     @pytest.fixture
     def world(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderWorld:
         return FolderWorld(tmp_path, folder_kind.install(tmp_path, monkeypatch))
+
+
+class TestFolderThatGetsColumns(EvolutionContract):
+    @pytest.fixture
+    def world(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderWorld:
+        return FolderWorld(tmp_path, able_folder.install(tmp_path, monkeypatch))

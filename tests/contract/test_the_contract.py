@@ -1,4 +1,4 @@
-"""What breaks the shipped contract does not pass it."""
+"""What breaks the shipped contract does not pass it, and each of its tests can fail."""
 
 from __future__ import annotations
 
@@ -8,11 +8,46 @@ from threading import Barrier
 
 import folder_kind
 import pytest
+from contract import broken_fake, broken_keys, broken_readers, broken_small
+from contract.broken import MUTANTS, NOTICED, own_tests, run
 from contract.test_folder_table import FolderWorld
 
+from headgate.control_protocol.testing import contract
 from headgate.control_protocol.testing.contract import CoreContract
 
 WAIT_S_MAX = 30
+PLANTED_BY = (broken_small, broken_keys, broken_fake, broken_readers)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_target_does_not_pass(name: str) -> None:
+    mutant = MUTANTS[name]
+    run(mutant.test)
+    with mutant.planted(), pytest.raises(NOTICED):
+        run(mutant.test)
+
+
+@pytest.mark.parametrize("shipped", contract.__all__)
+def test_each_shipped_test_fails_for_some_broken_target(shipped: str) -> None:
+    survived = set(own_tests(shipped))
+    for mutant in MUTANTS.values():
+        if mutant.contract == shipped:
+            with mutant.planted():
+                survived -= {test for test in survived if not passes(test)}
+    assert survived == set()
+
+
+def passes(test: str) -> bool:
+    try:
+        run(test)
+    except NOTICED:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("shipped", contract.__all__)
+def test_the_page_for_authors_says_what_each_shipped_contract_is_for(shipped: str) -> None:
+    assert f"`{shipped}`" in folder_kind.PAGE
 
 
 class TwoSteps(FolderWorld):

@@ -14,11 +14,21 @@ from headgate.control_protocol.testing.contract import (
     CoreContract,
     LedgerContract,
     OthersContract,
+    OthersReaderContract,
     RaceContract,
+    ReaderContract,
+    StampContract,
 )
 
 
-class TestHudiTable(CoreContract, OthersContract, LedgerContract):
+class TestHudiTable(
+    CoreContract,
+    OthersContract,
+    LedgerContract,
+    StampContract,
+    ReaderContract,
+    OthersReaderContract,
+):
     @pytest.fixture
     def world(self, tmp_path: Path, spark: Any, lock: dict[str, str]) -> Iterator[HudiWorld]:
         world = HudiWorld(tmp_path, spark, lock)

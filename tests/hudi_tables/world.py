@@ -28,6 +28,7 @@ from headgate.tables.hudi.jvm import open_spark
 from headgate.tables.hudi.keyed import HudiKeyedTable
 from headgate.tables.hudi.kind import HudiKind
 from headgate.tables.hudi.places import STAGED, HudiPlace
+from headgate.tables.hudi.reader import HudiReader
 from headgate.tables.hudi.table import HudiSinkTable
 
 ROWS_PER_FILE = 3
@@ -120,6 +121,12 @@ class HudiWorld:
         if not self._stamp or self._complete(instant_of(self._stamp)):
             self._stamp = HudiSinkTable(self.place, SinkName("sink")).stamp()
         return self.write(rows(number), self._stamp)[0]
+
+    def stamped(self, stamp: str, number: int) -> WrittenFile:
+        return self.write(rows(number), stamp)[0]
+
+    def reader(self, sink: str = "sink") -> HudiReader:
+        return HudiReader(self.place, SinkName(sink))
 
     def write(
         self, table: pa.Table, stamp: str, target_bytes: int = 1 << 20

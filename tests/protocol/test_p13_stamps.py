@@ -9,9 +9,16 @@ from protocol.coordinating import SETTINGS, Coordinator
 from protocol.values import ALICE, LOCATION, P0, P1, data_file, offsets, status
 
 from headgate.control_protocol.events import AckCommit, StartCommit, WriteStatus
+from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import Refused
 from headgate.control_protocol.stamps import belongs
-from headgate.coordinator.actions import CommitAnswered, CommitTable, ReadTable, SourcesDescribed
+from headgate.coordinator.actions import (
+    CommitAnswered,
+    CommitTable,
+    ReadTable,
+    SourcesDescribed,
+    Tell,
+)
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.transitions import Phase
 
@@ -20,6 +27,12 @@ class Stamping(Coordinator):
     """Its table gives a stamp whenever the sources are described."""
 
     stamps = 0
+
+    @property
+    def closing(self) -> int:
+        """The transaction that ends, whose stamp has the same number."""
+        assert self.state.term
+        return self.state.term.closing
 
     def described(self) -> None:
         self.owed = None
@@ -72,6 +85,53 @@ def test_files_of_any_other_are_refused(stamped: int) -> None:
     coordinator.waits(1)
     assert not coordinator.wants(CommitTable)
     assert "outside the prefixes" in settlement(coordinator).reason
+
+
+@pytest.mark.parametrize("answers", [1, 2, 3])
+def test_files_of_an_earlier_one_are_told_from_those_of_a_wrong_path(answers: int) -> None:
+    """Whichever END the late answer names: a slow one covers several (P3)."""
+    coordinator = Stamping.at(Phase.COLLECTING)
+    for _ in range(2):
+        times_out(coordinator)
+    late(coordinator, 1, stamped=1, answers=answers)
+    assert not coordinator.wants(CommitTable)
+    reason = settlement(coordinator).reason
+    assert "file of an earlier transaction" in reason
+    assert "outside the prefixes" not in reason
+    assert not coordinator.told, "once may be a hiccup"
+
+
+def test_h6_a_participant_that_is_late_again_and_again_is_named_with_what_to_raise() -> None:
+    coordinator = Stamping.at(Phase.COLLECTING)
+    told = []
+    for number in range(1, 7):
+        times_out(coordinator)
+        late(coordinator, number, stamped=number, answers=number)
+        said = [each for each in coordinator.actions if isinstance(each, Tell)]
+        told += [(number, each) for each in said if each.event is LogEvent.PARTICIPANT_STARVES]
+    assert [number for number, _ in told] == [3, 6]
+    for number, each in told:
+        assert each.trouble
+        assert each.lasts
+        assert each.text.startswith(f"HG-407 {ALICE} is slower than a transaction: {number} times")
+        assert "coordinator.commit_interval_ms (1000 now)" in each.text
+        assert "commit_timeout_ms (500 now)" in each.text
+
+
+def test_h6_whoever_is_in_time_begins_to_count_anew() -> None:
+    coordinator = Stamping.at(Phase.COLLECTING)
+    for number in (1, 2):
+        times_out(coordinator)
+        late(coordinator, number, stamped=number, answers=number)
+    coordinator.until(Phase.OPEN)
+    coordinator.until(Phase.COLLECTING)
+    late(coordinator, 3, stamped=coordinator.closing, answers=coordinator.closing)  # it is not now
+    assert coordinator.attempt.record.offsets == offsets(15, 20)
+    for number in (4, 5):
+        times_out(coordinator)
+        late(coordinator, number, stamped=number, answers=number, begin=15)
+        assert "earlier transaction" in settlement(coordinator).reason
+        assert not coordinator.told
 
 
 def test_a_late_status_is_refused_and_its_ranges_are_written_again() -> None:
@@ -156,6 +216,23 @@ def committing(settings: CoordinatorSettings = SETTINGS) -> Stamping:
     coordinator.hears(written(1, 15, stamped=1), ALICE, transaction=1)
     coordinator.waits(1)
     return coordinator
+
+
+def times_out(coordinator: Stamping) -> None:
+    """Nobody answers this END; the next one is said."""
+    coordinator.until(Phase.COLLECTING)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+    coordinator.until(Phase.OPEN)
+    coordinator.until(Phase.COLLECTING)
+
+
+def late(
+    coordinator: Stamping, number: int, *, stamped: int, answers: int, begin: int = 10
+) -> None:
+    """Alice answers with files of this stamp, and is judged."""
+    status = written(number, begin + 5, stamped=stamped, begin=begin)
+    coordinator.hears(status, ALICE, transaction=answers)
+    coordinator.waits(1)
 
 
 def settlement(coordinator: Coordinator) -> AckCommit:

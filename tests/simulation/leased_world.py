@@ -57,6 +57,7 @@ class LeasedWorld:
         self.place = HudiPlace("db.trips", f"file://{folder}")
         self.hudi = LeasedHudi(folder)
         self.struck: Counter[str] = Counter()
+        self._transcript: list[str] = []
         self.epochs = self.deep = self.files = 0
         self.calm = False
         self.stopped: HudiForked | None = None
@@ -72,6 +73,14 @@ class LeasedWorld:
         self.calm = True
         self._end()
         self._judge()
+
+    def note(self, epoch: int, text: str) -> None:
+        """Remember what befell the coordinator of this epoch, and count it."""
+        self.struck[text] += 1
+        self._transcript.append(f"{self.hudi.now_ms:6} epoch {epoch}: {text}")
+
+    def transcript(self, last: int = 10**9) -> str:
+        return "\n".join(self._transcript[-last:])
 
     def turn(self) -> None:
         self.hudi.now_ms += self.dice.randint(1, 300)
@@ -103,7 +112,6 @@ class LeasedWorld:
         if self.stopped:
             if not self.hudi.landed_late:
                 raise Violation(Kind.STOP, f"nobody has landed without the lock: {self.stopped}")
-            self.struck["stopped"] += 1
             return
         view = HudiSinkTable(self.place, SINK, java=self.last.java).read()
         assert view.record is not None
@@ -142,6 +150,8 @@ class Process:
         except (RetryLater, Failed):
             self._view = None
         except HudiForked as stop:
+            if not self._world.stopped:
+                self._world.note(self.epoch, "stopped")
             self._world.stopped, self.over = stop, True
         finally:
             self.busy = False
@@ -181,7 +191,7 @@ class Process:
         if self._view is None:
             self._view = self._table.read()
         if self._view.record == attempt:
-            self._world.struck["landed"] += 1
+            self._world.note(self.epoch, "landed")
             self.claimed, self._number = True, self._number + 1
             if attempt.transaction.number:
                 self._stamp, self._next_stamp, self._files = self._next_stamp, "", ()
@@ -212,7 +222,7 @@ class Process:
         if world.calm or world.dice.random() >= world.rate:
             return
         what = world.dice.choice(("kill", "fail", "stall", "stall", "stall"))
-        world.struck[f"{what} at {where}"] += 1
+        world.note(self.epoch, f"{what} at {where}")
         if what == "kill":
             raise Killed
         if what == "fail":
@@ -254,4 +264,4 @@ class Process:
     def _leave_if_expired(self) -> None:
         if self._hudi.holder is self and self._hudi.now_ms >= self.expires_ms:
             self._hudi.holder = None
-            self._world.struck["lease expired"] += 1
+            self._world.note(self.epoch, "lease expired")

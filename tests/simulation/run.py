@@ -1,6 +1,7 @@
 """Run seeds: ``python tests/simulation/run.py --seeds 1000 [--first 1] [--processes 2]``.
 
-Replay one, with its whole transcript: ``--seed 7``.
+Replay one, with its whole transcript: ``--seed 7``. With ``--leased``, seeds are those of
+coordinators of a Hudi table whose lock is a lease, over the real adapter.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.progress import track
@@ -26,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from simulation.climate import drawn
 from simulation.course import Course
 from simulation.forger import part_bytes
+from simulation.leased_world import LeasedWorld
 from simulation.quick import carried, heard_anew, quick_copies
 from simulation.real_port import determined
 from simulation.world import World
@@ -70,6 +73,22 @@ def _part_bytes(seed: int) -> int | None:
     return part_bytes(seed, drawn(random.Random(seed)).part_bytes)
 
 
+def play_leased(seed: int, *, whole: bool = False) -> LeasedWorld:
+    """As ``play``: a Hudi table whose lock is a lease."""
+    with TemporaryDirectory() as folder:
+        world = LeasedWorld(seed, Path(folder) / "trips")
+        try:
+            world.play()
+        except Exception as error:
+            error.add_note(f"replay: python tests/simulation/run.py --seed {seed} --leased")
+            error.add_note(world.transcript(60))
+            raise
+        finally:
+            if whole:
+                print(world.transcript())
+        return world
+
+
 @dataclass
 class Tally:
     """How many seeds, commits and turns; which errors stopped sinks that should; what struck."""
@@ -105,6 +124,20 @@ def played(
     return tally
 
 
+def played_leased(seeds: Iterable[int]) -> Tally:
+    tally = Tally()
+    for seed in seeds:
+        try:
+            world = play_leased(seed)
+        except Exception as error:  # noqa: BLE001 - as above
+            tally.failed.append("".join(traceback.format_exception(error)))
+            continue
+        tally.counts.update(seeds=1, commits=world.struck["landed"])
+        tally.counts.update([world.stopped.code] if world.stopped else [])
+        tally.struck += world.struck
+    return tally
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, help="replay this one")
@@ -119,10 +152,14 @@ def main() -> int:
     parser.add_argument(
         "--keyed-every", type=int, default=KEYED_EVERY, help="of the seeds one in so many; 0: none"
     )
+    parser.add_argument("--leased", action="store_true", help="Hudi's lock is a lease")
     options = parser.parse_args()
     logging.disable()
     every = 1 if options.real else options.real_every
     keyed_every = 1 if options.keyed else options.keyed_every
+    if options.seed is not None and options.leased:
+        play_leased(options.seed, whole=True)
+        return 0
     if options.seed is not None:
         play(options.seed, whole=True, real=options.real, keyed=options.keyed)
         return 0
@@ -138,7 +175,10 @@ def main() -> int:
         keyed = [
             frozenset(s for s in piece if keyed_every and s % keyed_every == 0) for piece in pieces
         ]
-        tallies = pool.map(played, pieces, real, keyed)
+        if options.leased:
+            tallies = pool.map(played_leased, pieces)
+        else:
+            tallies = pool.map(played, pieces, real, keyed)
         screen = Console(stderr=True)
         for tally in track(
             tallies, "seeds", len(pieces), console=screen, disable=not screen.is_terminal

@@ -10,25 +10,35 @@ A class per capability, for pytest: inherit those that apply, and give them a fi
 
 from headgate.control_protocol.testing.contract.branches import BranchContract
 from headgate.control_protocol.testing.contract.commits import CoreContract
+from headgate.control_protocol.testing.contract.evolution import EvolutionContract
 from headgate.control_protocol.testing.contract.expiry import ExpiryContract
 from headgate.control_protocol.testing.contract.followers import FollowerContract
 from headgate.control_protocol.testing.contract.keys import KeyContract, KeyedFollowerContract
 from headgate.control_protocol.testing.contract.ledger import LedgerContract
 from headgate.control_protocol.testing.contract.others import OthersContract
 from headgate.control_protocol.testing.contract.races import RaceContract
+from headgate.control_protocol.testing.contract.reading import (
+    OthersReaderContract,
+    ReaderContract,
+)
 from headgate.control_protocol.testing.contract.rollback import RollbackContract
+from headgate.control_protocol.testing.contract.stamping import StampContract
 from headgate.control_protocol.testing.contract.tags import TagContract
 
 __all__ = [
     "BranchContract",
     "CoreContract",
+    "EvolutionContract",
     "ExpiryContract",
     "FollowerContract",
     "KeyContract",
     "KeyedFollowerContract",
     "LedgerContract",
     "OthersContract",
+    "OthersReaderContract",
     "RaceContract",
+    "ReaderContract",
     "RollbackContract",
+    "StampContract",
     "TagContract",
 ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.ports import (
@@ -54,6 +56,16 @@ class KeyContract:
         assert keys(view) == KeyCounts(inserted=1, updated=1, deleted=2, absent=1, superseded=2)
         assert world.held() == {1: "newer", 4: "four"}
         assert world.open().read() == view
+
+    def test_u3_a_commit_without_files_keeps_the_rows(self, world: KeyedWorld) -> None:
+        table = world.open()
+        before = self.lands(table, 1, *world.changed(put(1, "a", 1), put(2, "b", 2)))
+        view = self.lands(table, 2)
+        assert view.tag != before.tag
+        assert self.said(1, 2).same_commit(view.record)
+        assert world.held() == {1: "a", 2: "b"}
+        self.lands(table, 3, *world.changed(put(1, "c", 3)))
+        assert world.held() == {1: "c", 2: "b"}
 
     def test_u9_a_key_that_was_deleted_comes_back_from_wherever(self, world: KeyedWorld) -> None:
         table = world.open()
@@ -170,6 +182,16 @@ class KeyedFollowerContract(KeyContract):
         table.refuse_files(files)
         self.lands(table, 1, *files)
         world.open().refuse_files(files)
+
+    def test_u2_a_key_file_that_is_gone_is_refused_before_it_is_decided(
+        self, world: KeyedFollowerWorld
+    ) -> None:
+        """Once it is decided nobody writes it again: what it deletes would stay for ever."""
+        (keys_of,) = world.changed(gone(1, 1))
+        lost = replace(keys_of, path=f"{keys_of.path}.gone")
+        with pytest.raises(StopSink):
+            world.open().refuse_files((lost,))
+        assert world.open().read().record is None
 
 
 def put(key: int, value: str, offset: int, *, partition: int = 0) -> KeyChange:

@@ -20,10 +20,13 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Landed,
+    Lead,
     SinkTable,
     TableView,
 )
 from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.stamps import StampingTable
+from headgate.control_protocol.table_history import TableReader
 from headgate.control_protocol.table_kinds import FollowingTable
 
 
@@ -109,6 +112,34 @@ class ExpiryWorld(RollbackWorld, Protocol):
 
     def lose_history(self) -> None:
         """Delete what is left of the expired states, too."""
+
+
+class ReaderWorld(World, Protocol):
+    """The table has a column ``number``; each row of a file has the file's number there."""
+
+    def reader(self, sink: str = "sink") -> TableReader:
+        """Open the table as audit, status and check do."""
+
+
+class OthersReaderWorld(OthersWorld, ReaderWorld, Protocol): ...
+
+
+class StampWorld(World, Protocol):
+    """The table's files bear the mark of their commit (rule P13)."""
+
+    def open(self, sink: str = "sink") -> StampingTable: ...
+
+    def stamped(self, stamp: str, number: int) -> WrittenFile:
+        """Write a file that bears this stamp, as a participant does."""
+
+
+class EvolutionWorld(World, Protocol):
+    """The table gets new columns."""
+
+    def open(self, sink: str = "sink") -> Lead: ...
+
+    def columns(self) -> list[str]:
+        """Return the names of the columns that a reader of the table finds, in their order."""
 
 
 class BranchWorld(World, Protocol):

@@ -29,6 +29,7 @@ psycopg = pytest.importorskip(
 )
 
 from headgate_postgres.kind import PostgresKind, _place  # noqa: E402
+from headgate_postgres.reader import PostgresReader  # noqa: E402
 from headgate_postgres.table import PostgresTable  # noqa: E402
 
 ROWS_PER_FILE = 3
@@ -84,6 +85,9 @@ class PostgresWorld:
         if self.wanted.key:
             rows |= {"at_partition": [0] * ROWS_PER_FILE, "at_offset": rows["row"]}
         return self.written(pa.table({name: pa.array(v, pa.int64()) for name, v in rows.items()}))
+
+    def reader(self, sink: str = "sink") -> PostgresReader:
+        return PostgresReader(_place(self.wanted), SinkName(sink))
 
     def unfit_file(self) -> WrittenFile:
         return self.written(pa.table({"number": pa.array([1], pa.int64()), "more": [1]}))

@@ -13,10 +13,11 @@ from headgate.control_protocol.testing.contract import (
     KeyedFollowerContract,
     LedgerContract,
     RaceContract,
+    ReaderContract,
 )
 
 
-class TestPostgresTable(CoreContract, FollowerContract, LedgerContract):
+class TestPostgresTable(CoreContract, FollowerContract, LedgerContract, ReaderContract):
     """The fixture ``world`` is a table of its own."""
 
 

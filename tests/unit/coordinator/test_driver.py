@@ -11,6 +11,7 @@ from protocol.coordinating import IDENTITY, SETTINGS
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import AbortCommit
 from headgate.control_protocol.identifiers import ControlOffset, Epoch, TransactionNumber
+from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.testing import (
@@ -23,7 +24,7 @@ from headgate.control_protocol.testing import (
     FakeTable,
     FakeTopics,
 )
-from headgate.coordinator.actions import Append, Stop
+from headgate.coordinator.actions import Append, Stop, Tell
 from headgate.coordinator.driver import TRIES_IN_SILENCE, CoordinatorDriver, StartAt, World
 from headgate.coordinator.transitions import Phase
 
@@ -74,6 +75,24 @@ def test_point_20_what_is_tried_in_vain_again_and_again_is_told() -> None:
     assert "commit not confirmed" in text
     assert f"tries again in {next_try_ms} ms" in text
     assert driver.state.failures == 0
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+def test_h6_what_has_repeated_already_is_told_at_once(*, lasts: bool) -> None:
+    source, clock = FakeSource(), FakeClock()
+    source.create("trips", 1)
+    told: list[str] = []
+    world = World(
+        FakeLog(FakeLogServer(clock)),
+        FakeTable(FakeCatalog(), IDENTITY.sink),
+        FakeTopics(source, ("trips",)),
+        clock,
+        on_trouble=lambda text, _: told.append(text),
+    )
+    driver = CoordinatorDriver(IDENTITY, SETTINGS, world, StartAt())
+    starves = Tell("HG-407 it starves", True, lasts=lasts, event=LogEvent.PARTICIPANT_STARVES)
+    driver._execute(starves)
+    assert told == (["HG-407 it starves"] if lasts else [])
 
 
 def test_point_5_other_intervals_hold_from_the_next_start_on() -> None:

@@ -127,6 +127,18 @@ def test_point_20_what_the_coordinator_tries_in_vain_is_shown_until_it_goes_on()
     assert past.past
 
 
+def test_h6_a_participant_that_starves_is_shown_until_a_transaction_is_whole() -> None:
+    """Each transaction without it is settled, and the next begins: that mends nothing."""
+    starves = said(Notice(NoticeKind.ERROR, "HG-407", "HG-407 one is slower than ..."), 9)
+    without = (said(replace(ACK, reason="file of an earlier transaction"), 8), said(START, 7))
+    alive = said(ALIVE, 1)
+    error = heard([starves, *without, alive], NOW, SILENCE).error
+    assert error is not None
+    assert (error.code, error.past) == ("HG-407", False)
+    assert condition(starves, *without, alive) is Condition.FAILING
+    assert condition(starves, *without, said(ACK, 2), alive) is Condition.RUNNING
+
+
 def test_point_20_an_end_in_order_and_one_without_a_word() -> None:
     bye = said(Notice(NoticeKind.STOPPED), 60, epoch=0)
     assert condition(said(ALIVE, 61), bye) is Condition.STOPPED

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import able_folder
 import folder_kind
 import pytest
 from repository.tree import ROOT
@@ -20,11 +21,18 @@ from headgate.control_protocol.kind_errors import (
     KindLacks,
     KindUnknown,
 )
+from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.table_kinds import Capability, Guarantee, RowKey
 from headgate.control_protocol.testing import FakeCatalog, FakeSource, FakeTable, FakeTopics
+from headgate.control_protocol.testing.contract.world import record
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.operations.status import status
-from headgate.operations.table_access import opened_catalog, opened_lead, opened_table
+from headgate.operations.table_access import (
+    opened_catalog,
+    opened_lead,
+    opened_reader,
+    opened_table,
+)
 from headgate.sink.agreement import agreed
 from headgate.sink.catalogs import spark_options
 from headgate.sink.kind_tables import KindTables
@@ -46,6 +54,7 @@ from headgate.sink.table_settings import ColumnSettings, TableSettings
 from headgate.tables.hudi.kind import HudiKind
 from headgate.tables.hudi.places import HudiPlace
 
+RECORD = record(1, 0, sink="trips")
 BEGIN = """
 name = "trips"
 [source]
@@ -114,6 +123,62 @@ def test_point_1_hg152_less_than_exactly_once_has_to_be_accepted(
         sink(wanted)
     settings = sink(f"{wanted}accept_duplicates = true")
     assert traits_of(settings).guarantee is Guarantee.AT_LEAST_ONCE
+
+
+ON_DEV = 'type = "folder"\nlocation = "{}"\ncreate = true\nbranch = "dev"\n'
+
+
+def test_point_1_a_kind_with_branches_commits_to_the_one_that_the_file_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, place = tmp_path / "package", tmp_path / "trips"
+    package.mkdir()
+    able_folder.install(package, monkeypatch)
+    settings = sink(ON_DEV.format(place))
+    kind = other_kind(settings)
+    assert kind
+    kind.ensure(wanted_table(settings))
+    with closing(KindTables(settings, kind).lead()) as table:
+        assert isinstance(table.commit(CommitAttempt(table.read(), RECORD)), Landed)
+    with opened_reader(settings) as reader:
+        assert reader.history().branch == "dev"
+        assert [each.record for each in reader.history().commits] == [RECORD]
+    assert kind.layout(wanted_table(settings)).uuid == reader.view().uuid
+    assert [each.name for each in place.iterdir()] == ["log-dev"], "nothing is on main"
+
+
+def test_point_1_hg151_branches_are_refused_to_a_kind_that_does_not_declare_them(
+    folder: Any,
+) -> None:
+    with pytest.raises(KindLacks, match=r"table\.branch: tables of kind folder"):
+        sink(ON_DEV.format("/lake/trips"))
+
+
+@pytest.mark.parametrize(
+    ("table", "more"),
+    [
+        ("", f"{COLUMN}[maintenance]\ncompact = true"),
+        ('sort_by = ["id"]', COLUMN),
+        ("", f'{COLUMN}[catalog]\nbackend = "java"\n[spark]\nmaster = "local[1]"'),
+    ],
+)
+def test_point_1_hg151_whatever_a_kind_declares_icebergs_settings_are_icebergs_alone(
+    folder: Any, monkeypatch: pytest.MonkeyPatch, table: str, more: str
+) -> None:
+    monkeypatch.setattr(folder.FolderKind, "capabilities", frozenset(Capability))
+    placed = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\n'
+    with pytest.raises(KindLacks, match="tables of kind folder do not support that"):
+        sink(f"{placed}{table}", more)
+
+
+@pytest.mark.parametrize("declared", ["maintenance", "rollback", "atomic over tables"])
+def test_point_1_hg151_a_kind_that_declares_what_no_port_carries(
+    folder: Any, monkeypatch: pytest.MonkeyPatch, declared: str
+) -> None:
+    able = frozenset({Capability.KEYS, declared})
+    monkeypatch.setattr(folder.FolderKind, "capabilities", able)
+    with pytest.raises(KindLacks, match=f"kind folder declare {declared}, for which there is no"):
+        sink('type = "folder"\nlocation = "/lake/trips"\ncreate = true')
 
 
 KEYED = """

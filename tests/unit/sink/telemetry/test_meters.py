@@ -225,6 +225,20 @@ def test_point_2_trouble_is_a_state_until_something_settles(meters: SinkMeters, 
     assert (sum(states), len(states)) == (1, len(Condition))
 
 
+def test_point_2_a_participant_that_starves_is_one_until_a_transaction_is_whole(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start()))
+    life.trouble("HG-407 host-2 is slower than a transaction")
+    life.heard(envelope(replace(ack(18), reason="status 3 of host-2: file of an earlier one")))
+    life.heard(envelope(start(), number=2))
+    assert kept.gauges()[names.ERROR_INFO, "HG-407"] == 1
+    assert kept.gauges()[names.STATE, "failing"] == 1
+    life.heard(envelope(ack(19), number=2))
+    assert (names.ERROR_INFO, "HG-407") not in kept.gauges()
+
+
 def test_point_2_batches_are_counted_per_topic_and_not_per_record(
     meters: SinkMeters, kept: Kept
 ) -> None:
