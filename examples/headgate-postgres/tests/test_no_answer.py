@@ -15,6 +15,7 @@ from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Refused, TableView, Unknown
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate_postgres import kind as kinds
 from headgate_postgres import table as committing
 from headgate_postgres.kind import _place
 from headgate_postgres.ledger import _ADVISORY_LOCK
@@ -202,3 +203,21 @@ def test_point_4_who_stands_still_while_the_ledger_is_made_keeps_nobody_waiting(
         assert isinstance(outcome, Unknown)
         assert "lock timeout" in outcome.reason
     claimed(table)
+
+
+def test_point_4_who_stands_still_while_the_table_is_made_keeps_nobody_waiting(
+    world, monkeypatch
+) -> None:
+    monkeypatch.setattr(kinds, "PATIENCE_MS", PATIENCE_MS)
+    world.drop()
+    with psycopg.connect(world.uri) as paused:
+        paused.execute(f"CREATE TABLE {world.wanted.name} (number bigint)")
+
+        def ensured() -> None:
+            with pytest.raises(Unreachable, match="lock timeout"):
+                world.kind.ensure(world.wanted)
+
+        ends(ensured)
+        paused.rollback()
+    world.kind.ensure(world.wanted)
+    claimed(world.open())
