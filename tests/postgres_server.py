@@ -23,7 +23,7 @@ from headgate.operations.demo.broker import free_port
 from headgate.operations.demo.children import WITH_LIFELINE
 
 DEBIAN = Path("/usr/lib/postgresql")
-PROGRAMS = ("initdb", "postgres", "pg_basebackup")
+PROGRAMS = ("initdb", "postgres", "pg_basebackup", "pg_dump", "pg_restore")
 ACCOUNTS = ("postgres", "nobody")
 START_SECONDS_MAX = 60
 
@@ -160,6 +160,31 @@ class PostgresServer:
         psutil.wait_procs(victims)
         if process.stdin:
             process.stdin.close()
+
+    def restore(self, other: PostgresServer) -> None:
+        """Fill this server, which is empty, from a dump of the other one's database."""
+        dumped, filled = (each.uri.replace("+psycopg2", "") for each in (other, self))
+        self._run("pg_dump", "--format", "custom", "--file", "dump", "--dbname", dumped)
+        self._run("pg_restore", "--exit-on-error", "--dbname", filled, "dump")
+
+    def pause(self) -> None:
+        """As ``kill -STOP`` of all of it: its sockets stay open, and nothing answers.
+
+        The kernel goes on accepting connections for it.
+        """
+        for process in self._processes():
+            process.suspend()
+
+    def resume(self) -> None:
+        for process in self._processes():
+            process.resume()
+
+    def _processes(self) -> list[psutil.Process]:
+        assert self._process is not None, "it runs"
+        server = psutil.Process(self._process.pid)
+        # Not the shell beside it, which would end it with this process.
+        every = (server, *server.children(recursive=True))
+        return [process for process in every if process.name().startswith("postgres")]
 
     def _answers(self) -> bool:
         try:

@@ -19,6 +19,7 @@ from headgate_postgres.reader import PostgresReader
 from headgate_postgres.server import Connection, Server, names_of, refuse_name, said
 from headgate_postgres.staged_files import StagedFiles, address
 from headgate_postgres.table import Place, PostgresTable
+from headgate_postgres.time_limit import PATIENCE_MS, limit_waits
 
 _URI = "uri"
 _OURS = "headgate."
@@ -114,6 +115,7 @@ def _place(wanted: WantedTable) -> Place:
 def _create(connection: Connection, server: Server, wanted: WantedTable) -> None:
     """Create the table. Another process may be first: what exists then is checked."""
     make_ledger(connection)  # with the type of a quarantine's headers
+    limit_waits(connection, PATIENCE_MS)
     columns = [
         sql.SQL("{} {}{}").format(
             sql.Identifier(column.name),

@@ -22,6 +22,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
 from headgate.control_protocol.record_codec import decode, encode, topics_of
 from headgate_postgres.server import Connection, TableFacts
+from headgate_postgres.time_limit import PATIENCE_MS, limit_waits
 
 _ADVISORY_LOCK = 0x68656164  # any number: processes that create these tables take turns
 _SETUP = """
@@ -203,8 +204,9 @@ def _timeline(connection: Connection) -> int:
     return int(name[:8], 16) - 1 if name else 0
 
 
-def make_ledger(connection: Connection) -> None:
+def make_ledger(connection: Connection, patience_ms: int = PATIENCE_MS) -> None:
     """Create what is missing of the ledger, in a transaction that is committed at once."""
+    limit_waits(connection, patience_ms)
     try:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ADVISORY_LOCK,))
         connection.execute(_SETUP)

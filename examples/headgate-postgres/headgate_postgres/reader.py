@@ -35,6 +35,7 @@ from headgate_postgres.columns import arrow_type
 from headgate_postgres.ledger import Kept, Ledger, one, position_of
 from headgate_postgres.server import Connection
 from headgate_postgres.table import Place
+from headgate_postgres.time_limit import AUDIT_S
 
 _ROWS_AT_ONCE = 20_000
 
@@ -47,7 +48,7 @@ class PostgresReader:
         self._sink = sink
         self._ledger = Ledger(place.server.identifier, sink)
         with ExitStack() as opening:
-            self._connection = opening.enter_context(place.server.connected())
+            self._connection = opening.enter_context(place.server.connected(AUDIT_S))
             self._connection.isolation_level = IsolationLevel.REPEATABLE_READ
             self._facts = place.server.facts(self._connection, place.key)
             self._place = place

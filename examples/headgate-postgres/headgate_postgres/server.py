@@ -22,6 +22,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.control_protocol.table_kinds import RowKey, layout_number
 from headgate_postgres.columns import HEADERS_TYPE, Found, columns_of
+from headgate_postgres.time_limit import TRANSACTION_S, at_most
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -93,15 +94,16 @@ class Server:
             ) from None
 
     @contextmanager
-    def connected(self) -> Iterator[Connection]:
-        """Yield a transaction, which only ``Connection.commit`` commits.
+    def connected(self, within_s: float = TRANSACTION_S) -> Iterator[Connection]:
+        """Yield a transaction, which only ``Connection.commit`` commits, for so long.
 
         Raises ``Unreachable``, ``MissingRights``; PostgreSQL's other errors pass through.
         """
         connection: Connection | None = None
         try:
             connection = psycopg.connect(**self._parameters)
-            yield connection
+            with at_most(within_s, connection):
+                yield connection
         except errors.InsufficientPrivilege as error:
             raise MissingRights(
                 f"PostgreSQL table {self.identifier}: {said(error)}",

@@ -3,7 +3,8 @@
 The lock is the sink's row, with ``SELECT ... FOR UPDATE`` and a comparison with what was read. The
 server disconnects a client that stalls while holding it (``idle_in_transaction_session_timeout``),
 and its transaction is gone. A lost answer is ``Unknown``: a commit that is still under way holds
-the row, so that the next client waits for its end and sees it.
+the row, so that the next client waits for its end and sees it. An answer that does not come is
+lost after a time (``time_limit``).
 """
 
 from __future__ import annotations
@@ -39,9 +40,14 @@ from headgate_postgres.ledger import Ledger, make_ledger
 from headgate_postgres.moving import Moving, written_as_the_table_is
 from headgate_postgres.server import Connection, Server, TableFacts
 from headgate_postgres.staged_files import StagedFiles
-
-PATIENCE_MS = 10_000
-"""For a lock, and for a client that stalls while it has one."""
+from headgate_postgres.time_limit import (
+    COMMIT_S,
+    PATIENCE_MS,
+    PAYMENT_S,
+    TRANSACTION_S,
+    at_most,
+    limit_waits,
+)
 
 KEPT = dt.timedelta(hours=1)
 """How long files of payments are kept: for a replica that lags as much."""
@@ -69,10 +75,12 @@ class PostgresTable:
         commit: _Commit = psycopg.Connection.commit,
         *,
         patience_ms: int = PATIENCE_MS,
+        commit_s: float = COMMIT_S,
         kept: dt.timedelta = KEPT,
     ) -> None:
         self._place = place
         self._patience_ms = patience_ms
+        self._commit_s = commit_s
         self._kept = kept
         self._ledger = Ledger(place.server.identifier, sink)
         self._commit = commit
@@ -89,8 +97,9 @@ class PostgresTable:
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         self._unanswered = None
         sending: list[CommitAttempt] = []
+        within_s = PAYMENT_S if attempt.record.lead else TRANSACTION_S
         try:
-            with self._place.server.connected() as connection:
+            with self._place.server.connected(within_s) as connection:
                 return self._committed(connection, attempt, sending)
         except MissingRights as error:
             return Unknown(str(error), rights=True)
@@ -128,9 +137,8 @@ class PostgresTable:
         """Commit; ``sending`` gets the attempt before the call by which it may land."""
         server, base = self._place.server, attempt.base
         if base.tag is None:
-            make_ledger(connection)
-        for limit in ("lock_timeout", "idle_in_transaction_session_timeout"):
-            connection.execute(f"SET LOCAL {limit} = {self._patience_ms}")
+            make_ledger(connection, self._patience_ms)
+        limit_waits(connection, self._patience_ms)
         facts = server.facts(connection, self._place.key)
         moved = Refused("the table has moved on since it was read; nothing was sent")
         if facts.uuid != base.uuid or not self._stands_at(connection, facts, base):
@@ -160,7 +168,8 @@ class PostgresTable:
         view = self._ledger.view(connection, facts, self._place.location)
         done = self._done_with(connection, facts, attempt)
         sending.append(attempt)
-        self._commit(connection)
+        with at_most(self._commit_s, connection):
+            self._commit(connection)
         self._place.files.remove(done)
         assert view.tag is not None, "this transaction has written it"
         return Landed(view.tag, view)

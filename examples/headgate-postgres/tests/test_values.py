@@ -65,6 +65,28 @@ def test_point_4_every_value_comes_back_as_it_was(world) -> None:
     assert read.equals(rows)
 
 
+def test_point_4_no_number_and_negative_zero_come_back_as_they_were(world) -> None:
+    """No comparison of values would tell them."""
+    kinds = {"single": "float", "double": "double"}
+    columns = [Column(name, kind, required=False) for name, kind in kinds.items()]
+    world.wanted = replace(
+        world.wanted, name=f"{world.wanted.name}_odd", columns=Struct((*columns,))
+    )
+    world.kind.ensure(world.wanted)
+    odd = [math.nan, -0.0, math.inf, -math.inf]
+    rows = pa.table({c.name: pa.array(odd, arrow_type(c.type)) for c in columns})
+    table = world.open()
+    landed(commit(table, claimed(table), record(1, 1, 4), world.written(rows)))
+    said = [(text, text) for text in ("NaN", "-0", "Infinity", "-Infinity")]
+    assert world.sql("SELECT single::text, double::text FROM {}") == said
+    reader = world.kind.reader(world.wanted, SinkName("sink"))
+    _, files = reader.scan(list(kinds))
+    (read,) = [batch for each in files for batch in each.batches()]
+    reader.close()
+    for name in kinds:
+        assert [str(value) for value in read[name].to_pylist()] == [str(value) for value in odd]
+
+
 def _stored(value: Any) -> Any:
     return value.bytes if isinstance(value, uuid.UUID) else value
 

@@ -25,6 +25,7 @@ from typing import Any
 from integration.deployment import Deployment
 from integration.faults.catalogs import CatalogOfChaos, catalog_of
 from integration.faults.other_kinds import Delta
+from integration.faults.postgres_table import postgres_tables
 from integration.faults.stores import StoreOfChaos, store_of
 from integration.faults.strikes import Strikes
 from integration.faults.vending import VendedKeys
@@ -116,6 +117,10 @@ def table_of_kind(
         assert store is not None, "there alone data and log fail one without the other"
         yield Delta(store)
         return
+    if options.table == "postgres":
+        with postgres_tables(home) as tables:
+            yield tables
+        return
     with catalog_of(options.catalog, home, store) as catalog:
         yield catalog
 
@@ -166,9 +171,12 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=1_000, help="records per second")
     parser.add_argument("--bad-every", type=int, default=0, help="one record in so many is bad")
     parser.add_argument("--writer", choices=["in-process", "spark"], default="in-process")
-    parser.add_argument("--table", choices=[ICEBERG, "delta"], default=ICEBERG)
+    parser.add_argument("--table", choices=[ICEBERG, "delta", "postgres"], default=ICEBERG)
     parser.add_argument(
-        "--catalog", choices=["sqlite", "postgres", "rest", "vending"], default="sqlite"
+        "--catalog",
+        choices=["sqlite", "postgres", "rest", "vending"],
+        default="sqlite",
+        help="Iceberg's; tables in PostgreSQL are --table postgres",
     )
     parser.add_argument("--store", choices=["local", "s3"], default="local")
     parser.add_argument("--calm", action="store_true", help="no faults but the catalog's own")
@@ -178,6 +186,8 @@ def main() -> None:
         options.store = "s3"
     if options.table != ICEBERG and options.writer == "spark":
         parser.error(f"--table {options.table} is filled in process")
+    if options.table == "postgres" and options.store == "s3":
+        parser.error("--table postgres has its files on this machine until they are committed")
     if options.store == "s3" and options.catalog == "rest":
         parser.error("Iceberg's server has no S3 here: --store s3 is for the other catalogs")
     if options.catalog == "vending" and options.store != "s3":

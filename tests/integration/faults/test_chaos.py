@@ -42,6 +42,12 @@ def test_point_6_so_is_one_on_a_delta_table(tmp_path: Path) -> None:
     _is_clean(tmp_path, catalog="sqlite", store="s3", table="delta", bad_every=50)
 
 
+@pytest.mark.soak
+def test_point_6_so_is_one_on_postgresql_tables(tmp_path: Path) -> None:
+    """With a quarantine in the same database."""
+    _is_clean(tmp_path, catalog="sqlite", store="local", table="postgres", bad_every=50)
+
+
 def _is_clean(home: Path, **of: Any) -> None:
     seen = _run(home, **of)
     assert seen["all"]["injected"] >= 1
