@@ -55,6 +55,7 @@ from headgate.tables.delta.opened import (
 )
 from headgate.tables.layouts import FileFacts, file_facts
 from headgate.tables.layouts import layout_id_of as layout_id_of_file
+from headgate.tables.lost_files import refuse_lost
 
 _ATTEMPT = "headgate-attempt"
 """Names one try in commitInfo: two tries of one commit add different files."""
@@ -83,6 +84,7 @@ class DeltaSinkTable:
         self._application = tag_name(sink, ONLY_BRANCH)
         self._write = write
         self._log = place.log()
+        self._folder = place.folder()
         self._kept: tuple[DeltaTable, LogEntry] | None = None
         self._layouts: dict[int, _Columns] = {}
         self._store_tried = False
@@ -114,6 +116,11 @@ class DeltaSinkTable:
             except OSError as error:
                 return Unknown(f"nothing was sent: {first_line(error)}")
             self._store_tried = True
+        try:
+            if lost := refuse_lost(self._folder, attempt.files):
+                return lost
+        except OSError as error:
+            return Unknown(f"nothing was sent: {first_line(error)}")
         number = uuid.uuid4().hex
         added = [self._added(table, file) for file in attempt.files]
         try:
@@ -129,6 +136,8 @@ class DeltaSinkTable:
         table = self._load()
         for file in files:
             self._added(table, file)
+        if lost := refuse_lost(self._folder, files):
+            raise _unfit(self._place.name, lost.reason)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
@@ -314,10 +323,7 @@ class DeltaSinkTable:
         except ValueError as error:
             raise TableChanged(f"{name}: {file.path}: {error}") from error
         if inside == file.path or written is None or not _holds(now, written):
-            raise TableChanged(
-                f"{name}: {file.path} was written for other columns than the table has now",
-                "nothing of it is in the table; start the sink again, which writes it again",
-            )
+            raise _unfit(name, f"{file.path} was written for other columns than the table has now")
         facts, types = file_facts(file, *written), dict(leaf_types(written[0]))
         values = {
             column: partition_value(types[(column,)], value)
@@ -331,6 +337,13 @@ class DeltaSinkTable:
             data_change=True,
             stats=json.dumps(_statistics(file.records, facts, types)),
         )
+
+
+def _unfit(table: str, why: str) -> TableChanged:
+    return TableChanged(
+        f"{table}: {why}",
+        "nothing of it is in the table; start the sink again, which writes it again",
+    )
 
 
 def _filled(attempt: CommitAttempt) -> Mapping[str, str]:
