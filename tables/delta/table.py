@@ -7,7 +7,6 @@ checkpoints; the commit record is in that version's commitInfo.
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,7 +42,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode, encode, sink_of, topics_of
 from headgate.control_protocol.table_history import ONLY_BRANCH
-from headgate.tables.delta.columns import bound, columns_from_delta, leaf_types, partition_value
+from headgate.tables.delta.columns import columns_from_delta, leaf_types, partition_value
 from headgate.tables.delta.log import LogEntry
 from headgate.tables.delta.opened import (
     DeltaPlace,
@@ -53,7 +52,8 @@ from headgate.tables.delta.opened import (
     partitions_of,
     refuse_unfit,
 )
-from headgate.tables.layouts import FileFacts, file_facts
+from headgate.tables.delta.statistics import statistics
+from headgate.tables.layouts import file_facts
 from headgate.tables.layouts import layout_id_of as layout_id_of_file
 from headgate.tables.lost_files import refuse_lost
 
@@ -335,7 +335,7 @@ class DeltaSinkTable:
             partition_values=values,
             modification_time=_now_ms(),
             data_change=True,
-            stats=json.dumps(_statistics(file.records, facts, types)),
+            stats=statistics(file.records, facts, types),
         )
 
 
@@ -367,25 +367,6 @@ def _holds(now: _Columns, written: _Columns) -> bool:
         for column in now[0].fields
     )
     return same and not older and now[1] == written[1]
-
-
-def _statistics(records: int, facts: FileFacts, types: Mapping[Any, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {"numRecords": records, "minValues": {}, "maxValues": {}}
-    nested["nullCount"] = {}
-    for key, known in (("minValues", facts.minimum), ("maxValues", facts.maximum)):
-        for path, value in known.items():
-            if (told := bound(types[path], value)) is not None:
-                _put(nested[key], path, told)
-    for path, nulls in facts.nulls.items():
-        _put(nested["nullCount"], path, nulls)
-    return nested
-
-
-def _put(into: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    *outer, last = path
-    for name in outer:
-        into = into.setdefault(name, {})
-    into[last] = value
 
 
 def _now_ms() -> int:
