@@ -5,7 +5,6 @@ Iceberg's writers make the files of every kind of table; this is where the two m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -153,9 +152,7 @@ def _bounds(leaves: _Leaves, bounds: Mapping[int, bytes]) -> Iterator[tuple[Path
         if id_ not in leaves:
             continue
         path, kind = leaves[id_]
-        value: Any = from_bytes(kind, bound)
-        if not isinstance(value, float) or math.isfinite(value):
-            yield path, value
+        yield path, from_bytes(kind, bound)
 
 
 def _primitive(kind: IcebergType) -> PrimitiveType:

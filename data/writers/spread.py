@@ -7,6 +7,7 @@ own writers have it; here they stand behind the sink's folder, so that orphans s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -16,6 +17,9 @@ from pyiceberg.table import TableProperties
 from pyiceberg.utils.properties import property_as_bool
 
 _BITS = 20
+_FOLDER_CHARACTERS_MAX = 160
+"""File systems take 255 bytes for a folder's name. No reader needs the value in a file's path."""
+_CUT_ESCAPE = re.compile(r"%[0-9A-F]?$")
 _FOLDERS = (slice(0, 4), slice(4, 8), slice(8, 12), slice(12, _BITS))
 
 
@@ -50,6 +54,7 @@ class Spread:
     def path(self, partition: str) -> str:
         """Return a new file's path below the sink's folder, without its ending."""
         name = uuid4()
+        partition = "/".join(_short(folder) for folder in partition.split("/"))
         if not self.enabled:
             return f"{partition}/{name}" if partition else str(name)
         bits = f"{name.int & (1 << _BITS) - 1:0{_BITS}b}"
@@ -57,3 +62,8 @@ class Spread:
         if not self.partitioned:
             return f"{spread}-{name}"
         return f"{spread}/{partition}/{name}" if partition else f"{spread}/{name}"
+
+
+def _short(folder: str) -> str:
+    """Return the escaped name of a partition's folder, cut off if it is too long."""
+    return _CUT_ESCAPE.sub("", folder[:_FOLDER_CHARACTERS_MAX])

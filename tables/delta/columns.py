@@ -29,7 +29,6 @@ _OURS = {
 }
 _DELTAS = {ours: delta for delta, ours in _OURS.items()}
 _PARTITIONS = ("string", "long", "int", "boolean", "date", "timestamptz", "timestamp")
-_BOUNDED = ("string", "long", "int", "float", "double", "date", "timestamptz", "timestamp")
 _MEANING = ("delta.generationExpression", "delta.identity.", "delta.invariants")
 """Field metadata that a writer would have to compute or to check."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -95,17 +94,6 @@ def partition_value(kind: Type, value: Any) -> str | None:
             return _moment(value, " ")
         case _:
             return f"{value:f}" if isinstance(value, Decimal) else str(value)
-
-
-def bound(kind: Type, value: Any) -> Any:
-    """Return a minimum or maximum as in statistics; ``None`` for types and values without."""
-    if kind not in _BOUNDED or (kind in TOLD and value not in TOLD[kind]):
-        return None
-    match kind:
-        case "date" | "timestamptz" | "timestamp":
-            return (partition_value(kind, value) or "").replace(" ", "T")
-        case _:
-            return value
 
 
 def _day(days: int) -> date:

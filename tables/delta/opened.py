@@ -21,6 +21,7 @@ from headgate.tables.delta.log import Log, log_unreadable
 from headgate.tables.delta.places import storage_options
 from headgate.tables.delta.years import held_years
 from headgate.tables.stores.files import on_s3, open_files
+from headgate.tables.stores.folders import Folder, open_folder
 from headgate.tables.stores.local import local_path
 
 _FEATURES = frozenset(
@@ -69,6 +70,9 @@ class DeltaPlace:
 
     def log(self) -> Log:
         return Log(open_files(self.storage, self.location), self.location)
+
+    def folder(self) -> Folder:
+        return open_folder(self.location, self.storage)
 
     def refuse_store(self) -> None:
         """Raise ``PutsUnconditional`` if two writers could put the same version; or ``OSError``."""

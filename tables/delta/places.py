@@ -30,6 +30,11 @@ def refuse_location(location: str) -> None:
         )
     if ".." in location.split("/"):
         raise ConfigurationError(f"table.location {location!r} has .. in it", "write it out")
+    if odd := next((sign for sign in "%?#" if sign in location), None):
+        raise ConfigurationError(
+            f"table.location {location!r} has {odd} in it, which not all clients read alike",
+            "the log and the data files would be in two places; use another folder",
+        )
 
 
 def storage_options(location: str, storage: Mapping[str, str]) -> dict[str, str]:

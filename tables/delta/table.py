@@ -7,7 +7,6 @@ checkpoints; the commit record is in that version's commitInfo.
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,7 +42,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode, encode, sink_of, topics_of
 from headgate.control_protocol.table_history import ONLY_BRANCH
-from headgate.tables.delta.columns import bound, columns_from_delta, leaf_types, partition_value
+from headgate.tables.delta.columns import columns_from_delta, leaf_types, partition_value
 from headgate.tables.delta.log import LogEntry
 from headgate.tables.delta.opened import (
     DeltaPlace,
@@ -53,8 +52,10 @@ from headgate.tables.delta.opened import (
     partitions_of,
     refuse_unfit,
 )
-from headgate.tables.layouts import FileFacts, file_facts
+from headgate.tables.delta.statistics import statistics
+from headgate.tables.layouts import file_facts
 from headgate.tables.layouts import layout_id_of as layout_id_of_file
+from headgate.tables.lost_files import refuse_lost
 
 _ATTEMPT = "headgate-attempt"
 """Names one try in commitInfo: two tries of one commit add different files."""
@@ -83,6 +84,7 @@ class DeltaSinkTable:
         self._application = tag_name(sink, ONLY_BRANCH)
         self._write = write
         self._log = place.log()
+        self._folder = place.folder()
         self._kept: tuple[DeltaTable, LogEntry] | None = None
         self._layouts: dict[int, _Columns] = {}
         self._store_tried = False
@@ -114,6 +116,11 @@ class DeltaSinkTable:
             except OSError as error:
                 return Unknown(f"nothing was sent: {first_line(error)}")
             self._store_tried = True
+        try:
+            if lost := refuse_lost(self._folder, attempt.files):
+                return lost
+        except OSError as error:
+            return Unknown(f"nothing was sent: {first_line(error)}")
         number = uuid.uuid4().hex
         added = [self._added(table, file) for file in attempt.files]
         try:
@@ -129,6 +136,8 @@ class DeltaSinkTable:
         table = self._load()
         for file in files:
             self._added(table, file)
+        if lost := refuse_lost(self._folder, files):
+            raise _unfit(self._place.name, lost.reason)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
@@ -314,10 +323,7 @@ class DeltaSinkTable:
         except ValueError as error:
             raise TableChanged(f"{name}: {file.path}: {error}") from error
         if inside == file.path or written is None or not _holds(now, written):
-            raise TableChanged(
-                f"{name}: {file.path} was written for other columns than the table has now",
-                "nothing of it is in the table; start the sink again, which writes it again",
-            )
+            raise _unfit(name, f"{file.path} was written for other columns than the table has now")
         facts, types = file_facts(file, *written), dict(leaf_types(written[0]))
         values = {
             column: partition_value(types[(column,)], value)
@@ -329,8 +335,15 @@ class DeltaSinkTable:
             partition_values=values,
             modification_time=_now_ms(),
             data_change=True,
-            stats=json.dumps(_statistics(file.records, facts, types)),
+            stats=statistics(file.records, facts, types),
         )
+
+
+def _unfit(table: str, why: str) -> TableChanged:
+    return TableChanged(
+        f"{table}: {why}",
+        "nothing of it is in the table; start the sink again, which writes it again",
+    )
 
 
 def _filled(attempt: CommitAttempt) -> Mapping[str, str]:
@@ -354,25 +367,6 @@ def _holds(now: _Columns, written: _Columns) -> bool:
         for column in now[0].fields
     )
     return same and not older and now[1] == written[1]
-
-
-def _statistics(records: int, facts: FileFacts, types: Mapping[Any, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {"numRecords": records, "minValues": {}, "maxValues": {}}
-    nested["nullCount"] = {}
-    for key, known in (("minValues", facts.minimum), ("maxValues", facts.maximum)):
-        for path, value in known.items():
-            if (told := bound(types[path], value)) is not None:
-                _put(nested[key], path, told)
-    for path, nulls in facts.nulls.items():
-        _put(nested["nullCount"], path, nulls)
-    return nested
-
-
-def _put(into: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    *outer, last = path
-    for name in outer:
-        into = into.setdefault(name, {})
-    into[last] = value
 
 
 def _now_ms() -> int:

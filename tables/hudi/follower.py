@@ -20,9 +20,9 @@ from headgate.tables.hudi.base_files import stamp_of
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.keyed import HudiKeyedTable
-from headgate.tables.hudi.lost_files import refuse_lost
 from headgate.tables.hudi.places import TableConfig
 from headgate.tables.layouts import file_facts, layout_id_of
+from headgate.tables.lost_files import refuse_lost
 from headgate.tables.stores.folders import Folder, named
 
 _CODEC = "zstd"

@@ -17,8 +17,8 @@ from headgate.tables.hudi import staged
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.keyed_java import HudiKeyedJava
-from headgate.tables.hudi.lost_files import refuse_lost
 from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.lost_files import refuse_lost
 from headgate.tables.stores.folders import named
 
 

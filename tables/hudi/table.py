@@ -12,8 +12,8 @@ from headgate.tables.hudi.base_files import instant_of, stamp_of
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.jvm import said
-from headgate.tables.hudi.lost_files import refuse_lost
 from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.lost_files import refuse_lost
 
 _STAMPS_OPEN = 8
 """How many of the newest stamps may be of unsettled transactions; mostly two are."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from contract.delta_table_world import DeltaWorld
 from object_store import BUCKET, ObjectStore
-from store_proxy import HANGS, RESETS, StoreProxy
+from store_proxy import HANGS, RESETS, StoreProxy, s3_error
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import (
@@ -27,6 +27,7 @@ from headgate.tables.delta.kind import DeltaKind
 from headgate.tables.delta.opened import DeltaPlace
 from headgate.tables.drafts import Drafts
 from headgate.tables.follower import KindFollower
+from headgate.tables.stores.files import open_files
 
 HURRIED_S = 2
 VERSION = r"_delta_log/\d{20}\.json"
@@ -96,6 +97,25 @@ def test_point_3_a_version_whose_answer_was_lost_is_found_or_put_again(
         proxy.pass_on()
         assert isinstance(commit(world.open(), view, record(1, 1, 3), world.file(2)), Refused)
         assert world.open().read() == outcome.view
+        assert world.numbers() == [1]
+
+
+def test_point_3_a_file_that_is_gone_is_refused_for_good_and_an_unanswered_question_is_not(
+    object_store: ObjectStore,
+) -> None:
+    with StoreProxy(object_store.port) as proxy:
+        world = on(object_store, proxy.uri)
+        table = world.open()
+        view, file, lost = claimed(table), world.file(1), world.file(2)
+        files = open_files(world.place.storage, world.uri)
+        files.delete(lost.path)
+        refused = commit(table, view, record(1, 1, 3), file, lost)
+        assert isinstance(refused, Refused)
+        assert refused.for_good
+        proxy.refuse("HEAD", s3_error(403, "AccessDenied"))
+        assert isinstance(commit(table, view, record(1, 1, 3), file), Unknown)
+        proxy.pass_on()
+        landed(commit(table, view, record(1, 1, 3), file))
         assert world.numbers() == [1]
 
 

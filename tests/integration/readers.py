@@ -70,10 +70,16 @@ def read_with_duckdb_query(metadata_location: str, wanted: str) -> tuple[object,
     return row
 
 
+def duckdb_for_delta() -> duckdb.DuckDBPyConnection:
+    """A connection with DuckDB's extension for Delta, which is Delta's own kernel."""
+    connection = duckdb.connect()
+    connection.execute(f"LOAD '{_duckdb_extension('delta')}'")
+    return connection
+
+
 def read_delta_with_duckdb(location: str) -> pa.Table:
-    """Every live row of a Delta table, through DuckDB's extension, which is Delta's own kernel."""
-    with duckdb.connect() as connection:
-        connection.execute(f"LOAD '{_duckdb_extension('delta')}'")
+    """Every live row of a Delta table."""
+    with duckdb_for_delta() as connection:
         return connection.execute("SELECT * FROM delta_scan(?)", [location]).to_arrow_table()
 
 

@@ -28,17 +28,13 @@ from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan
 from headgate.operations.audit_records import scan_records
 from headgate.tables.delta import opened
-from headgate.tables.delta.columns import (
-    bound,
-    columns_from_delta,
-    delta_from_columns,
-    partition_value,
-)
+from headgate.tables.delta.columns import columns_from_delta, delta_from_columns, partition_value
 from headgate.tables.delta.kind import DeltaKind
 from headgate.tables.delta.log import Log, LogEntry
 from headgate.tables.delta.opened import DeltaPlace
 from headgate.tables.delta.places import storage_options
 from headgate.tables.delta.reader import DeltaReader
+from headgate.tables.delta.statistics import bound
 from headgate.tables.layouts import file_facts
 
 SINK = SinkName("sink")

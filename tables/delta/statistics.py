@@ -1,0 +1,65 @@
+"""Writes the statistics of a file as Delta's log has them; readers skip files by them.
+
+Readers of several makes must find every row by them. Delta's own kernel, in DuckDB for example,
+orders a zero below zero before zero. delta-rs's ``to_pyarrow_dataset`` finds no row of a file by a
+column that has values there but lacks a bound: so bounds are left out only if there is no text for
+them, or with NaN, which some readers take for the highest value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from headgate.control_protocol.columns import Path, Type, digits
+from headgate.tables.delta.columns import TOLD, partition_value
+from headgate.tables.layouts import FileFacts
+
+_BOUNDED = ("string", "long", "int", "float", "double", "boolean")
+_MARK = uuid.uuid4().hex
+_MARKED = re.compile(f'"{_MARK}([-0-9.]+)"')
+"""A number with all of its digits, while it is a text that no value can be."""
+
+
+def statistics(records: int, facts: FileFacts, types: Mapping[Path, Type]) -> str:
+    nested: dict[str, Any] = {"numRecords": records, "minValues": {}, "maxValues": {}}
+    nested["nullCount"] = {}
+    bounds = (("minValues", facts.minimum, -0.0), ("maxValues", facts.maximum, 0.0))
+    for key, known, zero in bounds:
+        for path, value in known.items():
+            told = bound(types[path], value)
+            if told is not None:
+                _put(nested[key], path, zero if _is_zero(told) else told)
+    for path, nulls in facts.nulls.items():
+        _put(nested["nullCount"], path, nulls)
+    return _MARKED.sub(r"\1", json.dumps(nested, default=_marked))
+
+
+def bound(kind: Type, value: Any) -> Any:
+    """Return a minimum or maximum as in statistics; ``None`` for types and values without."""
+    if kind in TOLD:
+        told = partition_value(kind, value) if value in TOLD[kind] else None
+        return told and told.replace(" ", "T")
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value if kind in _BOUNDED or (isinstance(kind, str) and digits(kind)) else None
+
+
+def _is_zero(told: Any) -> bool:
+    return isinstance(told, float) and told == 0
+
+
+def _marked(value: Decimal) -> str:
+    return f"{_MARK}{value:f}"
+
+
+def _put(into: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    *outer, last = path
+    for name in outer:
+        into = into.setdefault(name, {})
+    into[last] = value

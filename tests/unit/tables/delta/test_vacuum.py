@@ -1,0 +1,221 @@
+"""Files that others remove before they are committed: no version may name them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import pytest
+from contract.delta_table_world import DeltaWorld
+from deltalake import DeltaTable
+from many_tables_of_a_kind import BEGIN, COLUMNS, PLACES, source, value
+from sink_in_process import SinkInProcess
+
+from headgate.control_protocol.errors import StopSink
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, Landed, Refused
+from headgate.control_protocol.record import Debt
+from headgate.control_protocol.testing.contract.followers import paid
+from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.operations.audit import audit
+from headgate.sink.kind_lead import FixedColumns
+from headgate.sink.load import parse
+from headgate.tables.delta.table import DeltaSinkTable
+from headgate.tables.drafts import Drafts
+from headgate.tables.follower import KindFollower
+
+_DAY_S = 24 * 3600
+
+Removal = Callable[[DeltaWorld, WrittenFile], None]
+
+
+def path_of(world: DeltaWorld, file: WrittenFile) -> Path:
+    return Path(world.uri) / file.path.removeprefix(f"{world.place.location}/")
+
+
+def aged(path: Path, days: int) -> None:
+    at_s = time.time() - days * _DAY_S
+    os.utime(path, (at_s, at_s))
+
+
+def everything(world: DeltaWorld, _: WrittenFile) -> None:
+    """Vacuum whatever no version names, however young it is."""
+    vacuum_all(world.table())
+
+
+def vacuum_all(table: DeltaTable) -> None:
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
+
+
+def what_is_old(world: DeltaWorld, file: WrittenFile) -> None:
+    """Vacuum with the default retention of a week, behind a sink that waited for longer."""
+    aged(path_of(world, file), 8)
+    world.table().vacuum(dry_run=False, full=True)
+
+
+def by_hand(world: DeltaWorld, file: WrittenFile) -> None:
+    path_of(world, file).unlink()
+
+
+def cut_off(world: DeltaWorld, file: WrittenFile) -> None:
+    path_of(world, file).write_bytes(b"PAR1")
+
+
+@pytest.mark.parametrize("remove", [everything, what_is_old, by_hand, cut_off])
+def test_point_3_a_file_that_is_gone_is_refused_for_good(tmp_path: Path, remove: Removal) -> None:
+    world = DeltaWorld(tmp_path)
+    table = world.open()
+    view, file, sound = claimed(table), world.file(1), world.file(2)
+    remove(world, file)
+    outcome = commit(table, view, record(1, 1, 3), sound, file)
+    if isinstance(outcome, Refused) and not outcome.for_good:  # vacuums write versions as well
+        view = table.read()
+        outcome = commit(table, view, record(1, 1, 3), sound, file)
+    assert isinstance(outcome, Refused)
+    assert outcome.for_good
+    assert "is gone" in outcome.reason
+    landed(commit(table, view, record(1, 1, 3), world.file(3)))
+    assert world.numbers() == [3]
+
+
+@pytest.mark.parametrize("days", [0, 6])
+def test_point_3_the_default_retention_spares_what_is_not_committed_yet(
+    tmp_path: Path, days: int
+) -> None:
+    world = DeltaWorld(tmp_path)
+    table = world.open()
+    view, file = claimed(table), world.file(1)
+    aged(path_of(world, file), days)
+    world.table().vacuum(dry_run=False, full=True)
+    landed(commit(table, view, record(1, 1, 3), file))
+    assert world.numbers() == [1]
+
+
+def followed(world: DeltaWorld) -> KindFollower:
+    table = world.open()
+    drafts = Drafts({}, world.place.location, SinkName("sink"), kept_ms=0)
+    return KindFollower(table, FixedColumns(table), drafts)
+
+
+def drafted(follower: KindFollower, number: int, *files: WrittenFile) -> tuple[Debt, ...]:
+    transaction = TransactionId(Epoch(1), TransactionNumber(number))
+    return follower.draft(Draft(follower.read(), transaction, Sender("member", "1"), files))
+
+
+def pay(follower: KindFollower, number: int, *debts: Debt) -> CommitOutcome:
+    return follower.commit(CommitAttempt(follower.read(), paid(1, number), debts=debts))
+
+
+def test_point_5_a_debt_whose_file_is_gone_is_not_paid_and_others_are(tmp_path: Path) -> None:
+    world = DeltaWorld(tmp_path)
+    follower = followed(world)
+    file = world.file(1)
+    lost = drafted(follower, 1, file)
+    by_hand(world, file)
+    refused = pay(follower, 1, *lost)
+    assert isinstance(refused, Refused)
+    assert file.path in refused.reason
+    assert isinstance(pay(follower, 2, *drafted(follower, 2, world.file(2))), Landed)
+    assert world.numbers() == [2]
+
+
+def test_point_5_a_file_that_is_gone_is_not_decided(tmp_path: Path) -> None:
+    world = DeltaWorld(tmp_path)
+    file = world.file(1)
+    by_hand(world, file)
+    with pytest.raises(StopSink, match="is gone"):
+        drafted(followed(world), 1, file)
+
+
+ONE = """
+[table]
+type = "delta"
+identifier = "db.orders"
+location = "LAKE/orders"
+create = true
+columns = COLUMNS
+[table.record_columns]
+topic = "topic"
+partition = "partition"
+offset = "offset"
+[quarantine]
+policy = "quarantine"
+per_thousand_max = 1000
+"""
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Iterator[SinkInProcess]:
+    text = (BEGIN + ONE).replace("LAKE", str(tmp_path / "lake")).replace("COLUMNS", COLUMNS)
+    sink = SinkInProcess(parse(text), value)
+    yield sink
+    sink.die()
+
+
+def places(lake: Path) -> list[tuple[Any, ...]]:
+    """Where the records of the table and of its quarantine are from."""
+    return sorted(
+        tuple(row[place] for place in PLACES)
+        for name in ("orders", "orders_quarantine")
+        for row in DeltaTable(lake / name).to_pyarrow_table(columns=list(PLACES)).to_pylist()
+    )
+
+
+def test_point_3_records_of_files_that_a_vacuum_removed_are_written_again(
+    sink: SinkInProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, commits = tmp_path / "lake", DeltaSinkTable.commit
+    vacuumed: list[str] = []
+
+    def interrupted(table: DeltaSinkTable, attempt: CommitAttempt) -> CommitOutcome:
+        if attempt.files and not vacuumed:
+            vacuumed.extend(file.path for file in attempt.files)
+            vacuum_all(DeltaTable(lake / "orders"))
+        return commits(table, attempt)
+
+    monkeypatch.setattr(DeltaSinkTable, "commit", interrupted)
+    sink.begin()
+    sink.produce(30)
+    sink.until_settled()
+    assert vacuumed
+    assert places(lake) == source(sink)
+    assert not audit(sink.settings, with_source=False).findings
+
+
+def test_point_5_d8_a_debt_whose_file_is_gone_lapses_and_later_ones_are_paid(
+    sink: SinkInProcess, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    aside = lake / "orders_quarantine"
+    sink.begin()
+    sink.produce(30)
+    sink.until_settled()
+    place = aside / "_delta_log" / f"{DeltaTable(aside).version() + 1:020}.json"
+    place.mkdir()  # nobody can pay it
+    sink.produce(30)
+    sink.until(lambda: sink.lag() == 0 and bool(sink.owed()))
+    place.rmdir()
+    named = {Path(unquote(urlparse(uri).path)) for uri in DeltaTable(aside).file_uris()}
+    for file in set(aside.glob("data/**/*.parquet")) - named:
+        file.unlink()
+    sink.produce(30)
+    sink.until(lambda: sink.lag() == 0)
+    assert sink.owed() == {"db.orders_quarantine"}
+    sink.clock.advance(sink.settings.coordinator.claim_age_max_ms)
+    sink.produce(30)
+    sink.until_settled()
+    missing = sorted(set(source(sink)) - set(places(lake)))
+    assert 9 <= len(missing) <= 18
+    found = {each.what for each in audit(sink.settings, with_source=False).findings}
+    assert found == {"rows-lapsed"}
