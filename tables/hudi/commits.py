@@ -26,7 +26,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record_codec import decode, sink_of, topics_of
-from headgate.tables.hudi import forks, keys
+from headgate.tables.hudi import filled_before, forks
 from headgate.tables.hudi.columns import changed
 from headgate.tables.hudi.java import HudiJava, Instant, Statistics
 from headgate.tables.hudi.jvm import said
@@ -124,7 +124,7 @@ class HudiCommits:
         config, java = self._opened()
         try:
             view, unkept = self._seen(config, java)
-            keys.refuse_filled(view, self._sink, keyed=self._place.key is not None)
+            filled_before.refuse(view, self._place, self._sink, java)
             if keeps and unkept:
                 self._reservations.keep(unkept)
         except HeadgateError:

@@ -13,7 +13,6 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.kind_errors import HudiUnsafe, TableUnfit
-from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_kinds import RowKey
 from headgate.tables.hudi.base_files import KEY_TYPES, HudiDressing
 
@@ -175,13 +174,3 @@ def generator_of(keys: Sequence[str], partition_by: Sequence[str]) -> str:
 def names(properties: Mapping[str, str], key: str) -> tuple[str, ...]:
     """Return the columns that a property lists."""
     return tuple(filter(None, properties.get(key, "").split(",")))
-
-
-def refuse_filled(view: TableView, sink: str, *, keyed: bool) -> None:
-    """U1: refuse a table filled without the key, which may hold duplicates, and the reverse."""
-    if view.record and (view.record.keys is not None) != keyed:
-        raise KeyChanged(
-            f"Hudi table {view.table} was filled by sink {sink} "
-            f"{'without a key' if keyed else 'by key'}",
-            f"{'remove' if keyed else 'name'} table.key, or fill another table",
-        )

@@ -11,9 +11,10 @@ from typing import Any
 class Slice:
     """A live base file, if there is one; ``logged``: updates lie in logs next to it.
 
-    The path is relative to the table's folder.
+    The path is relative to the table's folder; ``group``: the id of the file group.
     """
 
+    group: str
     path: str
     size: int
     logged: bool
@@ -44,8 +45,9 @@ def _slices(groups: Any, base_path: str) -> Iterator[Slice]:
         latest = group.getLatestFileSlice()
         if latest.isPresent():
             base, logged = latest.get().getBaseFile(), bool(latest.get().hasLogFiles())
+            name = str(latest.get().getFileId())
             if base.isPresent():
                 path = str(base.get().getPath()).removeprefix("file:").removeprefix(base_path)
-                yield Slice(path, int(base.get().getFileSize()), logged)
+                yield Slice(name, path, int(base.get().getFileSize()), logged)
             elif logged:
-                yield Slice("", 0, logged)
+                yield Slice(name, "", 0, logged)
