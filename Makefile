@@ -61,7 +61,7 @@ hudi-env: $(HUDI)/.made
 bench: $(VENV)/.dev ## Beside Kafka Connect and Flink, on one topic: ARGS='--full', or as benchmarks/README.md says
 	PYTHONPATH=benchmarks $(BIN)/python -m comparison $(ARGS)
 
-simulate: $(VENV)/.dev ## The simulation, long: ARGS='--seeds 100000 --first 1', or ARGS='--seed 7' to replay one
+simulate: $(VENV)/.dev ## The simulation, long: ARGS='--seeds 100000 --first 1', or ARGS='--seed 7' to replay one; --leased: Hudi's lock
 	$(BIN)/python tests/simulation/run.py $(ARGS)
 
 chaos: $(VENV)/.dev ## Random faults on a loaded sink, and its audit: ARGS='--minutes 30 --seed 7 --catalog rest --store s3 --json FILE'

@@ -18,6 +18,7 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     PartitionResult,
 )
+from headgate.control_protocol.stamps import ANY
 from headgate.control_protocol.testing.clock import FakeClock
 from headgate.control_protocol.testing.source import FakeSource, SourceRecord
 
@@ -37,7 +38,9 @@ class FakeStorage:
     columns: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def write(self, prefix: str, records: list[SourceRecord]) -> WrittenFile:
-        path = f"{prefix}{len(self.files):05}.parquet"
+        """Write a file whose path begins so; or, with a stamp for a prefix, bears it (rule P13)."""
+        number = f"{len(self.files):05}"
+        path = prefix.replace(ANY, number) if ANY in prefix else f"{prefix}{number}.parquet"
         self.files[path] = records
         size_bytes = _RECORD_BYTES * len(records)
         return WrittenFile(path, len(records), size_bytes)
@@ -177,7 +180,8 @@ class FakeBatchWriter:
         if self.takes is not None:
             quarantined, _ = self._aside(batch, aside)
             return BatchWritten(batch.number, results, (), quarantined, self._routed(batch, rows))
-        files = self._with_keys(f"{batch.table.file_prefix}/", rows)
+        prefix = batch.table.file_prefix
+        files = self._with_keys(prefix if ANY in prefix else f"{prefix}/", rows)
         self._storage.columns |= {file.path: self.has(batch.table) for file in files}
         return BatchWritten(batch.number, results, files, *self._aside(batch, aside))
 

@@ -29,6 +29,7 @@ PENDING_MAX = 12
 STATUSES_MAX = 60
 MOVED_WAITS_MS_MAX = 700
 STANDS_MS_MAX = 4_000
+LATE = "file outside the prefixes of its transaction"
 _GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
 
 
@@ -78,6 +79,9 @@ class Calm:
         known = isinstance(event, Settlement) and "which is parked" in event.reason  # I2
         # Behind a forged number that leapt, an old status said again counts as one to judge (G6).
         known |= self._world.struck["old event said again"] > 0
+        if self._world.stamps and refused:  # P13: what comes late, and after that, comes again
+            self._world.struck["late status refused"] += LATE in event.reason
+            known = True
         if refused and not known:
             if not self._world.events.homeless_of_late():
                 raise Violation(Kind.WASTE, f"calm, but honest work is not taken: {event.reason}")
@@ -179,6 +183,8 @@ class Calm:
     def reads(self, batch: Batch) -> None:
         """Nothing is read twice in an epoch; a new one voids what was not settled (P1)."""
         if not self.on or self._world.log.generation or self._world.trouble.struck:
+            return
+        if self._world.stamps:  # what a late status said is read again (P13)
             return
         for at, offsets in batch.ranges.items():
             before = self._read.setdefault((batch.transaction.epoch, at), [])

@@ -228,15 +228,19 @@ class FaultyTable(Struck):
 
 
 class Dated:
-    """The lead: what is decided to be committed must not be too old then."""
+    """The lead: what is decided must not be too old then, and bear its transaction's stamp."""
 
     def __init__(self, world: World, table: FaultyTable) -> None:
         self._world, self._table = world, table
         self.read, self.close, self.evolve = table.read, table.close, table.evolve
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        stamps = self._world.stamps
         self._world.checks_age(attempt)
-        return self._table.commit(attempt)
+        if stamps:
+            stamps.checks(attempt)
+        refusal = stamps.refusal(attempt) if stamps else None
+        return refusal or self._table.commit(attempt)
 
 
 class FaultyTopics(Struck):

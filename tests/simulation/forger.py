@@ -320,6 +320,9 @@ def _outside_of_the_folders(by: Forger, start: StartCommit, at: TopicPartition, 
     """A file that somebody put anywhere."""
     folder = start.tables[0].file_prefix
     root, _, number = folder.rpartition("/")
+    if by.world.stamps:
+        path = by.dice.choice(("elsewhere/1_1.parquet", f"{root}/../other/1{number[1:]}"))
+        return _with_file(by, start, (at, n), by.dice.choice((path, f"{root}/1_9{number[2:]}")))
     places = (
         "elsewhere",
         f"{folder}/../../other",

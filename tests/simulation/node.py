@@ -159,6 +159,7 @@ class Node:
                     required=world.quarantine.named if world.quarantine else None,
                     joint=self._joint(),
                 ),
+                stamp=world.stamps.giver(self) if world.stamps else lambda: "",
             ),
             world.climate.start_at,
             limits=self._limits(),

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -36,10 +36,18 @@ from simulation.world import World
 SEEDS_AT_ONCE = 100
 REAL_EVERY = 20
 KEYED_EVERY = 12
+STAMPED_EVERY = 11
 SEEDS_BETWEEN_COLLECTIONS = 10
 
 
-def play(seed: int, *, whole: bool = False, real: bool = False, keyed: bool = False) -> World:
+def play(
+    seed: int,
+    *,
+    whole: bool = False,
+    real: bool = False,
+    keyed: bool = False,
+    stamped: bool = False,
+) -> World:
     """One seed, whole; whatever goes wrong carries the command that replays it.
 
     Its garbage is left to who plays many: collecting it on the way costs more than the seed.
@@ -48,14 +56,14 @@ def play(seed: int, *, whole: bool = False, real: bool = False, keyed: bool = Fa
     heard_anew()
     try:
         with quick_copies(), carried(_part_bytes(seed)):
-            world = World(seed, real=real, keyed=keyed)
+            world = World(seed, real=real, keyed=keyed, stamped=stamped)
             try:
                 with determined(world) if real else nullcontext():
                     Course(world).run()
                     for whole_table in world.wholes:
                         whole_table.end()
             except Exception as error:
-                how = " --real" * real + " --keyed" * keyed
+                how = " --real" * real + " --keyed" * keyed + " --stamped" * stamped
                 error.add_note(f"replay: python tests/simulation/run.py --seed {seed}{how}")
                 error.add_note(world.transcript(60))
                 raise
@@ -89,6 +97,9 @@ def play_leased(seed: int, *, whole: bool = False) -> LeasedWorld:
         return world
 
 
+Pieces = Sequence[range]
+
+
 @dataclass
 class Tally:
     """How many seeds, commits and turns; which errors stopped sinks that should; what struck."""
@@ -104,15 +115,19 @@ class Tally:
         self.failed += other.failed
 
 
+Tallies = Iterable[Tally]
+
+
 def played(
     seeds: Iterable[int],
     real: frozenset[int] = frozenset(),
     keyed: frozenset[int] = frozenset(),
+    stamped: frozenset[int] = frozenset(),
 ) -> Tally:
     tally = Tally()
     for seed in seeds:
         try:
-            world = play(seed, real=seed in real, keyed=seed in keyed)
+            world = play(seed, real=seed in real, keyed=seed in keyed, stamped=seed in stamped)
         except Exception as error:  # noqa: BLE001 - the others go on, and all are told
             tally.failed.append("".join(traceback.format_exception(error)))
             continue
@@ -138,30 +153,58 @@ def played_leased(seeds: Iterable[int]) -> Tally:
     return tally
 
 
-def main() -> int:
+def asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, help="replay this one")
     parser.add_argument("--seeds", type=int, default=1_000)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1)
+    every = {"help": "of the seeds one in so many; 0: none", "type": int}
     parser.add_argument("--real", action="store_true", help="over the real table adapter")
-    parser.add_argument(
-        "--real-every", type=int, default=REAL_EVERY, help="of the seeds one in so many; 0: none"
-    )
+    parser.add_argument("--real-every", default=REAL_EVERY, **every)
     parser.add_argument("--keyed", action="store_true", help="the table has a key")
-    parser.add_argument(
-        "--keyed-every", type=int, default=KEYED_EVERY, help="of the seeds one in so many; 0: none"
-    )
+    parser.add_argument("--keyed-every", default=KEYED_EVERY, **every)
+    parser.add_argument("--stamped", action="store_true", help="the table stamps its files")
+    parser.add_argument("--stamped-every", default=STAMPED_EVERY, **every)
     parser.add_argument("--leased", action="store_true", help="Hudi's lock is a lease")
-    options = parser.parse_args()
-    logging.disable()
-    every = 1 if options.real else options.real_every
-    keyed_every = 1 if options.keyed else options.keyed_every
-    if options.seed is not None and options.leased:
+    return parser.parse_args()
+
+
+def replay(options: argparse.Namespace) -> None:
+    if options.leased:
         play_leased(options.seed, whole=True)
-        return 0
+        return
+    real, keyed, stamped = options.real, options.keyed, options.stamped
+    play(options.seed, whole=True, real=real, keyed=keyed, stamped=stamped)
+
+
+def tallies(pool: ProcessPoolExecutor, options: argparse.Namespace, pieces: Pieces) -> Tallies:
+    if options.leased:
+        return pool.map(played_leased, pieces)
+    if options.stamped:
+        none = some_of(pieces, 0)
+        return pool.map(played, pieces, none, none, some_of(pieces, 1))
+    real = some_of(pieces, 1 if options.real else options.real_every)
+    keyed = some_of(pieces, 1 if options.keyed else options.keyed_every)
+    stamped = [
+        seeds - real_ones - keyed_ones
+        for seeds, real_ones, keyed_ones in zip(
+            some_of(pieces, options.stamped_every), real, keyed, strict=True
+        )
+    ]
+    return pool.map(played, pieces, real, keyed, stamped)
+
+
+def some_of(pieces: Pieces, every: int) -> list[frozenset[int]]:
+    """Of the seeds of each piece one in so many."""
+    return [frozenset(s for s in piece if every and s % every == 0) for piece in pieces]
+
+
+def main() -> int:
+    options = asked()
+    logging.disable()
     if options.seed is not None:
-        play(options.seed, whole=True, real=options.real, keyed=options.keyed)
+        replay(options)
         return 0
     began = time.monotonic()
     end = options.first + options.seeds
@@ -171,17 +214,13 @@ def main() -> int:
     ]
     whole = Tally()
     with ProcessPoolExecutor(options.processes, initializer=logging.disable) as pool:
-        real = [frozenset(s for s in piece if every and s % every == 0) for piece in pieces]
-        keyed = [
-            frozenset(s for s in piece if keyed_every and s % keyed_every == 0) for piece in pieces
-        ]
-        if options.leased:
-            tallies = pool.map(played_leased, pieces)
-        else:
-            tallies = pool.map(played, pieces, real, keyed)
         screen = Console(stderr=True)
         for tally in track(
-            tallies, "seeds", len(pieces), console=screen, disable=not screen.is_terminal
+            tallies(pool, options, pieces),
+            "seeds",
+            len(pieces),
+            console=screen,
+            disable=not screen.is_terminal,
         ):
             print(*tally.failed, sep="\n", end="", flush=True)
             whole.add(tally)

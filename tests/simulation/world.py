@@ -32,6 +32,7 @@ from simulation.payday import ROUTED_KEYS, payday
 from simulation.quarantine import Quarantine, has_one
 from simulation.real_catalog import real_catalog
 from simulation.silence import Silence
+from simulation.stamps import Stamps
 from simulation.trouble import Trouble
 from simulation.unheard import Unheard
 from simulation.whole import wholes
@@ -76,13 +77,16 @@ _UNSETTLED = (Phase.CLOSING, Phase.COLLECTING, Phase.COMMITTING, Phase.SETTLING)
 
 
 class World:
-    def __init__(self, seed: int, *, real: bool = False, keyed: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, real: bool = False, keyed: bool = False, stamped: bool = False
+    ) -> None:
         self.seed = seed
         self.random = random.Random(seed)
         self._echoes = random.Random(f"echoes {seed}")
         self.climate = drawn(self.random)
         limited(self.climate, random.Random(f"limits in {seed}"))
         self.keys = Keys(seed, self.climate) if keyed else None
+        self.stamps = Stamps(self) if stamped else None
         self.sink = SinkName("sim")
         self.forger = Forger(self)
         self._compacted_ms = 0
@@ -108,7 +112,8 @@ class World:
                 self.sink,
                 self.catalog.storage,
                 self.clock,
-                ledger=self.follows_keys or (self.climate.upheaval is None and not keyed),
+                ledger=self.follows_keys
+                or (self.climate.upheaval is None and not (keyed or stamped)),
             )
             if has_one(seed)
             else None
@@ -193,6 +198,8 @@ class World:
     def note_said(self, node: Node, envelope: Envelope) -> None:
         self._transcript.append((self.clock.now_ms, node.name + " says {}", (envelope,)))
         self.calm.tried(envelope)
+        if self.stamps:
+            self.stamps.hears(envelope)
 
     def transcript(self, last: int = 10**9) -> str:
         return "\n".join(
@@ -388,8 +395,11 @@ class World:
         """P1: what is written is written for the epoch and the transaction that are open."""
         if self.forger.unsigned:
             return  # it may have said where
-        open_ = batch.transaction
-        for table in (batch.table, batch.quarantine or batch.table):
+        open_, tables = batch.transaction, [batch.table]
+        if self.stamps:
+            self.stamps.checks_batch(batch)
+            tables.clear()
+        for table in (*tables, *([batch.quarantine] if batch.quarantine else ())):
             folder, number = table.file_prefix.rsplit("/", 2)[1:]
             if (int(folder.partition("-")[0]), int(number)) != (open_.epoch, open_.number):
                 prefix = table.file_prefix

@@ -23,6 +23,7 @@ from simulation.mutants import (
     requesting,
     setting_aside,
     speech,
+    stamping,
     table,
 )
 from simulation.mutants.mutant import Mutant
@@ -30,7 +31,7 @@ from simulation.mutants.mutant import Mutant
 FAMILIES = (
     *(table, speech, claiming, collecting, answering, positions, requesting),
     *(setting_aside, following, forging, evolving, parking, real_tables, maintaining),
-    *(changing, growing, keyed_following),
+    *(changing, growing, keyed_following, stamping),
 )
 
 MUTANTS: dict[str, Mutant] = {
@@ -63,7 +64,6 @@ UNSHOWN = {
     "S8": "a schema that others change is one more that START names: protocol/test_s_evolution.py",
     "C12": "when END comes decides about size and progress alone: protocol/test_c12_size.py",
     "P12": "as C12: protocol/test_p12_presence.py",
-    "P13": "the simulation's table takes late files: protocol/test_p13_stamps.py",
     "V1": "what a payment says is D5's record: protocol/test_v_freshness.py",
     "V2": "no table stands still there for so long: protocol/test_v_freshness.py",
     "V4": "how long debts gather loses and doubles nothing: protocol/test_v_freshness.py",

@@ -110,7 +110,7 @@ def _seed(mutant: Mutant, first: int, seconds: float) -> Notice | None:
         began = time.monotonic()
         try:
             with mutant.planted():
-                play(seed, real=mutant.real, keyed=mutant.keyed)
+                play(seed, real=mutant.real, keyed=mutant.keyed, stamped=mutant.stamped)
         except Violation as violation:
             notice = _by(mutant, str(violation.kind), seed)
             found.append((False, time.monotonic() - began, notice))
@@ -127,7 +127,8 @@ def _grows(keys: Keys) -> bool:
 
 
 def _by(mutant: Mutant, kind: str, seed: int) -> Notice:
-    return Notice(kind, seed=seed, real=mutant.real or None, keyed=mutant.keyed or None)
+    in_ = {"real": mutant.real, "keyed": mutant.keyed, "stamped": mutant.stamped}
+    return Notice(kind, seed=seed, **{name: True for name, asked in in_.items() if asked})
 
 
 def _seeds(mutant: Mutant, first: int) -> Iterator[int]:

@@ -28,6 +28,8 @@ class Mutant:
     """It is in the real table adapter, and shows only in worlds that have it."""
     keyed: bool = False
     """It shows only in worlds whose table has a key."""
+    stamped: bool = False
+    """It shows only in worlds whose table stamps its files."""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
@@ -45,9 +47,9 @@ class Mutant:
 class Family(list[Mutant]):
     """Mutants of rules that belong together, each made by one of the decorators."""
 
-    def __init__(self, *, real: bool = False, keyed: bool = False) -> None:
+    def __init__(self, *, real: bool = False, keyed: bool = False, stamped: bool = False) -> None:
         super().__init__()
-        self._real, self._keyed = real, keyed
+        self._in = {"real": real, "keyed": keyed, "stamped": stamped}
 
     def replaces(self, rule: str, *places: Place) -> Callable[[Callable[..., Any]], None]:
         """The function stands in at all places; it is given the right one in front.
@@ -76,7 +78,7 @@ class Family(list[Mutant]):
     ) -> None:
         assert named.__doc__, f"{named.__name__} does not say what it falsifies"
         name = named.__name__.strip("_").replace("_", "-")
-        self.append(Mutant(name, rule, named.__doc__.rstrip("."), patches, self._real, self._keyed))
+        self.append(Mutant(name, rule, named.__doc__.rstrip("."), patches, **self._in))
 
 
 def _given(falsified: Callable[..., Any], place: Place) -> Callable[..., Any]:

@@ -27,6 +27,8 @@ class Notice:
     """The seed's world has the real table adapter."""
     keyed: bool | None = None
     """Its table has a key."""
+    stamped: bool | None = None
+    """Its table stamps its files."""
 
 
 def notices() -> Mapping[str, Notice]:
@@ -53,7 +55,8 @@ def _found(by: Notice, states_max: int) -> str | None:
     try:
         if by.world is None:
             assert by.seed is not None
-            play(by.seed, real=bool(by.real), keyed=bool(by.keyed))
+            where = {"real": by.real, "keyed": by.keyed, "stamped": by.stamped}
+            play(by.seed, **{name: bool(asked) for name, asked in where.items()})
             return None
         finding = explore(WORLDS[by.world], states_max)
     except Violation as violation:

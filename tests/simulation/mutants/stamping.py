@@ -1,0 +1,37 @@
+"""P13: files that bear the mark of the one transaction that may bring them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from simulation.mutants.mutant import Family
+from simulation.stamps import stamp_of
+
+from headgate.control_protocol.events import TableStart
+from headgate.coordinator import admission, speech, standard
+from headgate.coordinator.state import State
+
+FAMILY = Family(stamped=True)
+
+
+@FAMILY.replaces("P13", (admission.Stamped, "allow"))
+def late_files_are_admitted(right: Any, self: Any, path: str, upto: Any) -> bool:
+    """A file of any stamp is as good as one of the transaction's own."""
+    return right(self, path, upto) or right(replace(self, stamp=stamp_of(path)), path, upto)
+
+
+@FAMILY.replaces("P13", (speech, "lead_start"))
+def start_says_no_stamp(right: Any, state: State) -> TableStart:
+    """START names a folder, as for tables that do not stamp their files."""
+    term = state.term
+    assert term is not None
+    return right(replace(state, term=replace(term, stamp="")))
+
+
+@FAMILY.replaces("P13", (standard, "_of_lead"))
+def judged_by_the_next_stamp(right: Any, state: State, now_ms: int) -> Any:
+    """Files must bear the stamp that the newest START says, and not the one before."""
+    term = state.term
+    assert term is not None
+    return right(replace(state, term=replace(term, closing_stamp=term.stamp)), now_ms)

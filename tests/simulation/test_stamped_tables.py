@@ -1,0 +1,39 @@
+"""Seeds over a table that stamps its files: only one transaction may bring them (rule P13)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+from simulation.run import Tally, played
+
+FIRST_SEEDS = 60
+SEEDS_AT_ONCE = 20
+STRUCK = ("late status refused", "stamp rolled back")
+"""What must really happen, each at least once."""
+CALLS = {"stamp", "stamped"}
+"""In one of these somebody must be struck: before a stamp is given, or after."""
+
+
+@cache
+def walked(first: int) -> Tally:
+    seeds = range(first, first + SEEDS_AT_ONCE)
+    return played(seeds, stamped=frozenset(seeds))
+
+
+@pytest.mark.parametrize("first", range(1, FIRST_SEEDS, SEEDS_AT_ONCE))
+def test_p13_every_row_is_there_once_though_files_belong_to_their_transaction(first: int) -> None:
+    walk = walked(first)
+
+    assert not walk.failed, "\n".join(walk.failed)
+    assert walk.counts["commits"] > SEEDS_AT_ONCE, "the seeds did next to nothing"
+
+
+def test_p13_late_statuses_and_stamps_that_others_roll_back_have_really_struck() -> None:
+    struck: Counter[str] = Counter()
+    for first in range(1, FIRST_SEEDS, SEEDS_AT_ONCE):
+        struck += walked(first).struck
+
+    assert set(STRUCK) - struck.keys() == set()
+    assert CALLS & {what.partition(" at ")[2] for what in struck}
