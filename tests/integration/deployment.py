@@ -58,6 +58,8 @@ PATIENCE_S = 150.0
 """For what takes seconds on a quiet machine; a test that waits longer fails."""
 POLL_S = 0.4
 """A question costs some 50 ms of a processor, which the participants need, too."""
+UNREACHABLE = 3
+"""The exit code."""
 
 
 class Participant:
@@ -143,7 +145,8 @@ class Deployment:
 
     ``change`` takes sections of the sink file by their names, such as ``{"coordinator": {...}}``;
     a key that is ``None`` is left out. What runs already keeps what it was started with.
-    ``store``: where the warehouse is, if it is not in the folder.
+    ``store``: where the warehouse is, if it is not in the folder. With ``restarts``, participants
+    that could not reach something are started again while something is waited for.
     """
 
     def __init__(
@@ -169,6 +172,7 @@ class Deployment:
         self._started = 0
         self.produced = 0
         self.bad_every = 0
+        self.restarts = False
         self._wrong: list[str] = []
         self._settings: SinkSettings | None = None
         self.change(change or {})
@@ -408,6 +412,8 @@ class Deployment:
             return False
 
         while not holds():
+            if self.restarts:
+                self._start_again()
             gone = [p for p in self.participants if not p.running]
             late = time.monotonic() > deadline
             if gone or late or self._wrong:
@@ -415,6 +421,13 @@ class Deployment:
                 logs = "\n".join(map(str, self.participants))
                 raise AssertionError(f"no {what}: {why}; {self.record()}\n{logs}")
             time.sleep(POLL_S)
+
+    def _start_again(self) -> None:
+        """As a service manager does with participants that found something unreachable."""
+        for participant in list(self.participants):
+            if not participant.running and participant.ended() == UNREACHABLE:
+                self.participants.remove(participant)
+                self.start()
 
     def wait_until_lag_zero(self, bound_s: float = PATIENCE_S) -> None:
         self.wait_until(lambda: self.lag() == 0, "lag of zero", bound_s)

@@ -42,13 +42,7 @@ def read_with_pyiceberg(metadata_location: str) -> pa.Table:
 def read_with_duckdb(metadata_location: str, store: ObjectStore | None = None) -> pa.Table:
     """Every live row, through DuckDB's own Iceberg implementation; on S3 through its client."""
     with _duckdb().cursor() as connection:
-        if store is not None:
-            connection.execute(f"LOAD '{_duckdb_extension('httpfs')}'")
-            connection.execute(
-                f"CREATE OR REPLACE SECRET store (TYPE s3, KEY_ID '{KEY}', SECRET '{SECRET}', "
-                f"REGION '{REGION}', ENDPOINT '127.0.0.1:{store.port}', "
-                "URL_STYLE 'path', USE_SSL false)"
-            )
+        _let_read(connection, store)
         path = metadata_location.removeprefix("file://")
         return connection.execute("SELECT * FROM iceberg_scan(?)", [path]).to_arrow_table()
 
@@ -77,9 +71,10 @@ def duckdb_for_delta() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def read_delta_with_duckdb(location: str) -> pa.Table:
-    """Every live row of a Delta table."""
+def read_delta_with_duckdb(location: str, store: ObjectStore | None = None) -> pa.Table:
+    """Every live row of a Delta table; on S3 through Delta's own client."""
     with duckdb_for_delta() as connection:
+        _let_read(connection, store)
         return connection.execute("SELECT * FROM delta_scan(?)", [location]).to_arrow_table()
 
 
@@ -91,6 +86,16 @@ def read_postgres(
     found = server.ask(f"SELECT {names} FROM {table}")
     values = zip(*found, strict=True) if found else [()] * len(columns)
     return pa.table(dict(zip(columns, map(list, values), strict=True)))
+
+
+def _let_read(connection: duckdb.DuckDBPyConnection, store: ObjectStore | None) -> None:
+    if store is not None:
+        connection.execute(f"LOAD '{_duckdb_extension('httpfs')}'")
+        connection.execute(
+            f"CREATE OR REPLACE SECRET store (TYPE s3, KEY_ID '{KEY}', SECRET '{SECRET}', "
+            f"REGION '{REGION}', ENDPOINT '127.0.0.1:{store.port}', "
+            "URL_STYLE 'path', USE_SSL false)"
+        )
 
 
 @functools.cache

@@ -75,6 +75,7 @@ def run(options: argparse.Namespace, home: Path, console: Console) -> Mapping[st
             if options.table != ICEBERG:
                 sink.rows = lambda: catalog.rows(sink)  # type: ignore[method-assign]
                 sink.quarantined = lambda: catalog.quarantined(sink)  # type: ignore[method-assign]
+                sink.restarts = True  # a start reads the log, from the store that may just fail
             sink.bad_every = options.bad_every
             sink.start(options.participants)
             strikes = Strikes(sink, broker, catalog, random.Random(options.seed), store=store)
@@ -90,7 +91,11 @@ def run(options: argparse.Namespace, home: Path, console: Console) -> Mapping[st
                     console.print(f"{took:6.1f} s  {kind}{late}")
             sink.wait_until_lag_zero()
             sink.stop()
-            judged = sink.judge(unproven=[f"{strikes.foreign_rows} rows"])
+            unproven = [f"{strikes.foreign_rows} rows"]
+            judged = sink.judge(unproven=unproven)
+            if isinstance(catalog, Delta):
+                catalog.age(sink)
+                sink.judge(unproven=unproven)
             return {**document(options, strikes, judged), **gaps(sink, store)}
 
 

@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from integration.deployment import Deployment
 from integration.faults.catalogs import OUTAGE_S, PAUSED_IN_COMMIT, Fault
 from integration.faults.stores import StoreOfChaos
+from integration.readers import read_delta_with_duckdb
 from integration.sink_file import COORDINATES
 from object_store import BUCKET
 from store_proxy import HANGS, RESETS, StoreProxy, s3_error
@@ -33,6 +34,7 @@ class Delta:
 
     def __init__(self, store: StoreOfChaos) -> None:
         self._proxy = store.proxy
+        self._store = store.store
         self._location = f"s3://{BUCKET}/chaos/rows"
         self._options = storage_options(self._location, store.store.s3())
         self.properties = NO_CATALOG
@@ -61,13 +63,37 @@ class Delta:
         return True
 
     def rows(self, sink: Deployment) -> pa.Table:
-        return self._table().to_pyarrow_table()
+        return read_delta_with_duckdb(self._location, self._store)
 
     def quarantined(self, sink: Deployment) -> list[pa.Table]:
         if not sink.settings.quarantine.keeps:
             return []
-        rows = self._table("_quarantine").to_pyarrow_table(columns=list(PLACES))
-        return [rows.rename_columns(list(COORDINATES))]
+        rows = read_delta_with_duckdb(f"{self._location}_quarantine", self._store)
+        return [rows.select(list(PLACES)).rename_columns(list(COORDINATES))]
+
+    def age(self, sink: Deployment) -> None:
+        """Let the log forget all that came before the sink's newest commits: damage shows then.
+
+        A checkpoint stands for it. The log keeps nothing for so long as it is cleaned up.
+        """
+        suffixes = ("", "_quarantine") if sink.settings.quarantine.keeps else ("",)
+        for suffix in suffixes:
+            self._table(suffix).create_checkpoint()
+        sink.start()
+        sink.produce(1_000)
+        sink.wait_until_lag_zero()
+        sink.stop()
+        for suffix in suffixes:
+            self._keep(suffix, "interval 0 days")
+            self._table(suffix).cleanup_metadata()
+            self._keep(suffix, "interval 30 days")
+            names = self._store.keys()
+            first = f"chaos/rows{suffix}/_delta_log/{0:020}.json"
+            assert first not in names, "the log was not cleaned up"
+
+    def _keep(self, suffix: str, interval: str) -> None:
+        properties = {"delta.logRetentionDuration": interval}
+        self._table(suffix).alter.set_table_properties(properties)
 
     def _table(self, suffix: str = "") -> DeltaTable:
         return DeltaTable(f"{self._location}{suffix}", storage_options=self._options)
