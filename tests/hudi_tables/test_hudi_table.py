@@ -15,15 +15,23 @@ from headgate.control_protocol.testing.contract import (
     LedgerContract,
     OthersContract,
     RaceContract,
+    RollbackContract,
 )
+from headgate.tables.hudi.settings import TYPE
 
 
-class TestHudiTable(CoreContract, OthersContract, LedgerContract):
+class TestHudiTable(CoreContract, OthersContract, RollbackContract, LedgerContract):
     @pytest.fixture
     def world(self, tmp_path: Path, spark: Any, lock: dict[str, str]) -> Iterator[HudiWorld]:
         world = HudiWorld(tmp_path, spark, lock)
         yield world
         world.close()
+
+
+class TestHudiTableThatMergesOnRead(CoreContract, OthersContract, RollbackContract):
+    @pytest.fixture
+    def world(self, tmp_path: Path, spark: Any, lock: dict[str, str]) -> HudiWorld:
+        return HudiWorld(tmp_path, spark, lock, properties={TYPE: "MERGE_ON_READ"})
 
 
 class TestHudiTableOnS3(CoreContract, OthersContract, LedgerContract):
