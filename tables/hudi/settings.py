@@ -80,7 +80,8 @@ def write_settings(
         raise HudiUnsafe(
             f"{table}: {INDEX} = {given[INDEX]}, but files that are appended have no Bloom "
             "filters, and belong to no bucket",
-            "use SIMPLE or RECORD_LEVEL_INDEX for those who upsert into the table, or table.key",
+            "remove it: those who upsert into the table may use SIMPLE, or (see docs/hudi.md) "
+            "GLOBAL_RECORD_LEVEL_INDEX or RECORD_LEVEL_INDEX; or set table.key",
         )
     refuse_lock(table, given, _WHERE)
     return {**_USUALLY, **given, **_ALWAYS}

@@ -30,6 +30,11 @@ hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hud
 
 MakeWorld = Callable[..., HudiWorld]
 KEYED = Struct((Column("number", "long", required=False), Column("row", "long")))
+RECORD_INDEXES = {
+    "GLOBAL_RECORD_LEVEL_INDEX": {"hoodie.metadata.global.record.level.index.enable": "true"},
+    "RECORD_LEVEL_INDEX": {"hoodie.metadata.record.level.index.enable": "true"},
+}
+"""Indexes that others upsert by, and what builds them."""
 PARTITIONED = Struct((*KEYED.fields, Column("city", "string", required=False)))
 
 
@@ -75,27 +80,65 @@ def test_point_2_what_is_committed_is_read_by_spark_and_by_hudi_rs(
     assert {"city=a%2Fb%3Dc", "city=__HIVE_DEFAULT_PARTITION__"} <= set(places)
 
 
-def test_point_2_an_upsert_of_others_finds_the_rows(make: MakeWorld) -> None:
-    """By Hudi's Spark writer, which looks for record keys in the files."""
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+@pytest.mark.parametrize("index", ["SIMPLE", *RECORD_INDEXES])
+def test_point_2_an_upsert_of_others_finds_the_rows(make: MakeWorld, kind: str, index: str) -> None:
+    """By Hudi's Spark writer, which looks for record keys in the files, or in an index of them.
+
+    That index has to be named in the sink's settings, too.
+    """
     key = {"hoodie.datasource.write.recordkey.field": "row"}
-    world = make(properties=key, columns=KEYED)
-    table = world.open()
-    landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    kept = RECORD_INDEXES.get(index, {})
+    world = make(properties={**key, **kept, "hoodie.table.type": kind}, columns=KEYED)
     options = {
         **world.place.settings,
         **key,
+        "hoodie.index.type": index,
         "hoodie.table.name": "trips",
         "hoodie.datasource.write.operation": "upsert",
         "hoodie.upsert.shuffle.parallelism": "1",
     }
-    frame = world.spark.createDataFrame([(9, 1)], "number long, row long")
-    frame.write.format("hudi").options(**options).mode("append").save(str(world.folder))
-    assert sorted(map(tuple, world.read().select("row", "number").collect())) == [
-        (0, 1),
-        (1, 9),
-        (2, 1),
-    ]
-    landed(commit(table, table.read(), record(1, 2, 3)))
+
+    def upsert(*told: tuple[int, int]) -> None:
+        frame = world.spark.createDataFrame(list(told), "number long, row long")
+        frame.write.format("hudi").options(**options).mode("append").save(str(world.folder))
+
+    table = world.open()
+    landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+    upsert((9, 1), (9, 3))
+    more = pa.table({"number": [2, 2], "row": [4, 5]})
+    landed(commit(table, table.read(), record(1, 2, 5), *world.write(more, table.stamp())))
+    built = (world.folder / ".hoodie/hoodie.properties").read_text()
+    assert ("record_index" in built) == bool(kept)
+    upsert((8, 4), (8, 3))
+    expected = [(0, 1), (1, 9), (2, 1), (3, 8), (4, 8), (5, 2)]
+    assert rows_of(world.read()) == expected
+    landed(commit(table, table.read(), record(1, 3, 5)))
+    by_rust = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()
+    found = pa.Table.from_batches(by_rust).select(["row", "number"]).to_pylist()
+    assert sorted((row["row"], row["number"]) for row in found) == expected
+
+
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_point_2_readers_that_skip_files_by_their_statistics_find_the_rows(
+    make: MakeWorld, kind: str
+) -> None:
+    """Hudi takes the statistics of the sink's files from their footers."""
+    columns = {"hoodie.metadata.index.column.stats.enable": "true"}
+    world = make(properties={"hoodie.table.type": kind, **columns})
+    table = world.open()
+    view = claimed(table)
+    for number in (1, 2, 3):
+        view = landed(commit(table, view, record(1, number, 3 * number), world.file(number)))
+    world.append_foreign(7)
+    assert "column_stats" in (world.folder / ".hoodie/hoodie.properties").read_text()
+    skipping = {**columns, "hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
+    for number, row in ((1, 0), (2, 2), (3, 1), (7, 2)):
+        found = world.read(**skipping).where(f"number = {number} and row = {row}")
+        assert rows_of(found) == [(row, number)]
+        assert files_read(found) == 1
+    assert rows_of(world.read(**skipping).where("number > 3")) == [(0, 7), (1, 7), (2, 7)]
+    assert rows_of(world.read(**skipping).where("number > 7")) == []
 
 
 def test_point_2_readers_by_time_find_each_commit_once(world: HudiWorld) -> None:
@@ -471,6 +514,17 @@ def test_point_2_audit_and_status_find_commits_files_and_rows(world: HudiWorld) 
     ]
     assert (count, sorted(numbers)) == (2, [1, 1, 1, 7, 7, 7])
     assert not reader.moved()
+
+
+def rows_of(found: Any) -> list[tuple[int, int]]:
+    return sorted(map(tuple, found.select("row", "number").collect()))
+
+
+def files_read(found: Any) -> int:
+    """How many files Spark opens for it."""
+    found.collect()
+    scan = found._jdf.queryExecution().executedPlan().collectLeaves().head()
+    return int(scan.metrics().get("numFiles").get().value())
 
 
 def racing(world: HudiWorld, first: Callable[[], object]) -> HudiSinkTable:

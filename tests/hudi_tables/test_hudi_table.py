@@ -17,13 +17,16 @@ from headgate.control_protocol.testing.contract import (
     OthersReaderContract,
     RaceContract,
     ReaderContract,
+    RollbackContract,
     StampContract,
 )
+from headgate.tables.hudi.settings import TYPE
 
 
 class TestHudiTable(
     CoreContract,
     OthersContract,
+    RollbackContract,
     LedgerContract,
     StampContract,
     ReaderContract,
@@ -34,6 +37,12 @@ class TestHudiTable(
         world = HudiWorld(tmp_path, spark, lock)
         yield world
         world.close()
+
+
+class TestHudiTableThatMergesOnRead(CoreContract, OthersContract, RollbackContract):
+    @pytest.fixture
+    def world(self, tmp_path: Path, spark: Any, lock: dict[str, str]) -> HudiWorld:
+        return HudiWorld(tmp_path, spark, lock, properties={TYPE: "MERGE_ON_READ"})
 
 
 class TestHudiTableOnS3(CoreContract, OthersContract, LedgerContract):

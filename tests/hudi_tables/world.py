@@ -197,6 +197,7 @@ class HudiWorld:
         client.savepoint(done[0].name[:17], "operator", "")
         client.restoreToSavepoint(done[0].name[:17])
         client.close()
+        self._stamp = ""  # what was restored away is gone for good
 
     def recreate(self) -> None:
         self.drop()
