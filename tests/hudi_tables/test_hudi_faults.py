@@ -21,6 +21,7 @@ from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.java import HudiJava
+from headgate.tables.hudi.settings import TYPE
 from headgate.tables.hudi.table import HudiSinkTable
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
@@ -28,6 +29,7 @@ hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hud
 pytestmark = pytest.mark.timeout(1_200)
 
 SESSION_MS = 4_000
+BOTH = pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 PARTITION = TopicPartition("trips", 0)
 
 
@@ -38,8 +40,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, spark: Any, server: ZooKeeper) -> HudiWorld:
-    return HudiWorld(tmp_path, spark, server.lock(SESSION_MS), properties=ARCHIVED_SOON)
+def kind() -> str:
+    """The table's type, unless a test is about both."""
+    return "COPY_ON_WRITE"
+
+
+@pytest.fixture
+def world(tmp_path: Path, spark: Any, server: ZooKeeper, kind: str) -> HudiWorld:
+    properties = {**ARCHIVED_SOON, TYPE: kind}
+    return HudiWorld(tmp_path, spark, server.lock(SESSION_MS), properties=properties)
 
 
 @pytest.fixture
@@ -77,6 +86,7 @@ def test_point_6_a_lock_provider_that_is_killed_in_a_commit_costs_no_row(
     lives_on(world, 3)
 
 
+@BOTH
 def test_point_6_a_jvm_that_is_killed_inside_of_the_lock_is_followed_by_another(
     world: HudiWorld, rises: Callable[..., Zombie]
 ) -> None:
@@ -91,6 +101,7 @@ def test_point_6_a_jvm_that_is_killed_inside_of_the_lock_is_followed_by_another(
     lives_on(world, 2)
 
 
+@BOTH
 def test_point_6_an_heir_takes_over_from_a_process_that_is_killed_inside_of_the_lock(
     world: HudiWorld, rises: Callable[..., Zombie]
 ) -> None:
@@ -120,6 +131,7 @@ def test_point_6_a_process_that_was_frozen_for_longer_than_its_lease_is_refused(
     lives_on(world, 3)
 
 
+@BOTH
 @pytest.mark.parametrize("heir", [False, True])
 def test_point_6_storage_that_fails_between_data_and_timeline_costs_no_row(
     world: HudiWorld, monkeypatch: pytest.MonkeyPatch, heir: bool
