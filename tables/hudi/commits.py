@@ -40,8 +40,6 @@ _LOOKED_AT = 20
 _SCHEMA = "schema"
 """Hudi's key, in a commit's metadata, for the columns that it was made with."""
 
-_Place = tuple[str, int | None, int | None]
-
 
 class _Moved(Exception):
     """The table is not what the attempt was made for; raised inside Hudi's lock."""
@@ -123,8 +121,9 @@ class HudiCommits:
     def _read(self, *, keeps: bool) -> TableView:
         config, java = self._opened()
         try:
-            view, unkept = self._seen(config, java)
-            filled_before.refuse(view, self._place, self._sink, java)
+            meta = java.meta()
+            view, unkept = self._seen(config, java, meta)
+            filled_before.refuse(view, self._place, self._sink, lambda: java.latest_slices(meta))
             if keeps and unkept:
                 self._reservations.keep(unkept)
         except HeadgateError:
@@ -133,9 +132,10 @@ class HudiCommits:
             raise unread(self._place, error) from error
         return view
 
-    def _seen(self, config: TableConfig, java: HudiJava) -> tuple[TableView, Kept | None]:
+    def _seen(
+        self, config: TableConfig, java: HudiJava, meta: object
+    ) -> tuple[TableView, Kept | None]:
         """Return the table, and the sink's newest commit if it has landed and is not kept (H10)."""
-        meta = java.meta()
         newest = list(islice(java.commits(meta), _LOOKED_AT))
         ours = list(islice(self._ours(java.commits(meta)), 2))
         self._refuse_risen(lambda instant: java.completed(meta, instant))
@@ -303,7 +303,7 @@ class HudiCommits:
 
         A claim that did not land may have removed them (H3).
         """
-        view, _ = self._seen(self._place.config(), java)
+        view, _ = self._seen(self._place.config(), java, java.meta())
         if _place(view) != _place(attempt.base):
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
         if behind := forks.behind(view.head):
@@ -340,7 +340,7 @@ class HudiCommits:
             tag = java.landed(meta, instant)
             assert tag is not None, f"instant {instant} has gone again"
             view = replace(
-                self._seen(config, java)[0],
+                self._seen(config, java, java.meta())[0],
                 head=tag,
                 tag=tag,
                 record=record,
@@ -395,5 +395,5 @@ def _paths(brought: list[Statistics]) -> frozenset[str]:
     return frozenset(each.path for each in brought)
 
 
-def _place(view: TableView) -> _Place:
+def _place(view: TableView) -> tuple[str, int | None, int | None]:
     return view.uuid, view.tag, view.head

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.keys import BUCKET, index_of
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.slices import Slice
@@ -23,10 +22,12 @@ _LOW = "0000"
 in 15 of a hundred of these."""
 
 
-def refuse(view: TableView, place: HudiPlace, sink: SinkName, java: HudiJava) -> None:
+def refuse(
+    view: TableView, place: HudiPlace, sink: SinkName, live: Callable[[], Sequence[Slice]]
+) -> None:
     """U1: refuse a table filled without the key, which may hold duplicates, and the reverse.
 
-    Raises ``TableUnfit`` for buckets that the sink does not fill.
+    ``live`` lists its files. Raises ``TableUnfit`` for buckets that the sink does not fill.
     """
     keyed = place.key is not None
     if view.record and (view.record.keys is not None) != keyed:
@@ -36,10 +37,10 @@ def refuse(view: TableView, place: HudiPlace, sink: SinkName, java: HudiJava) ->
             f"{'remove' if keyed else 'name'} table.key, or fill another table",
         )
     if view.lineage is Lineage.FRESH:
-        _refuse_buckets(view, place, java)
+        _refuse_buckets(view, place, live)
 
 
-def _refuse_buckets(view: TableView, place: HudiPlace, java: HudiJava) -> None:
+def _refuse_buckets(view: TableView, place: HudiPlace, live: Callable[[], Sequence[Slice]]) -> None:
     """Refuse a table that others cut into buckets; only its files show that.
 
     Everybody's next write fails at a file that has no bucket's number.
@@ -51,7 +52,7 @@ def _refuse_buckets(view: TableView, place: HudiPlace, java: HudiJava) -> None:
         )
     if place.key and index_of(view.table, place.settings) == BUCKET:
         return  # which compares the files with its own number of buckets
-    if view.head is not None and _numbered(java.latest_slices(java.meta())):
+    if view.head is not None and _numbered(live()):
         raise TableUnfit(
             f"Hudi table {view.table} is cut into buckets, as the names of its files show: writes "
             "of others would fail at files of no bucket",

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 from headgate.control_protocol.kind_errors import HudiMissing
@@ -169,15 +168,16 @@ def _close_streams(context: Any) -> None:
 
     Afterwards, and where the class has such a method itself, Java refuses; that changes nothing.
     """
-    from py4j.protocol import Py4JJavaError
-
     assist, loader = context._jvm.javassist, _loader(context)  # noqa: SLF001 - as above
     pool = assist.ClassPool(True)  # noqa: FBT003 - Java has no names
     pool.appendClassPath(assist.LoaderClassPath(loader))
-    with suppress(Py4JJavaError):
+    try:
         stream = pool.get(f"{_INLINE}.InLineFsDataInputStream")
         stream.addMethod(assist.CtNewMethod.make(_CLOSE, stream))
         stream.toClass(loader.loadClass(f"{_INLINE}.HadoopInLineFSUtils"))
+    except Exception as error:
+        if not hasattr(error, "java_exception"):
+            raise
 
 
 def _loader(context: Any) -> Any:

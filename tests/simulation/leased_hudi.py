@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.control_protocol.events import WrittenFile
 from headgate.tables.hudi.java import HudiJava, Instant, Statistics
 from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.slices import Slice
 
 if TYPE_CHECKING:
     from simulation.leased_world import Process
@@ -161,6 +162,9 @@ class LeasedJava(HudiJava):
 
     def rolling_back(self, meta: Any, instant: str) -> bool:
         return instant in self._table.rollbacks
+
+    def latest_slices(self, meta: Any) -> list[Slice]:
+        return []  # nobody here cuts the table into buckets
 
     # ------------------------------------------------------------------------------------- writing
 

@@ -11,7 +11,7 @@ import pytest
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.errors import ConfigurationError, TableMissing
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import HudiUnsafe, KindLacks, TableUnfit
+from headgate.control_protocol.kind_errors import HudiUnsafe, TableUnfit
 from headgate.control_protocol.table_kinds import RowKey, WantedTable
 from headgate.control_protocol.testing.contract.world import record
 from headgate.tables.hudi.columns import avro_of, changed, columns_of
@@ -451,7 +451,6 @@ def test_point_2_what_the_sink_file_says_of_hudi_is_passed_on() -> None:
 @pytest.mark.parametrize(
     ("more", "error"),
     [
-        ({"by_spark": True}, KindLacks),
         ({"partition_by": ("at",)}, ConfigurationError),
         ({"partition_by": ("gone",)}, ConfigurationError),
         ({"properties": {**LOCK, "hoodie.table.type": "NEITHER"}}, HudiUnsafe),
