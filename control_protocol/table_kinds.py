@@ -1,9 +1,9 @@
-"""The port by which a kind of table joins: its inputs, its promises, its capabilities.
+"""Defines the port for kinds of tables: what they receive, guarantee, and are capable of.
 
-A kind brings its commits (``ports.SinkTable``), the columns by which participants write Parquet
+A kind provides its commits (``ports.SinkTable``), the columns with which participants write Parquet
 files (``Layout``), and its history (``TableReader``). The protocol, the writers, and all commands
-that operate a sink are headgate's. A package registers one by an entry point of the group
-``headgate.tables``; ``docs/writing-a-table.md`` writes one.
+that operate a sink belong to headgate. A package registers a kind with an entry point in the group
+``headgate.tables``; ``docs/writing-a-table.md`` develops one.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ class Guarantee(StrEnum):
 
     EXACTLY_ONCE = "exactly once"
     IDEMPOTENT = "exactly once by key"
-    """A record may be written again, over itself."""
+    """A record may be written again, and then overwrites itself."""
 
     AT_LEAST_ONCE = "at least once"
 
 
 class Capability(StrEnum):
-    """What only some kinds of tables can do; a setting that needs one is refused without it.
+    """What only some kinds of tables support; a setting that needs one is refused without it.
 
-    The port carries each of these. What has no capability here, only Iceberg does: maintenance,
+    The port supports each of these. Only Iceberg supports what has no capability here: maintenance,
     rollback, sort orders, several tables in one commit (decision 0018).
     """
 
     BRANCHES = "branches"
-    """``open``, ``layout``, ``reader`` and ``ensure`` heed ``WantedTable.branch``."""
+    """``open``, ``layout``, ``reader`` and ``ensure`` use ``WantedTable.branch``."""
 
     EVOLUTION = "new columns"
-    """``evolve`` adds what records need (rules S3, S5); the table is a ``ports.Lead``."""
+    """``evolve`` adds columns that records need (rules S3, S5); the table is a ``ports.Lead``."""
 
     FOLLOWERS = "quarantine"
-    """``open`` returns a ``FollowingTable``, which may be paid for what another table decides."""
+    """``open`` returns a ``FollowingTable``, which is paid what another table has decided."""
 
     KEYS = "rows by key"
     """A commit takes key files beside row files (rules U1 to U4, U8 to U10)."""
 
     KEYED_TABLES = "rows by key of many tables"
-    """``open`` returns a table that takes key files too where it follows and has a key; for a kind
+    """``open`` returns a table that also takes key files if it is a follower with a key; for a kind
     with ``KEYS`` and ``MANY_TABLES``."""
 
     MANY_TABLES = "many tables"
-    """The kind is a ``ListingKind``, its tables follow (``FOLLOWERS``), and one of them may be a
-    ledger: views have ``filled``, and commits heed ``forgets`` (rule N5)."""
+    """The kind is a ``ListingKind``, its tables can be followers (``FOLLOWERS``), and one may be a
+    ledger: views have ``filled``, and commits apply ``forgets`` (rule N5)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """The promises of a kind's tables, and their capabilities beyond appending."""
+    """What a kind's tables guarantee, and their capabilities beyond appending."""
 
     guarantee: Guarantee
     capabilities: frozenset[Capability]
@@ -69,7 +69,7 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class RowKey:
-    """The columns of a table's key, and those that say which record a row is of (rule U2)."""
+    """The columns of a table's key, and those that identify a row's record (rule U2)."""
 
     key: tuple[str, ...]
     partition: str
@@ -79,15 +79,15 @@ class RowKey:
 
 @dataclass(frozen=True, slots=True)
 class WantedTable:
-    """A sink file's table, with values of no table format.
+    """A table of a sink file, in values that are independent of table formats.
 
-    ``storage`` holds the keys of [catalog.properties], secrets among them. ``columns`` are those
-    that the file declares; ``create``: whether a missing table is made of them. An idle sink
-    commits at least once in ``renewed_ms`` all the same (0: perhaps never). ``by_spark``: whether
+    ``storage`` holds the keys of [catalog.properties], including secrets. ``columns`` are those
+    that the file declares; ``create``: whether a missing table is created from them. Even an idle
+    sink commits at least once in ``renewed_ms`` (0: perhaps never). ``by_spark``: whether
     Spark jobs write its files. ``key``: the columns that identify a row, for a kind with
-    ``Capability.KEYS``. ``lead``: of a quarantine the [table.properties] of the table whose commits
-    decide its rows; where a sink has many tables, of each the ``tables.create.properties``.
-    ``ledger``: it is the one of these that decides, and has no rows. ``branch``: another than
+    ``Capability.KEYS``. ``lead``: for a quarantine, the [table.properties] of the table whose
+    commits decide its rows; for each of many tables, the ``tables.create.properties``.
+    ``ledger``: it is the one of these that decides, and has no rows. ``branch``: differs from
     ``ONLY_BRANCH`` only for a kind with ``Capability.BRANCHES``.
     """
 
@@ -108,41 +108,41 @@ class WantedTable:
 
 
 class Dressing(Protocol):
-    """Extra columns and names of the files of a stamping table (rule P13); it can be pickled."""
+    """Adds columns to the files of a stamping table, and names them (rule P13); can be pickled."""
 
     @property
     def columns(self) -> Sequence[Any]:
-        """Return the columns that a file has behind the table's, as Arrow fields."""
+        """Return the columns that a file has after the table's own, as Arrow fields."""
 
     def path(self, stamp: str, partition: Sequence[Any]) -> str:
-        """Return where a new file of the stamp goes, with these values of ``partition_by``.
+        """Return the path of a new file with this stamp and these values of ``partition_by``.
 
         Raises ``ValueError`` if it is not a stamp of this table.
         """
 
     def announced(self, path: str) -> Mapping[str, bytes]:
-        """Return what has to be written before the file, by its path."""
+        """Return what has to be written before the file: contents by path."""
 
     def dressed(self, rows: Any, path: str, begin: int) -> Any:
-        """Return the Arrow table with ``columns`` behind its own; the file has ``begin`` rows."""
+        """Return the Arrow table with ``columns`` appended; the file already has ``begin`` rows."""
 
 
 class HeldValues(Protocol):
-    """Checks values where a table does not hold all of its columns' types; it can be pickled."""
+    """Finds values that a table cannot hold, although their type fits; can be pickled."""
 
     def unfit(self, rows: Any) -> Mapping[int, str]:
-        """Return, by row of an Arrow batch, why the table cannot hold it: such records are bad."""
+        """Return why the table cannot hold some rows of an Arrow batch: their records are bad."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """How participants write files of a table.
 
-    ``layout_id`` is another number for other columns or another partitioning; the table's view
-    has it as ``schema_id``. ``partition_by`` names columns: all rows of a file share their values,
-    which the file holds as well. Files go below ``location``/data, unless ``dressing`` says where.
-    ``values``: which records are bad, though their values have the columns' types. ``tamed``, of a
-    quarantine, which takes every record: gives an Arrow batch with something legible in place of
+    ``layout_id`` differs for different columns or partitionings; it is ``schema_id`` in the table's
+    view. ``partition_by`` names columns: all rows of a file have the same values in them, and the
+    file contains these columns too. Files go below ``location``/data, unless ``dressing`` names
+    paths. ``values`` finds bad records whose values have the columns' types. ``tamed``, for a
+    quarantine, which takes every record, returns an Arrow batch with something legible in place of
     what the table cannot hold; it can be pickled. ``properties``: those of ``WantedTable`` that the
     table keeps.
     """
@@ -169,7 +169,7 @@ NumberedFile = tuple[WrittenFile, int]
 
 def numbered(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
     """Return each file with a number that is higher for a later transaction: its records are newer
-    whatever their offsets, for a topic that was re-created begins at 0 again (U3)."""
+    whatever their offsets, since the offsets of a re-created topic start at 0 again (U3)."""
     numbers = attempt.transactions or (0,) * len(attempt.files)
     return tuple(zip(attempt.files, numbers, strict=True))
 
@@ -177,19 +177,19 @@ def numbered(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
 class FollowingTable(SinkTable, Protocol):
     """A table that can be a quarantine, of a kind with ``Capability.FOLLOWERS``.
 
-    Its rows are decided by another table's commit, and come with a later one of its own, perhaps by
-    another process. That is all it needs: what is decided and not paid yet is headgate's business.
+    Another table's commit decides its rows; a later commit of its own adds them, perhaps by another
+    process. That is all it needs: headgate keeps track of what is decided and not yet paid.
     """
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
-        """Raise ``StopSink`` for files that the table as it is now could not be given.
+        """Raise ``StopSink`` for files that the table in its current state could not take.
 
-        Called before their rows are decided, for afterwards nobody writes them again.
+        Called before their rows are decided, because afterwards nobody writes them again.
         """
 
 
 class TableKind(Protocol):
-    """One kind of table. It keeps no state: every process makes its own."""
+    """One kind of table. It keeps no state: every process creates its own instance."""
 
     @property
     def guarantee(self) -> Guarantee: ...
@@ -198,10 +198,10 @@ class TableKind(Protocol):
     def capabilities(self) -> frozenset[Capability]: ...
 
     def refuse(self, wanted: WantedTable) -> None:
-        """Raise ``ConfigurationError`` for a table that this kind cannot be; makes no call."""
+        """Raise ``ConfigurationError`` for a table that this kind does not support; no I/O."""
 
     def ensure(self, wanted: WantedTable) -> None:
-        """Make the table if it is missing and may be made.
+        """Create the table if it is missing and ``create`` allows it.
 
         Several processes may do so at once. Raises ``TableMissing``, ``Unreachable``; and
         ``TableUnfit`` for a table that the sink could not fill.
@@ -210,7 +210,7 @@ class TableKind(Protocol):
     def open(self, wanted: WantedTable, sink: SinkName) -> SinkTable:
         """Open the table for the coordinator: one thread uses it.
 
-        A table whose files bear the mark of their commit is a ``stamps.StampingTable``.
+        A table whose files are marked with their commit is a ``stamps.StampingTable``.
         """
 
     def layout(self, wanted: WantedTable) -> Layout:
@@ -222,10 +222,10 @@ class TableKind(Protocol):
 
 @runtime_checkable
 class LockedKind(Protocol):
-    """A kind whose commits need a lock that lies elsewhere; ``headgate check`` asks for it."""
+    """A kind whose commits need an external lock; ``headgate check`` tests whether it answers."""
 
     def reach_lock(self, wanted: WantedTable) -> str:
-        """Say where the lock is, having reached it without taking it. Raises ``Unreachable``."""
+        """Reach the lock without taking it; return where it is. Raises ``Unreachable``."""
 
 
 @runtime_checkable
@@ -236,15 +236,15 @@ class SparkKind(Protocol):
     """
 
     def spark_conf(self, wanted: WantedTable) -> Mapping[str, str]:
-        """Return what the session has to be started with, whatever its master."""
+        """Return the configuration that the session has to be started with, whatever its master."""
 
 
 class ListingKind(TableKind, Protocol):
     """A kind with ``Capability.MANY_TABLES``."""
 
     def names(self, like: WantedTable) -> Collection[str]:
-        """Return the last part of the name of each table that may be beside this one.
+        """Return the last part of the name of each possible table beside this one.
 
-        They are in its namespace, at locations that differ in the last part; not all need be
-        tables. Raises ``Unreachable``.
+        They are in its namespace, at locations that differ in the last part; not all of them need
+        to be tables. Raises ``Unreachable``.
         """

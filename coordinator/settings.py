@@ -63,17 +63,17 @@ class CoordinatorSettings:
         default=0,
         metadata={
             "unit": "records",
-            "sentence": "END-COMMIT comes before its time when the participants hold so many "
-            "records, read or about to be read; 0 is no limit.",
+            "sentence": "END-COMMIT is sent early once the participants hold this many records, "
+            "read or about to be read; 0: no limit.",
         },
     )
     commit_bytes: int = field(
         default=0,
         metadata={
             "unit": "bytes",
-            "sentence": "END-COMMIT comes before its time when the participants hold so many bytes "
-            "of keys, values and headers; what is not read yet counts as much as the last batch's "
-            "records did. 0 is no limit.",
+            "sentence": "END-COMMIT is sent early once the participants hold this many bytes of "
+            "keys, values and headers; records not read yet are taken to be as large "
+            "as those of the last batch. 0: no limit.",
         },
     )
     commit_timeout_ms: int = field(
@@ -82,21 +82,25 @@ class CoordinatorSettings:
     )
     timeout_policy: TimeoutPolicy = field(
         default=TimeoutPolicy.COMMIT_ADMISSIBLE,
-        metadata={"unit": "", "sentence": "Commit what came in time, or abort the transaction."},
+        metadata={
+            "unit": "",
+            "sentence": "Whether to commit what arrived in time or to abort the transaction.",
+        },
     )
     rebalance_delay_ms: int = field(
         default=500,
         metadata={
             "unit": "ms",
-            "sentence": "After a partition changed its owner, END-COMMIT comes this early, "
-            "so that the new owner can begin.",
+            "sentence": "How soon END-COMMIT is sent after a partition has changed its owner, so "
+            "that the new owner can begin.",
         },
     )
     election_timeout_ms: int = field(
         default=30_000,
         metadata={
             "unit": "ms",
-            "sentence": "How long a higher epoch must be silent before its loser claims again.",
+            "sentence": "How long the coordinator with a higher epoch must be silent before the "
+            "one that lost to it claims again.",
         },
     )
     idleness_ms: int = field(
@@ -110,33 +114,34 @@ class CoordinatorSettings:
         default=6 * 3_600_000,
         metadata={
             "unit": "ms",
-            "sentence": "An idle sink renews its tag this often by an empty commit, so that the "
-            "way from the branch head to the tag stays short.",
+            "sentence": "How often an idle sink renews its tag with an empty commit, so that few "
+            "commits lie between the tag and the branch head.",
         },
     )
     table_check_interval_ms: int = field(
         default=10 * 60_000,
         metadata={
             "unit": "ms",
-            "sentence": "An idle sink looks this often whether others have changed the table, and "
-            "renews its tag if they have.",
+            "sentence": "How often an idle sink checks whether others have changed the table; if "
+            "they have, it renews its tag.",
         },
     )
     claim_age_max_ms: int = field(
         default=12 * 3_600_000,
         metadata={
             "unit": "ms",
-            "sentence": "A transaction that could not be committed for so long is given up and "
-            "read again; keep it below the age at which orphan files are removed. At least four "
-            "times commit_interval_ms and commit_timeout_ms together.",
+            "sentence": "Age at which a transaction that could not be committed is given up and "
+            "its records are read again; keep it below the age at which orphan files "
+            "are removed. At least four times the sum of commit_interval_ms and "
+            "commit_timeout_ms.",
         },
     )
     pay_timeout_ms: int = field(
         default=5_000,
         metadata={
             "unit": "ms",
-            "sentence": "How long the next END-COMMIT waits for the quarantine to receive what was "
-            "decided; what is not there by then stays owed, and is tried again.",
+            "sentence": "How long the next END-COMMIT waits for the decided rows to reach the "
+            "quarantine; rows that have not arrived by then stay owed and are tried again.",
         },
     )
     retry_backoff_ms: int = field(
@@ -145,13 +150,16 @@ class CoordinatorSettings:
     )
     retry_backoff_max_ms: int = field(
         default=10_000,
-        metadata={"unit": "ms", "sentence": "Longest wait between two tries; each doubles."},
+        metadata={
+            "unit": "ms",
+            "sentence": "Longest wait between two attempts; the wait doubles each time.",
+        },
     )
     target_file_bytes: int = field(
         default=128 * 1024 * 1024,
         metadata={
             "unit": "bytes",
-            "sentence": "Size on disk at which a data file is closed, where the table has no "
+            "sentence": "Size on disk at which a data file is closed, if the table has no "
             "write.target-file-size-bytes.",
         },
     )
@@ -169,7 +177,10 @@ class CoordinatorSettings:
     )
     on_offset_out_of_range: OffsetPolicy = field(
         default=OffsetPolicy.FAIL,
-        metadata={"unit": "", "sentence": "What to do when the source lost stored offsets."},
+        metadata={
+            "unit": "",
+            "sentence": "What to do when the source no longer holds the stored offsets.",
+        },
     )
     on_topic_recreated: OffsetPolicy = field(
         default=OffsetPolicy.FAIL,

@@ -23,59 +23,66 @@ class ParticipantSettings:
         default=2_000_000,
         metadata={
             "unit": "records",
-            "sentence": "Most offsets that one batch spans, over all its partitions. A backlog of "
-            "so many is written at once; less waits for END-COMMIT, so that files are large.",
+            "sentence": "Maximum number of offsets in a batch, over all its partitions. A backlog "
+            "of this size is written at once; a smaller one waits for END-COMMIT, so "
+            "that files are large.",
         },
     )
     files_max: int = field(
         default=20_000,
         metadata={
             "unit": "files",
-            "sentence": "With so many files not yet announced, nothing is read until the "
-            "transaction ends; what describes them must fit into the control topic.",
+            "sentence": "With this many files not yet announced, nothing more is read until the "
+            "transaction ends; the files' descriptions must fit into the control "
+            "topic.",
         },
     )
     presence_interval_ms: int = field(
         default=5_000,
-        metadata={"unit": "ms", "sentence": "How often a participant says that it is alive."},
+        metadata={"unit": "ms", "sentence": "How often a participant reports that it is alive."},
     )
     end_offset_interval_ms: int = field(
         default=500,
-        metadata={"unit": "ms", "sentence": "How often it asks where the source ends."},
+        metadata={"unit": "ms", "sentence": "How often it asks for the source's end offsets."},
     )
     release_timeout_ms: int = field(
         default=20_000,
         metadata={
             "unit": "ms",
-            "sentence": "How long a partition that goes to another member may wait for the running "
-            "batch; then the batch is dropped and read again.",
+            "sentence": "How long a partition that moves to another member may wait for the "
+            "running batch; then the batch is dropped and read again.",
         },
     )
     batch_timeout_ms: int = field(
         default=900_000,
         metadata={
             "unit": "ms",
-            "sentence": "How long a batch may take before it is given up and done again: longer "
-            "than any that works. It ends what hangs in Spark or in a storage (HG-219).",
+            "sentence": "How long a batch may take before it is given up and repeated; allow more "
+            "than any successful batch needs. This ends batches that hang in Spark or "
+            "in storage (HG-219).",
         },
     )
     batch_attempts_max: int = field(
         default=5,
         metadata={
             "unit": "batches",
-            "sentence": "The sink stops when so many batches in a row did not end in time "
-            "(HG-219), or failed for a reason that no other system gave (HG-218).",
+            "sentence": "The sink stops when this many batches in a row did not end in time "
+            "(HG-219), or failed for a reason that came from no other system (HG-218).",
         },
     )
     retry_backoff_ms: int = field(
         default=500,
-        metadata={"unit": "ms", "sentence": "Wait after a failed batch or call before the next."},
+        metadata={
+            "unit": "ms",
+            "sentence": "Wait after a failed batch or call before the next attempt.",
+        },
     )
     retry_backoff_max_ms: int = field(
         default=10_000,
         metadata={
             "unit": "ms",
-            "sentence": "Longest wait after batches that another system made fail; each doubles.",
+            "sentence": "Longest wait after batches that failed because of another system; the "
+            "wait doubles each time.",
         },
     )
 

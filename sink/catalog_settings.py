@@ -22,20 +22,23 @@ class CatalogSettings:
 
     name: str = field(
         default="default",
-        metadata=about("Catalog name; SQL catalogs keep it in their tables, so share it."),
+        metadata=about(
+            "Name of the catalog. SQL catalogs store it in their tables, so every program that "
+            "uses such a catalog must use the same name."
+        ),
     )
     backend: Backend = field(
         default=Backend.PYICEBERG,
         metadata=about(
-            "Client for the catalog: pyiceberg; or java, which is Iceberg's Java library in "
-            "Spark's JVM on this machine, for Hive metastores (docs/catalogs.md)."
+            "Client for the catalog: pyiceberg, or java (Iceberg's Java library in Spark's JVM on "
+            "this machine), for Hive metastores (docs/catalogs.md)."
         ),
     )
     properties: Properties = field(
         default_factory=Properties,
         metadata=about(
-            "Catalog properties, such as type, uri and warehouse: pyiceberg's; with backend java "
-            "those of Iceberg's Java library, plus pyiceberg's for file stores. A kind of table "
-            "without a catalog takes the properties of its store."
+            "Catalog properties such as type, uri and warehouse, with pyiceberg's names; with "
+            "backend java, those of Iceberg's Java library, plus pyiceberg's for file stores. For "
+            "a kind of table without a catalog: the properties of its store."
         ),
     )

@@ -30,16 +30,17 @@ class ChangesSettings:
     envelope: Envelope = field(
         default=Envelope.PLAIN,
         metadata=about(
-            "How a record expresses its change: plain (the value is the row; no value deletes "
-            "it), debezium (before, after and op), flattened (the row, with __deleted or __op) "
-            "or dms (data and metadata of AWS DMS, or a row with Op)."
+            "How a record represents a change: plain (the value is the row; a record without a "
+            "value deletes it), debezium (before, after and op), flattened (the row, with "
+            "__deleted or __op) or dms (data and metadata of AWS DMS, or a row with Op)."
         ),
     )
     tombstones: Tombstones = field(
         default=Tombstones.DELETE,
         metadata=about(
-            "What a record without a value does: delete removes the row of its message's key, "
-            "skip ignores it, fail stops the sink. It replaces quarantine.tombstones."
+            "What happens when a record has no value: delete removes the row that the message's "
+            "key identifies, skip ignores the record, fail stops the sink. This replaces "
+            "quarantine.tombstones."
         ),
     )
     on_truncate: OnTruncate = field(
@@ -52,32 +53,32 @@ class ChangesSettings:
     unavailable_value: UnavailableValue = field(
         default=UnavailableValue.FAIL,
         metadata=about(
-            "What happens to a row with a value that Debezium does not know: fail makes it a bad "
-            "record, null leaves the column null."
+            "What happens to a row with a value that Debezium could not provide: fail makes it a "
+            "bad record, null leaves the column null."
         ),
     )
     unavailable_placeholder: str = field(
         default=PLACEHOLDER,
         metadata=about(
-            "What Debezium writes for such a value: its setting unavailable.value.placeholder, if "
-            "the connector has another than the default."
+            "What Debezium writes for such a value; set it if the connector's "
+            "unavailable.value.placeholder is not the default."
         ),
     )
     on_partitions_added: OnPartitionsAdded = field(
         default=OnPartitionsAdded.FAIL,
         metadata=about(
             "What happens to partitions added to a topic whose records have keys: fail stops the "
-            "sink once they hold records; wait reads them only after growth_ms, and after all that "
-            "the older partitions hold by then is in the table. From then on their records are the "
-            "newer ones of a key."
+            "sink once they hold records; wait reads them only after growth_ms, and after "
+            "everything that the older partitions hold by then is in the table. From then on, "
+            "their records count as the newer ones of a key."
         ),
     )
     growth_ms: int = field(
         default=10 * 60_000,
         metadata=about(
-            "Time after which no producer still sends a key to its partition from before the "
-            "growth: at least the sum of metadata.max.age.ms (5 minutes), delivery.timeout.ms (2) "
-            "and transaction.timeout.ms (1) of the slowest producer.",
+            "Time after which no producer still sends a key to the partition that it belonged to "
+            "before partitions were added: at least the sum of metadata.max.age.ms (5 minutes), "
+            "delivery.timeout.ms (2) and transaction.timeout.ms (1) of the slowest producer.",
             "ms",
         ),
     )

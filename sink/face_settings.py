@@ -40,8 +40,8 @@ class HttpSettings:
     listen: str = field(
         default="",
         metadata=about(
-            "HOST:PORT of the participant's own server; empty: no server. Beyond loopback it "
-            "needs certificate, key and viewer_token."
+            "HOST:PORT of the participant's own server; empty: no server. Addresses other than "
+            "loopback require certificate, key and viewer_token."
         ),
     )
     certificate: str = field(
@@ -56,7 +56,9 @@ class HttpSettings:
     )
     operator_token: Secret = field(
         default_factory=Secret,
-        metadata=about("Secret for access that may also act; without one nobody may act."),
+        metadata=about(
+            "Secret for access that also allows actions; empty: no actions are allowed."
+        ),
     )
 
 

@@ -25,11 +25,11 @@ class MaintenanceSettings:
     orphans: bool = field(
         default=False,
         metadata=about(
-            "Whether it deletes files of this sink that nothing refers to or ever will."
+            "Whether it deletes files of this sink that nothing refers to, now or later."
         ),
     )
     interval_ms: int = field(
-        default=600_000, metadata=about("How often it looks at the tables.", "ms")
+        default=600_000, metadata=about("How often it checks the tables.", "ms")
     )
     files_min: int = field(
         default=20,
@@ -40,8 +40,8 @@ class MaintenanceSettings:
     dead_per_thousand: int = field(
         default=200,
         metadata=about(
-            "A file is rewritten once this many of a thousand rows are dead, whatever its size; "
-            "1: from the first dead row on.",
+            "A file of any size is rewritten once this many rows per thousand are dead; 1: from "
+            "the first dead row on.",
             "rows",
         ),
     )

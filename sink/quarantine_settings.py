@@ -33,8 +33,8 @@ class QuarantineSettings:
     location: str = field(
         default="",
         metadata=about(
-            "Location of the quarantine; a kind of table without a catalog is found by it. "
-            "Empty: the catalog's choice, or table.location with _quarantine."
+            "Location of the quarantine; a table of a kind without a catalog is identified by its "
+            "location. Empty: the catalog chooses, or table.location with _quarantine."
         ),
     )
     type: str = field(
@@ -57,13 +57,13 @@ class QuarantineSettings:
     per_thousand_max: int = field(
         default=100,
         metadata=about(
-            "The sink stops when more than this many per thousand could not be converted.",
+            "The sink stops when more than this many records per thousand could not be converted.",
             "records",
         ),
     )
     sample_records_min: int = field(
         default=1_000,
-        metadata=about("Minimum number of records for that rate.", "records"),
+        metadata=about("Minimum number of records before that rate is checked.", "records"),
     )
     excerpts: bool = field(
         default=True,

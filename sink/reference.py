@@ -19,15 +19,15 @@ _HEAD = """\
 # The sink file
 
 One TOML file per sink; `headgate init NAME` writes one with comments, `headgate check FILE` tests
-it. This page is made from the code by `python -m headgate.sink.reference > docs/reference.md`.
+it. This page is generated from the code: `python -m headgate.sink.reference > docs/reference.md`.
 
 Any text may refer to a secret instead of holding it: `${env:NAME}` is the environment variable,
-`${file:PATH}` the content of the file, `${base64:PATH}` its bytes in base64. What came from a
-reference is never printed.
+`${file:PATH}` the content of the file, `${base64:PATH}` its bytes in base64. Values that come
+from a reference are never printed.
 """
 
 _KAFKA = """\
-Allowed are these keys of librdkafka, in quotes because they contain dots:
+These keys of librdkafka are allowed; write them in quotes, because they contain dots:
 
 {allowed}.
 

@@ -58,13 +58,13 @@ class SourceSettings:
     )
     group_protocol: GroupProtocol = field(
         default=GroupProtocol.CLASSIC,
-        metadata=about("Kafka's group protocol; consumer is KIP-848 and needs Kafka 4.0."),
+        metadata=about("Kafka's group protocol; consumer (KIP-848) needs Kafka 4.0."),
     )
     start_at: str = field(
         default="earliest",
         metadata=about(
-            "Where the very first start begins reading: earliest, latest, an RFC 3339 time with "
-            "its zone, or epoch milliseconds. Later starts continue from the table."
+            "Where to begin reading at the very first start: earliest, latest, an RFC 3339 time "
+            "with its zone, or epoch milliseconds. Later starts continue from the table."
         ),
     )
 
@@ -96,7 +96,9 @@ class ControlSettings:
 
     topic: str = field(
         default="headgate-control",
-        metadata=about("Topic of coordinator and participants; created if missing."),
+        metadata=about(
+            "Topic through which coordinator and participants communicate; created if missing."
+        ),
     )
     key: Secret = field(
         default_factory=Secret,
@@ -128,7 +130,9 @@ class FormatSettings:
     )
     options: Properties = field(
         default_factory=Properties,
-        metadata=about("Options of the format. Every format has case-insensitive (false or true)."),
+        metadata=about(
+            "Options of the format. Every format accepts case-insensitive (false or true)."
+        ),
     )
     key_type: str = field(
         default="",
@@ -156,14 +160,14 @@ class TransformSettings:
     python: str = field(
         default="",
         metadata=about(
-            'Instead of sql: "package.module:function" that takes a DataFrame of the records and '
-            "returns one with at most a row for each."
+            'Instead of sql: "package.module:function", a function that takes a DataFrame of the '
+            "records and returns one with at most one row per record."
         ),
     )
     columns: tuple[ColumnSettings, ...] = field(
         default=(),
         metadata=about(
-            "Columns into which values are decoded, written like table.columns; none: the "
+            "Columns into which values are decoded, in the form of table.columns; none: the "
             "table's own."
         ),
     )
@@ -174,7 +178,7 @@ class TransformSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
-    """What writes the data files."""
+    "How the data files are written."
 
     writer: WriterKind = field(
         default=WriterKind.SPARK,
@@ -193,9 +197,9 @@ class SparkSettings:
     distribution: Distribution = field(
         default=Distribution.TABLE,
         metadata=about(
-            "How Spark brings a batch's rows together before they are written: none, hash (all "
-            "rows of a table partition to one task), range (also sorted by the table's order), "
-            "or table: by the table property write.distribution-mode, else none."
+            "How Spark distributes a batch's rows before they are written: none, hash (all rows of "
+            "a table partition go to one task), range (also sorted in the table's sort order), or "
+            "table (the table property write.distribution-mode, else none)."
         ),
     )
     parallelism: int = field(
@@ -203,7 +207,7 @@ class SparkSettings:
         metadata=about("Tasks per batch; 0: one per core of Spark or of this machine.", "tasks"),
     )
     conf: Properties = field(
-        default_factory=Properties, metadata=about("More Spark configuration.")
+        default_factory=Properties, metadata=about("Additional Spark configuration.")
     )
 
     @property
@@ -219,7 +223,10 @@ class SinkSettings:
     """
 
     name: SinkName = field(
-        metadata=about("The sink's name: it names the tag that is its lock, so never change it.")
+        metadata=about(
+            "Name of the sink. It also names the tag that serves as the sink's lock, so never "
+            "change it."
+        )
     )
     source: SourceSettings = field(metadata=about("The topics to read."))
     kafka: Properties = field(
@@ -257,7 +264,7 @@ class SinkSettings:
         default_factory=ParticipantSettings, metadata=about("How batches are read and written.")
     )
     spark: SparkSettings = field(
-        default_factory=SparkSettings, metadata=about("What writes the data files.")
+        default_factory=SparkSettings, metadata=about("How the data files are written.")
     )
     maintenance: MaintenanceSettings = field(
         default_factory=MaintenanceSettings,
@@ -267,7 +274,8 @@ class SinkSettings:
         default_factory=TelemetrySettings, metadata=about("Metrics; docs/metrics.md lists them.")
     )
     http: HttpSettings = field(
-        default_factory=HttpSettings, metadata=about("Probes, metrics and page over HTTP.")
+        default_factory=HttpSettings,
+        metadata=about("Probes, metrics and the status page over HTTP."),
     )
 
     def __post_init__(self) -> None:

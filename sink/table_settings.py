@@ -31,7 +31,9 @@ def key_of(of: Field[Any]) -> str:
 class ColumnSettings:
     """One declared column of the table."""
 
-    name: str = field(metadata=about("Column name, and the name of the record's field."))
+    name: str = field(
+        metadata=about("Name of the column and, unless from is set, of the record's field.")
+    )
     type: str = field(
         metadata=about(
             "Iceberg type: boolean, int, long, float, double, decimal(p,s), date, time, timestamp, "
@@ -46,36 +48,35 @@ class ColumnSettings:
     from_record: bool = field(
         default=False,
         metadata=about(
-            "Whether table.record_columns fills this column and no field of the value does; "
-            "declare a record column only if it needs another type, doc or position than its "
-            "default."
+            "Whether table.record_columns fills this column instead of a field of the value. "
+            "Declare a record column only to change its type, doc or position."
         ),
     )
     path: str = field(
         default="",
         metadata=about(
-            "The record's field that fills the column, as a path: payload.user.id, with quotes "
-            "around a name that has dots. Empty: the field of the column's name.",
+            "Path of the record's field that fills the column, such as payload.user.id, with "
+            "quotes around a name that contains dots. Empty: the field with the column's name.",
             key="from",
         ),
     )
     unit: str = field(
         default="",
         metadata=about(
-            "Unit of a number that becomes a time or timestamp: s, ms, us or ns, since midnight "
-            "or since 1970. Empty: ms."
+            "Unit of numbers that become a time (since midnight) or a timestamp (since 1970): s, "
+            "ms, us or ns. Empty: ms."
         ),
     )
     as_text: bool = field(
         default=False,
         metadata=about(
-            "Whether numbers and booleans also go into a string column, as their JSON text "
-            "(objects and arrays always do)."
+            "Whether a string column also takes numbers and booleans, as JSON text (it always "
+            "takes objects and arrays)."
         ),
     )
     value: Constant = field(
         default=None,
-        metadata=about("A constant that every row has in this column; no field is read."),
+        metadata=about("Constant value of this column in every row; no field is read."),
     )
     default: Constant = field(
         default=None,
@@ -100,22 +101,23 @@ class RecordColumns:
     key: str = field(
         default="",
         metadata=about(
-            "Column for the record's key, as format.key_type reads it: a struct takes a key's "
-            "fields, any other type the key itself."
+            "Column for the record's key, decoded as format.key_type: a struct column takes the "
+            "key's fields, any other type the key itself."
         ),
     )
     headers: str = field(
         default="",
         metadata=about(
-            "Column for its headers: map<string, binary>, map<string, string>, or "
-            "list<struct<key: string, value: binary>>, which may repeat a key."
+            "Column for its headers: map<string, binary>, map<string, string>, or list<struct<key: "
+            "string, value: binary>>, which can contain a key more than once."
         ),
     )
     struct: str = field(
         default="",
         metadata=about(
-            "One column for several of them: a struct whose fields are named topic, partition, "
-            "offset, timestamp, key or headers; unless declared, it has the first four."
+            "A single struct column for several of these; its fields are named topic, partition, "
+            "offset, timestamp, key or headers. If the column is not declared, it has the first "
+            "four."
         ),
     )
 
@@ -149,24 +151,24 @@ class SchemaSettings:
         default=UnknownFields.IGNORE,
         metadata=about(
             "What happens to a record with a non-null field for which the table has no column: "
-            "ignore leaves the field out, evolve adds the column first (and widens columns whose "
-            "values need it), quarantine makes it a bad record, fail stops the sink."
+            "ignore leaves the field out, evolve adds the column first (and widens columns if "
+            "values need it), quarantine treats the record as bad, fail stops the sink."
         ),
     )
     readd_dropped: bool = field(
         default=False,
         metadata=about(
-            "Whether evolve adds a column again after a person has dropped it; otherwise its "
-            "field is ignored, and counted."
+            "Whether evolve adds a column again after somebody has dropped it; if not, its field "
+            "is ignored and counted."
         ),
     )
 
     incompatible: Incompatible = field(
         default=Incompatible.QUARANTINE,
         metadata=about(
-            "What happens to a record with a value that does not fit its column: quarantine "
-            "makes it a bad record, ignore leaves the value out (null, if the column allows it), "
-            "fail stops the sink."
+            "What happens to a record with a value that does not fit its column: quarantine treats "
+            "the record as bad, ignore leaves the value out (null, if the column allows it), fail "
+            "stops the sink."
         ),
     )
 
@@ -186,8 +188,8 @@ class TableSettings:
             "installed package registers (docs/writing-a-table.md)."
         ),
     )
-    identifier: str = field(metadata=about('Table, as "namespace.table".'))
-    branch: str = field(default="main", metadata=about("Branch that the commits move."))
+    identifier: str = field(metadata=about('Name of the table, as "namespace.table".'))
+    branch: str = field(default="main", metadata=about("Branch that the sink commits to."))
     create: bool = field(
         default=False, metadata=about("Create the table from the columns below if it is missing.")
     )
@@ -198,44 +200,47 @@ class TableSettings:
         default=(),
         metadata=about(
             "Partitioning of a created table: column, year(c), month(c), day(c), hour(c), "
-            "bucket(n, c), truncate(n, c); for a Delta table only columns."
+            "bucket(n, c), truncate(n, c); for a Delta table, columns only."
         ),
     )
     properties: Mapping[str, str] = field(
         default_factory=Properties,
-        metadata=about("Properties of a created table, in its own format's names."),
+        metadata=about("Properties of a created table, with the names that its format defines."),
     )
     sort_by: tuple[str, ...] = field(
         default=(),
-        metadata=about('Order of rows in the files of a created table: "column" or "column desc".'),
+        metadata=about(
+            'Sort order of rows in the files of a created table: "column" or "column desc".'
+        ),
     )
     key: tuple[str, ...] = field(
         default=(),
         metadata=about(
             "Columns whose values together identify a row: a record replaces or deletes the row "
-            "with its key. They must be required, neither float nor nested, and the table needs "
-            "record columns for partition and offset; empty: every record adds a row."
+            "with its key. They must be required, and of neither a floating-point nor a nested "
+            "type; the table also needs record columns for partition and offset. Empty: every "
+            "record adds a row."
         ),
     )
     location: str = field(
         default="",
         metadata=about(
-            "Location of a created table; empty: the catalog's choice. A kind of table without a "
-            "catalog is found by it."
+            "Location of a created table; empty: the catalog chooses. A table of a kind without a "
+            "catalog is identified by its location."
         ),
     )
     accept_duplicates: bool = field(
         default=False,
         metadata=about(
             "Whether to accept a kind of table that guarantees less than exactly once; iceberg, "
-            "delta and hudi guarantee it."
+            "delta and hudi guarantee exactly once."
         ),
     )
     shared_with: tuple[str, ...] = field(
         default=(),
         metadata=about(
             "Names of other sinks that may write records of the same topics to this table and "
-            "branch; each names the others. Each sink writes its own rows."
+            "branch; each of them must name the others. Each sink writes its own rows."
         ),
     )
     record_columns: RecordColumns = field(

@@ -50,29 +50,32 @@ class RouteSettings:
     topic: str = field(
         default="",
         metadata=about(
-            "Topic whose records the route takes, or a pattern that begins with ^; empty: all."
+            "Topic to which the route applies, or a pattern that begins with ^; empty: all topics."
         ),
     )
     to: str = field(
         metadata=about(
-            'Table, as "namespace.name"; {topic}, {field}, {header}, {record} and the named groups '
-            "of a pattern stand for what they matched, in lower case, with _ for what is neither "
-            "letter nor digit."
+            'Name of the table, as "namespace.name". {topic}, {field}, {header}, {record} and the '
+            "named groups of a pattern are replaced by what they matched, in lower case, with _ "
+            "instead of anything that is neither a letter nor a digit."
         )
     )
     value_field: str = field(
         default="",
         metadata=about(
-            "Field of the record's value that decides, as a path; if it is missing or null, the "
-            "next route is tried.",
+            "Path of the field in the record's value that the route depends on; if the field is "
+            "missing or null, the next route is tried.",
             key="field",
         ),
     )
-    header: str = field(default="", metadata=about("Header that decides, instead of a field."))
+    header: str = field(
+        default="", metadata=about("Header that the route depends on, instead of a field.")
+    )
     record: str = field(
         default="",
         metadata=about(
-            "Avro record's full name, or a pattern that begins with ^, that decides instead."
+            "Full name of an Avro record, or a pattern that begins with ^, that the route depends "
+            "on instead."
         ),
     )
     value: str = field(
@@ -84,7 +87,7 @@ class RouteSettings:
     merge: bool = field(
         default=False,
         metadata=about(
-            "Whether different names may become one table: otherwise records with the second "
+            "Whether different names may lead to the same table; if not, records with the second "
             "name are unmatched."
         ),
     )
@@ -97,10 +100,10 @@ class CreateSettings:
     schema: CreateFrom = field(
         default=CreateFrom.OFF,
         metadata=about(
-            "Whether and how to create tables: never (no), or from the columns under "
-            "[[tables.table]] (declared). If none are declared, from the first records (infer, "
-            "for json), from their schema in the registry (registry, for Avro and Protobuf "
-            "formats), or from the schema they carry (connect, for connect-json)."
+            "Whether and how to create missing tables: never (off), or from the columns under "
+            "[[tables.table]] (declared). For tables without declared columns: from the first "
+            "records (infer, for json), from their schema in the registry (registry, for Avro and "
+            "Protobuf formats), or from the schema that they carry (connect, for connect-json)."
         ),
     )
     partition_by: tuple[str, ...] = field(
@@ -113,23 +116,24 @@ class CreateSettings:
     properties: Mapping[str, str] = field(
         default_factory=Properties,
         metadata=about(
-            "Properties of created tables, Iceberg's or those of another kind. Hudi's decide how "
-            "all tables are written, including the ledger: docs/hudi.md."
+            "Properties of created tables, with the names that their format defines. Hudi's "
+            "properties determine how all tables are written, including the ledger (docs/hudi.md)."
         ),
     )
     sort_by: tuple[str, ...] = field(
         default=(),
         metadata=about(
-            'Order of rows in the files of tables that are made: "column" or "column desc"; '
-            "a|b takes the first column that there is."
+            'Sort order of rows in the files of created tables: "column" or "column desc"; a|b '
+            "takes the first column that exists."
         ),
     )
     location: str = field(
         default="",
         metadata=about(
-            "Location of created tables; {namespace} and {table} stand for their names, and no "
-            "two tables may share one. Empty: the catalog's choice. Kinds of tables without a "
-            "catalog are found by it, including the ledger; then it must end with /{table}."
+            "Location of created tables; {namespace} and {table} are replaced by their names, and "
+            "no two tables may share a location. Empty: the catalog chooses. Tables of a kind "
+            "without a catalog, including the ledger, are identified by their location; it must "
+            "then end with /{table}."
         ),
     )
 
@@ -139,42 +143,52 @@ class OneTableSettings:
     """Settings for tables with matching names; the first section that matches counts."""
 
     match: str = field(
-        metadata=about("A table's name, or a pattern for the whole name: lake.event_.* is one.")
+        metadata=about("Name of a table, or a pattern for the whole name, such as lake.event_.*.")
     )
     columns: tuple[ColumnSettings, ...] = field(
         default=(), metadata=about("Columns, as in table.columns.")
     )
     partition_by: tuple[str, ...] = field(
-        default=(), metadata=about("Partitioning of such a table; empty: tables.create's.")
+        default=(),
+        metadata=about(
+            "Partitioning of these tables; empty: the value of tables.create.partition_by."
+        ),
     )
     location: str = field(
         default="",
-        metadata=about("Location of such a table, as in tables.create.location; empty: that one."),
+        metadata=about(
+            "Location of these tables, as in tables.create.location; empty: the value of that key."
+        ),
     )
     unknown_fields: str = field(
         default="",
-        metadata=about("As tables.schema.unknown_fields, for these tables; empty: that value."),
+        metadata=about(
+            "As tables.schema.unknown_fields, for these tables; empty: the value of that key."
+        ),
     )
     pay_every_ms: int = field(
         default=0,
         metadata=about(
-            "How long rows for such a table gather before one commit writes them all; offsets "
-            "are safe as early as without it. 0: every transaction writes its rows at once.",
+            "How long rows for such a table accumulate before one commit adds them all; offsets "
+            "are stored as early as without it. 0: every transaction's rows are added at once.",
             "ms",
         ),
     )
     maintain: bool = field(
-        default=True, metadata=about("Whether [maintenance] and headgate maintain touch it.")
+        default=True,
+        metadata=about("Whether [maintenance] and headgate maintain apply to these tables."),
     )
     incompatible: str = field(
         default="",
-        metadata=about("As tables.schema.incompatible, for these tables; empty: that value."),
+        metadata=about(
+            "As tables.schema.incompatible, for these tables; empty: the value of that key."
+        ),
     )
     key: tuple[str, ...] = field(
         default=(),
         metadata=about(
-            "Key columns of such a table, as in table.key: records replace and delete its rows "
-            "according to [changes]."
+            "Key columns of these tables, as in table.key: records replace and delete their rows "
+            "as [changes] specifies."
         ),
     )
 
@@ -186,14 +200,15 @@ class TablesSettings:
     type: str = field(
         default=ICEBERG,
         metadata=about(
-            "Kind of the ledger and of all tables, as in table.type; see docs/kinds.md."
+            "Kind of all tables, including the ledger, as in table.type; see docs/kinds.md."
         ),
     )
     ledger: str = field(
         default="",
         metadata=about(
-            'Table without rows, as "namespace.table", whose commits decide for all others; it is '
-            "created when missing. Set it, and the sink fills the tables of its routes."
+            'Name of a table without rows, as "namespace.table", whose commits decide for all '
+            "other tables; created if missing. If it is set, the sink fills the tables that its "
+            "routes name."
         ),
     )
     unmatched: Disposal = field(
@@ -206,36 +221,37 @@ class TablesSettings:
     on_missing: OnMissing = field(
         default=OnMissing.PARK,
         metadata=about(
-            "What to do if a table with rows of the sink was dropped or renamed: park it, which "
-            "diverts its records to the quarantine until a person decides; or create a new, "
-            "empty one."
+            "What to do if a table that holds rows of the sink was dropped or renamed: park it "
+            "(its records go to the quarantine until somebody decides), or create a new, empty "
+            "table."
         ),
     )
     max: int = field(
         default=1_000,
         metadata=about(
-            "Maximum number of tables; records for further ones are unmatched.", "tables"
+            "Maximum number of tables; records for further tables are unmatched.", "tables"
         ),
     )
     new_per_minute_max: int = field(
         default=20,
         metadata=about(
-            "Maximum number of tables created in a minute; others come later.", "tables"
+            "Maximum number of tables created per minute; further ones are created later.", "tables"
         ),
     )
     atomic: bool = field(
         default=False,
         metadata=about(
-            "Whether a single call to a REST catalog pays all tables of a decision, so that "
-            "readers see all of them or none. It waits for the slowest table and leaves out one "
-            "that cannot be read; if one is refused, every table gets a call of its own."
+            "Whether a single call to a REST catalog commits what a decision owes to all of its "
+            "tables, so that readers see all of it or nothing. The call waits for the slowest "
+            "table and leaves out tables that cannot be read; if one table is refused, each table "
+            "gets its own call."
         ),
     )
     valid_through_refresh_ms: int = field(
         default=0,
         metadata=about(
             "A table without new rows gets an empty commit once its valid-through is this far "
-            "behind the ledger's, a few tables per transaction. 0: never.",
+            "behind the ledger's; each transaction does this for a few tables. 0: never.",
             "ms",
         ),
     )

@@ -36,11 +36,11 @@ _DAYS_TOLD = range(-719_162, 2_932_897)
 _DAY_US = 86_400_000_000
 _MOMENTS_TOLD = range(_DAYS_TOLD.start * _DAY_US, _DAYS_TOLD.stop * _DAY_US)
 TOLD = {"date": _DAYS_TOLD, "timestamptz": _MOMENTS_TOLD, "timestamp": _MOMENTS_TOLD}
-"""Of which days and moments Delta has a text: years have four digits, and begin at 1."""
+"""The days and moments that Delta can write as text: years have four digits, from 1 on."""
 
 
 def columns_from_delta(table: str, schema: str) -> Struct:
-    """Return a table's columns. Raises ``TableUnfit`` for what no file of ours can hold."""
+    """Return a table's columns. Raises ``TableUnfit`` for what our files cannot hold."""
     return _struct(table, json.loads(schema), ())
 
 

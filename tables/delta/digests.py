@@ -24,7 +24,7 @@ _NOTHING_CHANGES = "replace"
 
 @dataclass(slots=True)
 class Digest:
-    """One version. ``properties``: what commit records are made of.
+    """One version. ``properties``: the properties that form commit records.
 
     ``replaces``: it does not change any row of the table. ``removed_rows`` grows while older
     versions are looked at.

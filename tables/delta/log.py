@@ -1,4 +1,4 @@
-"""Reads a Delta table's log: what each version says about itself, and their order.
+"""Reads a Delta table's log: the content of each version, and their order.
 
 delta-rs knows the state that the log adds up to. Who committed what is read here, one file per
 version, and only as many of them as a question needs.
@@ -32,12 +32,12 @@ class LogEntry:
 
     @cached_property
     def info(self) -> Mapping[str, Any]:
-        """Return what the writer says about its commit; empty if it says nothing."""
+        """Return the writer's commitInfo; empty if there is none."""
         return next(iter(self._actions("commitInfo")), {})
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Return the texts among it; a commit record is one such text."""
+        """Return the texts in it; a commit record is one of them."""
         return {key: value for key, value in self.info.items() if isinstance(value, str)}
 
     @property
@@ -112,7 +112,7 @@ class Log:
             raise log_unreadable(path, error) from error
 
     def line(self, head: int) -> Iterator[LogEntry | None]:
-        """Yield versions from the head to the first, without what was restored away.
+        """Yield versions from the head to the first, without those that a restore undid.
 
         The last one is ``None`` if the way back is not known any more.
         """

@@ -32,14 +32,14 @@ _FEATURES = frozenset(
         "clustering",
     )
 )
-"""Features that appends may ignore, unless a property or a column makes use of them."""
+"""Features that appends may ignore, unless a property or a column uses them."""
 
 _CONSTRAINT = "delta.constraints."
 _TXN_RETENTION = "delta.setTransactionRetentionDuration"
 _LOG_RETENTION = "delta.logRetentionDuration"
 _LOG_DAYS_MIN = 2
 _TRIES, _PAUSE_S = 3, 0.5
-"""An invalid log is read again: a clean-up may have interfered with the first look."""
+"""An invalid log is read again: a clean-up may have interfered with the first read."""
 
 _SHORT = re.compile(r"\b(second|minute|hour|milli|micro)", re.IGNORECASE)
 _DAYS = re.compile(r"(\d+)\s*day", re.IGNORECASE)
@@ -47,7 +47,7 @@ _DAYS = re.compile(r"(\d+)\s*day", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class DeltaPlace:
-    """Where a table lies, and the storage keys for its log and files, and for delta-rs."""
+    """A table's location, and the storage keys for its log and files, and for delta-rs."""
 
     name: str
     location: str

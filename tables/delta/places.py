@@ -1,4 +1,4 @@
-"""Decides where a Delta table may lie, and translates storage keys to delta-rs's names."""
+"""Checks the location of a Delta table, and translates storage keys to delta-rs's names."""
 
 from __future__ import annotations
 

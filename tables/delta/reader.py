@@ -120,7 +120,7 @@ class DeltaReader:
         return self._walked()
 
     def _walked(self, newest: Newest | None = None) -> Walk:
-        """Walk the versions; each is a request of its own, and only its digest is kept."""
+        """Walk the versions; each takes a request, and only its digest is kept."""
         walk = Walk(self._adds["path"].to_pylist() if newest is None else ())
         for entry in self._log.line(self._table.version()):
             if entry is None:

@@ -1,4 +1,4 @@
-"""Writes the statistics of a file as Delta's log has them; readers skip files by them.
+"""Writes the statistics of a file for Delta's log; readers skip files by them.
 
 Readers of several makes must find every row by them. Delta's own kernel, in DuckDB for example,
 orders a zero below zero before zero. delta-rs's ``to_pyarrow_dataset`` finds no row of a file by a

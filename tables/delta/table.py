@@ -177,7 +177,7 @@ class DeltaSinkTable:
         return table
 
     def _layout(self, table: DeltaTable, layout_id: int) -> _Columns | None:
-        """Return columns that the table has, or had: anybody may pay files that were decided."""
+        """Return columns that the table has or had: any process may pay decided files."""
         if layout_id not in self._layouts:
             for entry in self._log.line(table.version()):
                 for schema, partitions in entry.layouts if entry else ():
@@ -213,7 +213,7 @@ class DeltaSinkTable:
         )
 
     def _way(self, head: int, tag: int | None) -> tuple[list[_Said | None], Lineage]:
-        """Return what the versions say back to the tag, and some before it; and the lineage.
+        """Return the properties of versions back to the tag and some before it; and the lineage.
 
         Over a long way the texts would be large, so they are not kept.
         """
@@ -231,7 +231,7 @@ class DeltaSinkTable:
         return way, lineage or Lineage.ROLLED_BACK
 
     def _said(self, tag: int | None) -> _Said:
-        """Return what the sink's newest version says about itself, including a record."""
+        """Return the properties of the sink's newest version, including a record."""
         if tag is None:
             return {}
         entry = self._log.entry(tag)
@@ -246,7 +246,7 @@ class DeltaSinkTable:
         return entry.properties
 
     def _others(self, way: Iterable[_Said | None]) -> Mapping[SinkName, Mapping[str, TopicId]]:
-        """Check rule T7, as far as the newest versions tell."""
+        """Check rule T7, as far as the newest versions show."""
         found: dict[SinkName, Mapping[str, TopicId]] = {}
         for said in islice(way, _OTHERS_WITHIN):
             sink = sink_of(said) if said else None
@@ -347,7 +347,7 @@ def _unfit(table: str, why: str) -> TableChanged:
 
 
 def _filled(attempt: CommitAttempt) -> Mapping[str, str]:
-    """N5: repeat what the last version remembered, because a log is read from its end."""
+    """N5: repeat what the last version recorded, because a log is read from its end."""
     return filled_after(attempt.record, attempt.base.filled, attempt.forgets)
 
 
@@ -358,7 +358,7 @@ def _lineage(tag: int | None, newest: CommitRecord | None, reached: Lineage) -> 
 
 
 def _holds(now: _Columns, written: _Columns) -> bool:
-    """Return whether files with these columns belong to the table: its further ones may be null."""
+    """Return whether the table takes files with these columns: its further ones may be null."""
     if now == written:
         return True
     older = {column.name: column for column in written[0].fields}

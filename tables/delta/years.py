@@ -1,4 +1,4 @@
-"""Days and moments of which a Delta table, partitioned by them, has no text."""
+"""Finds dates and times that a Delta table cannot be partitioned by."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.tables.delta.columns import TOLD
 
 @dataclass(frozen=True, slots=True)
 class HeldYears:
-    """``HeldValues``. ``kinds``: the types of columns that the table is partitioned by."""
+    """Implements ``HeldValues``. ``kinds``: the types of the partition columns."""
 
     kinds: Mapping[str, str]
 
@@ -30,6 +30,6 @@ class HeldYears:
 
 
 def held_years(kinds: Mapping[str, Any]) -> HeldYears | None:
-    """Return what checks columns of these types, if any needs it."""
+    """Return the check for columns of these types, if any of them needs it."""
     found = {name: kind for name, kind in kinds.items() if kind in TOLD}
     return HeldYears(found) if found else None

@@ -38,10 +38,10 @@ _SPARK = {"timestamptz": "timestamp", "timestamp": "timestamp_ntz"}
 """Types that have another name in Spark."""
 
 _MEANING = ("_hoodie_is_deleted", "_hoodie_operation")
-"""Columns that Hudi heeds where a table has them: a row may say in them that it is none."""
+"""Columns with a meaning for Hudi if a table has them: they can mark a row as deleted."""
 
 _INSIDE = "columns"
-"""Nested types are named within this namespace: no column has the name of another's type."""
+"""Nested types are named within this namespace, so that no two of them collide."""
 
 _OURS = {avro: ours for ours, avro in _PLAIN.items()}
 _OURS_LOGICAL = {logical: ours for ours, (_, logical) in _LOGICAL.items()}
@@ -56,13 +56,13 @@ def avro_of(name: str, columns: Struct, comments: Mapping[str, str]) -> str:
 
 
 def columns_of(table: str, schema: str) -> Struct:
-    """Return a table's columns. Raises ``TableUnfit`` for those that no file of ours can hold."""
+    """Return a table's columns. Raises ``TableUnfit`` for those that our files cannot hold."""
     fields = json.loads(schema)["fields"]
     return Struct(tuple(_column(table, each) for each in fields if each["name"] not in COLUMNS))
 
 
 def refuse_taken(table: str, columns: Struct) -> None:
-    """Raise ``TableUnfit`` for a column by which Hudi would take rows for others."""
+    """Raise ``TableUnfit`` for a column by which Hudi would take rows for deleted ones."""
     if own := _own(columns, _MEANING):
         raise TableUnfit(
             f"Hudi table {table} has a column {own}, by which Hudi tells rows that go",
@@ -71,22 +71,22 @@ def refuse_taken(table: str, columns: Struct) -> None:
 
 
 def _own(columns: Struct, names: Sequence[str]) -> str | None:
-    """Spark does not tell capitals from small letters."""
+    """Return the first column with one of these names, ignoring case as Spark does."""
     return next((each.name for each in columns.fields if each.name.lower() in names), None)
 
 
 def spark_columns(columns: Sequence[Column]) -> str:
-    """Return Spark's text for columns with these names and types."""
+    """Return Spark's DDL for columns with these names and types."""
     return ", ".join(f"{quoted(column.name)} {_spark(column.type)}" for column in columns)
 
 
 def quoted(name: str) -> str:
-    """Quote a column's name for Spark, whatever characters it has."""
+    """Quote a column's name for Spark, whatever characters it contains."""
     return "`{}`".format(name.replace("`", "``"))
 
 
 def refuse_partitions(columns: Struct, partition_by: Sequence[str]) -> None:
-    """Raise ``ConfigurationError`` if the folder of a value would be a guess."""
+    """Raise ``ConfigurationError`` for columns whose folder names are not certain."""
     types = {column.name: column.type for column in columns.fields}
     for name in partition_by:
         if types.get(name) not in PARTITION_TYPES:

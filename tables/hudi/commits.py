@@ -42,7 +42,7 @@ _SCHEMA = "schema"
 
 
 class _Moved(Exception):
-    """The table is not what the attempt was made for; raised inside Hudi's lock."""
+    """The table is not the one that the attempt was made for; raised inside Hudi's lock."""
 
 
 class HudiCommits:
@@ -68,14 +68,14 @@ class HudiCommits:
         self._begun: set[str] = set()
 
     def read(self) -> TableView:
-        """Read the table for who commits, and keep what a dead coordinator has not kept any more.
+        """Read the table before commits, and keep the copy that a dead coordinator did not write.
 
         Decisions and payments are built upon what was read; a restore that removes it must be seen.
         """
         return self._read(keeps=True)
 
     def look(self) -> TableView:
-        """Read the table, and write nothing."""
+        """Read the table without writing anything."""
         return self._read(keeps=False)
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
@@ -228,7 +228,7 @@ class HudiCommits:
         java: HudiJava,  # noqa: ARG002 - for those that have it to do
         instant: str,  # noqa: ARG002
     ) -> CommitAttempt | Refused:
-        """Bring rows into the table's folder, under the pending instant, that are not there yet."""
+        """Write missing rows into the table's folder, under the pending instant."""
         return attempt
 
     def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:
@@ -236,10 +236,10 @@ class HudiCommits:
         raise NotImplementedError
 
     def _done(self, attempt: CommitAttempt) -> None:
-        """Clean up after a landed attempt what only it needed."""
+        """Remove what only the landed attempt needed."""
 
     def _evict(self, java: HudiJava) -> None:
-        """H3: roll back whatever this sink has left pending, so that it cannot land any more.
+        """H3: roll back whatever this sink has left pending, so that it can no longer land.
 
         The newest instant to come belongs to the transaction that the claim begins with.
         """
@@ -363,7 +363,7 @@ class HudiCommits:
         return kept.noted() & (java.pending(meta) | ghosts | kept.marked())
 
     def _tidy(self, java: HudiJava, landed: str) -> None:
-        """H5: clean up; late participants write after their transaction, and nobody reads it."""
+        """H5: clean up; late participants write after their transaction, and nobody reads that."""
         meta = java.meta()
         for instant in sorted(self._unfinished(java, meta)):
             if java.completed(meta, instant):
@@ -374,7 +374,7 @@ class HudiCommits:
         self._reservations.forget_old(landed)
 
     def _settled(self, java: HudiJava, meta: object) -> Callable[[str], Collection[str] | None]:
-        """Return a function that tells what the sink's settled instants have added."""
+        """Return a function that returns the files that a settled instant of the sink added."""
         noted, condemned = self._reservations.noted(), self._reservations.condemned()
 
         def brought(instant: str) -> Collection[str] | None:

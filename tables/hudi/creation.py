@@ -14,7 +14,7 @@ _TABLE_VERSION = 9
 
 
 def create(place: HudiPlace, schema: str, partition_by: Sequence[str], kind: str) -> None:
-    """Create a table with these columns; somebody else may be faster. Raises what Java raises."""
+    """Create a table with these columns; others may do so first. Raises what Java raises."""
     spark = open_spark(place.spark, place.hadoop)
     hudi = spark._jvm.org.apache.hudi  # noqa: SLF001 - PySpark gives no other way
     key = ",".join(place.key.key) if place.key else place.settings.get(KEY, "")

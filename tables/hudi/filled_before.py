@@ -1,4 +1,4 @@
-"""Refuses a table that was filled before in a way in which this sink does not fill it."""
+"""Refuses a table that was filled before in a way that this sink does not use."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refuse(
 
 
 def _refuse_buckets(view: TableView, place: HudiPlace, live: Callable[[], Sequence[Slice]]) -> None:
-    """Refuse a table that others cut into buckets; only its files show that.
+    """Refuse a table that others have split into buckets; only its files show that.
 
     Everybody's next write fails at a file that has no bucket's number.
     """

@@ -74,7 +74,7 @@ class Fold:
         return [*self._key.key, *filter(None, [self._key.topic]), self._key.partition]
 
     def look(self, rows: Iterable[pa.RecordBatch]) -> None:
-        """Note rows that the table has, with the ``asked`` columns in that order."""
+        """Note rows of the table; they have the ``asked`` columns in that order."""
         for batch in rows:
             of_key = len(self._key.key)
             found = self._keys.find(batch.columns[:of_key])
@@ -131,7 +131,7 @@ class Fold:
         return pa.table(self._values, names=list(self._key.key)).take(rows)
 
     def _records(self, path: str, goes: bool) -> pa.Table:  # noqa: FBT001 - of each file one
-        """Return keys and coordinates, whatever the file calls them."""
+        """Return keys and coordinates, whatever their names in the file."""
         columns = [*self.asked, self._key.offset]
         if goes:
             coordinates = [*filter(None, [self._key.topic and _TOPIC]), _PARTITION, _OFFSET]
@@ -174,7 +174,7 @@ class _Numbered:
             self.numbers, self.count = _at(paired, pairs), len(pairs)
 
     def find(self, columns: Sequence[_Column]) -> _Numbers:
-        """Return the numbers of these values, ``_NONE`` for others."""
+        """Return the numbers of these values, ``_NONE`` for unknown ones."""
         first, *others = columns
         found = _at(first, self._first)
         for column, (values, pairs) in zip(others, self._others, strict=True):

@@ -1,4 +1,4 @@
-"""Implements a Hudi follower: files that another table's commit has decided on become its own.
+"""Implements a Hudi follower, which adds files that another table's commit has decided on.
 
 They are staged, and carry no instant: each attempt to pay them writes base files under an instant
 of its own (P13), which are the staged rows followed by Hudi's columns.

@@ -50,7 +50,7 @@ def refuse_risen(
 
 
 def behind(head: int | None) -> str | None:
-    """Say, within Hudi's lock, why a commit would pass for older than the one that it continues."""
+    """Return, in Hudi's lock, why a commit would count as older than the one it continues."""
     now = int(f"{datetime.now(UTC):%Y%m%d%H%M%S%f}"[:17])
     if now > (head or 0):
         return None

@@ -1,4 +1,4 @@
-"""Wraps Hudi's own classes as far as commits need them: timeline, write client, lock.
+"""Wraps those of Hudi's classes that commits need: timeline, write client, lock.
 
 Java's values have no types here: only Hudi's own source tells what a method returns.
 """
@@ -148,7 +148,7 @@ class HudiJava:
         return self.archived(meta, instant)
 
     def passed(self, meta: Any, instant: str) -> bool:
-        """Return whether the archiver has passed it: it would be taken for a commit of long ago."""
+        """Return whether it is older than the active timeline: it would count as archived."""
         return bool(meta.getActiveTimeline().isBeforeTimelineStarts(instant))
 
     def ghosts(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
@@ -161,7 +161,7 @@ class HudiJava:
     # ------------------------------------------------------------------------------------- writing
 
     def reserve(self) -> str:
-        """Return a unique instant, which the timeline does not know yet (H4)."""
+        """Return a unique instant, which is not in the timeline yet (H4)."""
         return str(self._writer().createNewInstantTime(True))  # noqa: FBT003 - Java has no names
 
     def register(self, meta: Any, instant: str) -> None:
@@ -171,7 +171,7 @@ class HudiJava:
         self._begin(meta, instant)
 
     def go_on(self, instant: str) -> None:
-        """Protect a begun instant from clean-ups after writers that gave no sign of life."""
+        """Send heartbeats for a begun instant, so that clean-ups know its writer is alive."""
         self._writer().getHeartbeatClient().start(instant)
 
     def commit(
@@ -195,7 +195,7 @@ class HudiJava:
         writer.commitStats(instant, statistics, self._some(extra), action, replaced, inside)
 
     def bury(self, instant: str, condemn: Callable[[Any], bool]) -> None:
-        """Remove what exists of an instant, its files first, unless it is complete by now.
+        """Remove what exists of an instant, its files first, unless it has been completed.
 
         Hudi's rollback looks first and locks then. So ``condemn`` records within the lock what
         nobody may complete from now on: committers check that within their own lock. It returns
@@ -234,7 +234,7 @@ class HudiJava:
 
     @property
     def _spark(self) -> Any:
-        """Return the JVM, or another one if it died together with everything in it."""
+        """Return the Spark context, in a new JVM if the former one died."""
         if self._context is None or ended(self._context):
             self._client, self._context = None, open_spark(self._place.spark, self._place.hadoop)
         return self._context
@@ -264,7 +264,7 @@ class HudiJava:
         return self._hudi.hadoop.fs.HadoopFSUtils.getStorageConf(hadoop)
 
     def _metadata_timeline(self) -> Any:
-        """The metadata table's; ``None`` where there is none."""
+        """Return the metadata table's timeline; ``None`` if there is no metadata table."""
         if next(self._place.folder.sizes([_METADATA_PROPERTIES])) is None:
             return None
         return self._meta_of(f"{self._place.base_path}/{METADATA_TABLE}").getActiveTimeline()
@@ -312,9 +312,9 @@ class HudiJava:
         self._writer().rollback(instant)
 
     def _unmake_metadata_table(self, meta: Any) -> None:
-        """Whoever writes next makes it anew of the folders, as Hudi does it.
+        """Delete the metadata table; Hudi's next write recreates it from the folders.
 
-        A rollback that was begun, and cannot be made, would hold up everybody's commits.
+        A rollback that was begun and cannot be finished would block all writers' commits.
         """
         engine = self._hudi.common.engine.HoodieLocalEngineContext(self._conf())
         self._hudi.metadata.HoodieTableMetadataUtil.deleteMetadataTable(meta, engine, False)  # noqa: FBT003
@@ -327,7 +327,7 @@ class HudiJava:
         return self._hudi.common.model.WriteOperationType.BULK_INSERT
 
     def _prepare(self, instant: str) -> None:
-        """Maintain the metadata table: without that nothing would ever be archived."""
+        """Maintain the metadata table: otherwise nothing would ever be archived."""
         writer, operation = self._writer(), self._operation(())
         writer.initTable(operation, self._some(instant))
         writer.preWrite(instant, operation, self.meta())

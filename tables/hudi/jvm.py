@@ -104,7 +104,7 @@ def session_of(context: Any) -> Any:
 
 
 def ended(context: Any) -> bool:
-    """Return whether its process is known to be gone."""
+    """Return whether its process is known to have ended."""
     process = getattr(context._gateway, "proc", None)  # noqa: SLF001 - PySpark gives no other way
     return process is not None and process.poll() is not None
 
@@ -140,7 +140,7 @@ def said(error: BaseException) -> str:
 
 
 def _forget_dead(spark: Any) -> None:
-    """Make PySpark forget a dead JVM: it starts no second one while it believes in the first.
+    """Make PySpark forget a dead JVM: it starts no second one while it considers the first alive.
 
     Its session is asked for by every data frame, and would be that of the dead one.
     """
@@ -164,7 +164,7 @@ def _let_reach(context: Any, store: Mapping[str, str], conf: Mapping[str, str]) 
 
 
 def _close_streams(context: Any) -> None:
-    """Add ``_CLOSE`` to Hudi's class before that is loaded, by a library that Spark brings.
+    """Add ``_CLOSE`` to Hudi's class before that is loaded, with a library that Spark contains.
 
     Afterwards, and where the class has such a method itself, Java refuses; that changes nothing.
     """

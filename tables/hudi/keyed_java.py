@@ -95,7 +95,7 @@ class HudiKeyedJava(HudiJava):
                     yield batch.select(columns)
 
     def _refuse_other_buckets(self, slices: Sequence[Slice]) -> None:
-        """Raise ``HudiUnsafe`` if keys would be looked for in other files than they are in.
+        """Raise ``HudiUnsafe`` if keys would be looked for in the wrong files.
 
         For a table that others created, only its files show how it is divided.
         """
@@ -211,7 +211,7 @@ class HudiKeyedJava(HudiJava):
 
 
 def _going(column: Any, keys: Any, partition: str) -> Any:
-    """Return a column's value for a deleted row: nobody reads columns other than the key."""
+    """Return a column's value for a deleted row: only the key columns are read."""
     from pyspark.sql import functions as f
 
     if column.name in keys.columns:
@@ -221,7 +221,7 @@ def _going(column: Any, keys: Any, partition: str) -> Any:
 
 
 def _nothing(kind: Any) -> Any:
-    """Return an empty value, since a required column takes no null."""
+    """Return an empty value, because a required column takes no null."""
     if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
         return "1970-01-01"
     return "" if kind.typeName() in ("string", "binary") else 0

@@ -103,7 +103,7 @@ def refuse_row_key(columns: Struct, key: RowKey, partition_by: Sequence[str]) ->
 
 
 def refuse_other_key(table: str, key: RowKey, properties: Mapping[str, str]) -> None:
-    """Raise ``KeyChanged`` for another key, ``TableUnfit`` for a table that orders rows itself."""
+    """Raise ``KeyChanged`` for another key, ``TableUnfit`` if Hudi would order rows itself."""
     keys = names(properties, "hoodie.table.recordkey.fields")
     if set(keys) != set(key.key):
         raise KeyChanged(

@@ -1,4 +1,4 @@
-"""Checks which lock the settings of a Hudi table name: commits are fenced by it."""
+"""Checks the lock that the settings of a Hudi table name: it fences commits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PORT = 2181
 
 
 def refuse_lock(table: str, given: Mapping[str, str], where: str) -> None:
-    """Raise ``HudiUnsafe`` for a lock that fences nobody, and for one that cannot be taken.
+    """Raise ``HudiUnsafe`` for a lock that does not fence, and for one that cannot be taken.
 
     Hudi itself would report a missing setting at each commit, and the commit would be tried again.
     """
@@ -46,7 +46,7 @@ def refuse_lock(table: str, given: Mapping[str, str], where: str) -> None:
 
 
 def addresses(table: str, url: str) -> Iterator[tuple[str, int]]:
-    """Yield hosts and ports, which stand before a folder of ZooKeeper's (``zk1:2181,zk2/folder``).
+    """Yield the hosts and ports before ZooKeeper's folder (``zk1:2181,zk2/folder``).
 
     Raises ``ConfigurationError``.
     """

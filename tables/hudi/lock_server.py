@@ -1,4 +1,4 @@
-"""Reaches the ZooKeeper whose lock Hudi's commits need, and takes no lock there."""
+"""Reaches the ZooKeeper whose lock Hudi's commits need, without taking the lock."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from headgate.tables.hudi.lock import URL, addresses
 
 _ANSWER_S_MAX = 5.0
 _ASKED = b"srvr"
-"""ZooKeeper's only word of four letters that is allowed unless somebody forbids it."""
+"""ZooKeeper's only four-letter-word command that is allowed by default."""
 _NOT_SERVING = "not currently serving"
 _MODE = re.compile(r"^Mode: (\w+)$", re.MULTILINE)
 _BYTES_MAX = 65_536
 
 
 def reach(table: str, settings: Mapping[str, str]) -> str:
-    """Say which server answers. Raises ``Unreachable`` if none does, ``ConfigurationError``."""
+    """Return which server answers. Raises ``Unreachable`` if none does, ``ConfigurationError``."""
     failures = []
     for host, port in addresses(table, settings.get(URL, "")):
         at = f"{host}:{port}"
@@ -40,7 +40,7 @@ def reach(table: str, settings: Mapping[str, str]) -> str:
 
 
 def _answer(host: str, port: int) -> str:
-    """Return what the server says of itself; nothing if it does not let itself be asked."""
+    """Return the server's report on itself; empty if it does not answer such requests."""
     with socket.create_connection((host, port), _ANSWER_S_MAX) as connection:
         try:
             connection.sendall(_ASKED)

@@ -1,7 +1,6 @@
-"""Ghosts: what stands in Hudi's metadata table of commits that the data's timeline does not know
-(H8). They are of writers that went on behind the end of their lock.
+"""Finds ghosts: commits in Hudi's metadata table that are not in the data's timeline (H8).
 
-Timelines are Java's.
+They come from writers that continued after they had lost their lock. Timelines are Java's.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from typing import Any
 
 METADATA_TABLE = ".hoodie/metadata"
 _MADE_BY = "0000"
-"""How instants begin by which the metadata table was made."""
+"""Prefix of the instants that created the metadata table."""
 
 
 def ghosts(timeline: Any, written: Any, condemned: Collection[str]) -> frozenset[str]:
-    """Of those before the timeline only the condemned can be told from what was archived."""
+    """Return ghosts; before the timeline, only condemned ones differ from what was archived."""
     if timeline.empty():
         return frozenset()
     first = str(timeline.firstInstant().get().requestedTime())
@@ -31,7 +30,7 @@ def ghosts(timeline: Any, written: Any, condemned: Collection[str]) -> frozenset
 
 
 def merged(written: Any, instant: str) -> bool:
-    """Whether a compaction has taken a ghost for a commit: Hudi rolls it back no more."""
+    """Return whether a compaction took a ghost for a commit: Hudi can no longer roll it back."""
     found = (i for i in _completed(written, "deltacommit") if str(i.requestedTime()) == instant)
     ghost = next((str(i.getCompletionTime()) for i in found), None)
     compactions = (str(i.requestedTime()) for i in _completed(written, "commit"))

@@ -1,4 +1,4 @@
-"""Opens a Hudi table as its settings want it filled."""
+"""Opens a Hudi table with the implementation that its settings require."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class TableConfig:
 
 @dataclass(frozen=True, slots=True)
 class HudiPlace:
-    """Where a table lies.
+    """The location of a table.
 
     ``settings``: Hudi's write configuration; ``spark``: the JVM's; ``storage``: the keys of its
     store. Files of a table with a ``key``, and of one that ``follows``, are staged: the committer
@@ -265,11 +265,11 @@ class HudiPlace:
                 )
 
     def _identity(self) -> str:
-        """H10: identify the table: a table re-created in the same place is another one."""
+        """H10: identify the table: a table re-created at the same location is another one."""
         return self._held("uuid", str(uuid.uuid4()))
 
     def hold_buckets(self) -> None:
-        """Raise ``HudiUnsafe`` if keys would be looked for in other files than they are in."""
+        """Raise ``HudiUnsafe`` if keys would be looked for in the wrong files."""
         wanted = buckets_of(self.name, self.settings)
         held = self._held("buckets", wanted)
         if held != wanted:
@@ -280,7 +280,7 @@ class HudiPlace:
             )
 
     def keep(self, properties: Mapping[str, str]) -> None:
-        """Keep our properties next to a table about to be created; Hudi only takes its own."""
+        """Keep our properties next to a table about to be created; Hudi stores only its own."""
         kept = {key: value for key, value in properties.items() if key.startswith(OURS)}
         try:
             self.folder.put(_KEPT, json.dumps(kept).encode())
@@ -297,7 +297,7 @@ class HudiPlace:
         return found
 
     def _held(self, name: str, text: str) -> str:
-        """Return what the first caller has said about this table."""
+        """Return the value that the first caller gave for this table."""
         folder, path = self.folder, f"{AUX}/{name}"
         try:
             if next(folder.sizes([path])) is None:
@@ -318,7 +318,7 @@ class HudiPlace:
 
 
 def properties_of(text: str) -> dict[str, str]:
-    """Read Java's properties, as Hudi writes them or people edit them."""
+    """Parse Java's properties, as Hudi writes them or people edit them."""
     found = (_LINE.match(line) for line in _CONTINUED.sub(r"\1", text).splitlines())
     return {_plain(line[1]): _plain(line[2]) for line in found if line and line[1]}
 
@@ -339,7 +339,7 @@ def _generator(found: Mapping[str, str]) -> str:
 
 
 def _unfit(found: Mapping[str, str], *, keyed: bool) -> str | None:
-    """Name a feature of the table that a commit would have to respect.
+    """Name a feature of the table that a commit would have to support.
 
     ``None`` if there is none.
     """

@@ -138,7 +138,7 @@ class HudiReader:
         return LiveFile(path, rows, size, parquet=False, deletes=False, added_by=0)
 
     def _records_if_whole(self, live: Slice, size: int | None) -> int:
-        """What is wrong with a file is found by who examines it."""
+        """Return a file's row count, 0 for a damaged one: examining it reports the damage."""
         with suppress(ValueError):
             return self._records(live.path) if size == live.size else 0
         return 0

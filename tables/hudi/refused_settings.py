@@ -1,4 +1,4 @@
-"""Lists settings of Hudi that would work against a sink's commits, with the reasons (H1)."""
+"""Lists settings of Hudi that would conflict with a sink's commits, with the reasons (H1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.control_protocol.kind_errors import HudiUnsafe
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Keys that mean the same to Hudi, or nearly so; without ``accepted`` they must not be set."""
+    """Keys with the same meaning, or nearly so; without ``accepted`` they must not be set."""
 
     keys: tuple[str, ...]
     accepted: tuple[str, ...]

@@ -37,7 +37,7 @@ class Kept:
 
     @property
     def said(self) -> Mapping[str, str]:
-        """Return the commit's metadata; a ledger's commits never forget what was known (N5)."""
+        """Return the commit's metadata; a ledger's commits carry on what was known (N5)."""
         sink = self.record.sink
         filled = {filled_property(sink, name): uuid for name, uuid in self.filled.items()}
         return {**filled, **encode(self.record)}
@@ -56,11 +56,11 @@ class Reservations:
         self._coming = f"{AUX}/{sink}/coming.json"
 
     def note(self, instant: str) -> None:
-        """Note that what carries the instant is this sink's from now on."""
+        """Note that everything with this instant belongs to this sink from now on."""
         self._folder.put(f"{self._notes}/{instant}", b"")
 
     def condemn(self, instant: str) -> None:
-        """Forbid its completion from now on: called within Hudi's lock, and read there."""
+        """Forbid its completion from now on: written and read within Hudi's lock."""
         self._folder.put(f"{self._dead}/{instant}", b"")
 
     def condemned(self) -> frozenset[str]:
@@ -70,12 +70,12 @@ class Reservations:
         return self._instants(self._notes)
 
     def marked(self) -> frozenset[str]:
-        """Return instants, anybody's, under which files were begun and not committed."""
+        """Return all writers' instants under which files were begun and not committed."""
         inside = (marker.removeprefix(f"{MARKERS}/") for marker in self._marks(MARKERS))
         return frozenset(name.partition("/")[0] for name in inside)
 
     def remove_late(self, instant: str, brought: frozenset[str]) -> None:
-        """Remove what was begun under an instant, and is not among its commit's files.
+        """Remove files that were begun under an instant and are not in its commit.
 
         A marker without its file stays: the file may still appear.
         """
@@ -86,10 +86,10 @@ class Reservations:
                 self._remove(inside, marker)
 
     def remove_behind(self, brought: Callable[[str], Collection[str] | None]) -> None:
-        """Remove files that appeared when nobody looked for them any more: their markers were gone.
+        """Remove files that appeared after their markers had been removed.
 
-        On S3 a file appears once it was sent completely, however long ago its marker went with a
-        commit or a rollback. ``brought``: the files of an instant's commit, empty if it was rolled
+        On S3 a file appears once all of it is sent, however long ago a commit or a rollback
+        removed its marker. ``brought``: the files of an instant's commit, empty if it was rolled
         back; ``None`` if that is unknown.
         """
         there = []
@@ -104,7 +104,7 @@ class Reservations:
         self._folder.remove(there)
 
     def _remove(self, file: str, with_it: str) -> None:
-        """Remove a file, if it exists; and then what refers to it."""
+        """Remove a file, if it exists, and then what refers to it."""
         if next(self._folder.sizes([file])) is not None:
             self._folder.remove([file])
             self._folder.remove([with_it])
@@ -122,8 +122,8 @@ class Reservations:
     def keep(self, newest: Kept) -> None:
         """Keep it until a later one is kept, in a file named like its tag.
 
-        No lock is held here: whoever slept behind its own commit may be late, and can take no later
-        one back.
+        No lock is held here: a process that was suspended after its commit may be late, but cannot
+        replace a later copy.
         """
         self._put(self._kept_at(newest.tag), newest)
         earlier = [self._kept_at(tag) for tag in self._kept_tags() if tag < newest.tag]
@@ -139,7 +139,7 @@ class Reservations:
         return None
 
     def announce(self, coming: Kept) -> None:
-        """Note within Hudi's lock what is completed next: the archive has no records."""
+        """Note within Hudi's lock what is completed next, because the archive has no records."""
         self._put(self._coming, coming)
 
     def announced(self) -> Kept | None:

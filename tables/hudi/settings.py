@@ -105,7 +105,7 @@ def following(
 def refuse_idle(
     section: str, properties: Mapping[str, str], storage: Collection[str], *, create: bool
 ) -> None:
-    """Raise ``ConfigurationError`` for keys of the sink file that nothing would read.
+    """Raise ``ConfigurationError`` for keys of the sink file that would have no effect.
 
     ``section`` is where the properties are; ``storage``: keys of [catalog.properties] other than
     the store's.

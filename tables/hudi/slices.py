@@ -1,4 +1,4 @@
-"""Tells which files of a Hudi table are live, from Java's view of them."""
+"""Determines which files of a Hudi table are live, from Java's view of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def live_slices(view: Any, base_path: str) -> list[Slice]:
 
 
 def each_of(found: Any) -> Iterator[Any]:
-    """Yield what a Java iterator has."""
+    """Yield the elements of a Java iterator."""
     while found.hasNext():
         yield found.next()
 

@@ -1,4 +1,4 @@
-"""Manages files that lie next to a Hudi table, below our folder, until they have become Hudi's."""
+"""Manages files that are staged in our folder below a Hudi table until they become Hudi's."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from headgate.tables.hudi.places import STAGED
 from headgate.tables.stores.folders import Folder
 
 STAGED_MS_MAX = 24 * 3_600_000
-"""A file that was not committed by this age never is: its records are written again."""
+"""A file not committed by this age is never committed: its records are written again."""
 
 
 def sweep(folder: Folder) -> None:
-    """Remove what is older than anybody needs, unless a draft names it: then it is owed."""
+    """Remove what is too old to be needed, unless a draft names it: then it is owed."""
     found = folder.below(STAGED)
     oldest_ms = time.time_ns() // 1_000_000 - STAGED_MS_MAX
     old = [name for name, at_ms in found if name.endswith(".parquet") and at_ms < oldest_ms]

@@ -1,4 +1,4 @@
-"""Files of a Hudi table that cannot be understood: of its timeline, and those that a sink keeps."""
+"""Recognizes damaged files of a Hudi table: of its timeline, and those that a sink keeps."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from headgate.tables.hudi.places import HudiPlace
 
 _TIMELINE = ".hoodie/timeline"
 _TRIES, _PAUSE_S = 4, 0.5
-"""A file that somebody is just writing is empty, or not whole, for a moment."""
+"""A file that is being written is empty or incomplete for a moment."""
 
 _HINT = "restore it from a backup, or the table to a savepoint; docs/hudi.md says more"
 
 
 def read_commit(place: HudiPlace, timeline: Any, instant: Any) -> Any:
-    """Return what a completed commit says of itself, which is never nothing.
+    """Return the content of a completed commit, which is never empty.
 
-    Raises ``LogUnreadable`` where the file is there, and no commit's; ``OSError``.
+    Raises ``LogUnreadable`` if the file exists but is not a commit; ``OSError``.
     """
     times = f"{instant.requestedTime()}_{instant.getCompletionTime()}"
     name = f"{_TIMELINE}/{times}.{instant.getAction()}"
@@ -41,7 +41,7 @@ def read_commit(place: HudiPlace, timeline: Any, instant: Any) -> Any:
 
 
 def unread(place: HudiPlace, error: Exception) -> HeadgateError:
-    """Return why the table could not be read, of what Java has raised."""
+    """Return the error for a table that could not be read, from what Java has raised."""
     why = said(error)
     if why.endswith(f"{_TIMELINE} does not exist"):
         where = f"{place.location}/{_TIMELINE}"
