@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from simulation.mutants.mutant import Family
-from simulation.stamps import stamp_of
 
 from headgate.control_protocol.events import TableStart
 from headgate.coordinator import admission, speech, standard
@@ -15,10 +14,10 @@ from headgate.coordinator.state import State
 FAMILY = Family(stamped=True)
 
 
-@FAMILY.replaces("P13", (admission.Stamped, "allow"))
-def late_files_are_admitted(right: Any, self: Any, path: str, upto: Any) -> bool:
+@FAMILY.replaces("P13", (admission, "_misfiled"))
+def late_files_are_admitted(right: Any, heard: Any, written: Any, by: Any) -> str | None:
     """A file of any stamp is as good as one of the transaction's own."""
-    return right(self, path, upto) or right(replace(self, stamp=stamp_of(path)), path, upto)
+    return None if isinstance(by, admission.Stamped) else right(heard, written, by)
 
 
 @FAMILY.replaces("P13", (speech, "lead_start"))
