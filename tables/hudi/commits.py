@@ -85,9 +85,9 @@ class HudiCommits:
             view = self.read()
             if _place(view) != _place(base):
                 return Refused("the table has moved on since it was read; nothing was sent")
-            instant = self._instant_of(attempt, java)
             if attempt.record.claim:
-                self._evict(java)
+                self._evict(java)  # first: its rollbacks may be all that an empty timeline has
+            instant = self._instant_of(attempt, java)
             if refusal := self._begin(java, instant):
                 return refusal
             brought = self._brought(attempt, java, instant)

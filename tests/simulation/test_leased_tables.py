@@ -152,7 +152,7 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any], int]] = {
     "H3 what is rolled back is not condemned": (Reservations, "condemn", nothing, 17),
     "H8 ghosts are not looked for": (LeasedJava, "ghosts", nobody, 17),
     "H9 what rose again stops nobody": (forks, "refuse_risen", nothing, 234),
-    "H9 no commit names the one before": (forks, "refuse_fork", nothing, 12),
+    "H9 no commit names the one before": (forks, "refuse_fork", nothing, 44),
     "H10 what is archived is taken for a ghost": (LeasedJava, "archived", nothing, 4),
 }
 """What is falsified, and a seed that notices it."""
