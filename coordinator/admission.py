@@ -110,7 +110,7 @@ class Stamped:
 
     def late(self, path: str) -> bool:
         """Return whether an earlier transaction's commit could have brought it, and no other."""
-        return any(belongs(stamp, path) for stamp in self.past)
+        return not belongs(self.stamp, path) and any(belongs(stamp, path) for stamp in self.past)
 
 
 def named(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:

@@ -30,6 +30,21 @@ retry_backoff_max_ms = 20
 [participant]
 end_offset_interval_ms = 10
 """
+ONE = """
+[table]
+type = "delta"
+identifier = "db.orders"
+location = "LAKE/orders"
+create = true
+columns = COLUMNS
+[table.record_columns]
+topic = "topic"
+partition = "partition"
+offset = "offset"
+[quarantine]
+policy = "quarantine"
+per_thousand_max = 1000
+"""
 MANY = """
 [tables]
 type = "delta"

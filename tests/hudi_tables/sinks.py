@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 from hudi_tables.bundle import with_s3
 from integration.sink_file import COORDINATES, Sections, default_sections, patient, toml
@@ -24,6 +25,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from repository.tree import ROOT
 
 from headgate.control_protocol.table_kinds import WantedTable
+from headgate.operations.cli import main
 from headgate.operations.demo.produce import create_topic
 from headgate.sink.kinds import wanted_follower, wanted_table
 from headgate.sink.load import load
@@ -195,6 +197,12 @@ class HudiSink:
 
     def said(self) -> str:
         return (self._home / "run.log").read_text()
+
+    def succeeds(self, *commands: str) -> None:
+        """Run commands of headgate on the sink file, which exit with 0."""
+        for command in commands:
+            done = CliRunner().invoke(main, [command, str(self.file)])
+            assert done.exit_code == 0, done.output
 
     def close(self) -> None:
         self._stack.close()

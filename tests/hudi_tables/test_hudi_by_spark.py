@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hudi_tables.sinks import (
     BySparkSink,
     HudiSink,
@@ -20,15 +19,7 @@ from hudi_tables.sinks import (
 )
 from hudi_tables.test_hudi_sink import started
 
-from headgate.operations.cli import main
-
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
-
-
-def commands_are_well(sink: HudiSink, *commands: str) -> None:
-    for command in commands:
-        done = CliRunner().invoke(main, [command, str(sink.file)])
-        assert done.exit_code == 0, done.output
 
 
 @pytest.mark.timeout(600)
@@ -44,7 +35,7 @@ def test_point_2_a_killed_sink_that_writes_with_spark_loses_and_doubles_nothing(
         first.wait()
         sink.resume()
         assert ids_by_spark(spark, *sink.wanted()) == Counter(range(660))
-        commands_are_well(sink, "status", "check", "audit")
+        sink.succeeds("status", "check", "audit")
 
 
 @pytest.mark.timeout(600)
@@ -73,7 +64,7 @@ def test_point_2_rows_by_key_that_spark_stages_survive_the_death_of_the_jvm(
         assert second.wait(120) == 0, sink.said()[-4000:]
         found = spark.read.format("hudi").load(str(sink.location)).select("id", "zone").collect()
         assert Counter((row.id, row.zone) for row in found) == Counter(expected.items())
-        commands_are_well(sink, "status", "check")
+        sink.succeeds("status", "check")
 
 
 @pytest.mark.timeout(600)
@@ -93,4 +84,4 @@ def test_point_2_a_submitted_job_transforms_rows_into_hudis_files(
         second.kill()
         second.wait()
         assert ids_by_spark(spark, *sink.wanted()) == Counter(range(360))
-        commands_are_well(sink, "status", "check", "audit")
+        sink.succeeds("status", "check", "audit")

@@ -170,9 +170,7 @@ def test_point_5_what_a_hudi_quarantine_is_owed_is_paid_by_whoever_comes_next(
     rows = spark.read.format("hudi").load(str(sink.aside)).select("partition", "headers").collect()
     assert Counter(int(row.headers[0]["value"]) for row in rows) == expected
     assert all(row.partition == int(row.headers[0]["value"]) % 2 for row in rows)
-    for command in ("status", "audit", "check"):
-        done = CliRunner().invoke(main, [command, str(sink.file)])
-        assert done.exit_code == 0, done.output
+    sink.succeeds("status", "audit", "check")
 
 
 @pytest.mark.timeout(600)
@@ -206,9 +204,7 @@ def test_point_14_an_iceberg_quarantine_beside_a_hudi_table_is_paid_by_whoever_c
         by_spark = spark.read.format("hudi").load(str(sink.location)).count()
         assert by_spark == 400
         assert not sink.aside.exists()
-        for command in ("status", "audit", "check"):
-            done = CliRunner().invoke(main, [command, str(sink.file)])
-            assert done.exit_code == 0, done.output
+        sink.succeeds("status", "audit", "check")
 
 
 @pytest.mark.timeout(600)
@@ -240,9 +236,7 @@ def test_point_2_rows_by_key_are_the_fold_of_the_topic_through_kills(
         assert second.wait(120) == 0, sink.said()[-4000:]
         found = spark.read.format("hudi").load(str(sink.location)).select("id", "zone").collect()
         assert Counter((row.id, row.zone) for row in found) == Counter(expected.items())
-        for command in ("status", "check"):
-            done = CliRunner().invoke(main, [command, str(sink.file)])
-            assert done.exit_code == 0, done.output
+        sink.succeeds("status", "check")
         told = CliRunner().invoke(main, ["audit", str(sink.file)]).output
         assert "520 rows are live: as many as the commits inserted and did not delete" in told
         assert "each of 520 live rows has a key of its own" in told
@@ -268,8 +262,6 @@ def test_point_5_a_sink_that_is_killed_between_two_of_its_tables_pays_the_rest_w
         expected = Counter(range(660))
         assert ids_by_spark(spark, *sink.wanted()) == expected
         run, file = CliRunner(), str(sink.file)
-        for command in ("tables", "status", "audit", "check"):
-            done = run.invoke(main, [command, file])
-            assert done.exit_code == 0, done.output
+        sink.succeeds("tables", "status", "audit", "check")
         for words in (["rollback", file, "1.1"], ["tables", file, "resume", "--replay"]):
             assert "HG-151" in run.invoke(main, words).output

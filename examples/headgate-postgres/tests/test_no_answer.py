@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,16 @@ def impatient(world: Any) -> PostgresTable:
     return PostgresTable(_place(world.wanted), SinkName("sink"), commit_s=COMMIT_S)
 
 
+def committing_behind(happens: Callable[[], None]) -> Callable[[psycopg.Connection], None]:
+    """Return a commit behind something that befalls it."""
+
+    def commits(connection: psycopg.Connection) -> None:
+        happens()
+        connection.commit()
+
+    return commits
+
+
 def ends(call: Any) -> Any:
     """Call in a thread, which must not hang."""
     answers: list[Any] = []
@@ -86,11 +96,7 @@ def test_point_4_a_server_that_is_stopped_in_commit_is_given_up(
     table = impatient(world)
     view = claimed(table)
 
-    def stopped(connection: psycopg.Connection) -> None:
-        server.pause()
-        connection.commit()
-
-    table._commit = stopped
+    table._commit = committing_behind(server.pause)
     file = world.file(1)
     outcome = ends(lambda: commit(table, view, record(1, 1, 3), file))
     assert isinstance(outcome, Unknown)
@@ -108,11 +114,7 @@ def test_point_4_an_answer_to_a_landed_commit_that_never_comes_is_a_lost_one(
     table = impatient(world)
     view = claimed(table)
 
-    def unanswered(connection: psycopg.Connection) -> None:
-        relay.answering.clear()
-        connection.commit()
-
-    table._commit = unanswered
+    table._commit = committing_behind(relay.answering.clear)
     file = world.file(1)
     assert isinstance(ends(lambda: commit(table, view, record(1, 1, 3), file)), Unknown)
     relay.answering.set()
@@ -127,11 +129,7 @@ def test_point_4_a_commit_that_reaches_the_server_late_is_waited_for(
     table = impatient(world)
     view = claimed(table)
 
-    def held(connection: psycopg.Connection) -> None:
-        relay.asking.clear()
-        connection.commit()
-
-    table._commit = held
+    table._commit = committing_behind(relay.asking.clear)
     file = world.file(1)
     assert isinstance(ends(lambda: commit(table, view, record(1, 1, 3), file)), Unknown)
     direct = world_at(address(server.host), tmp_path)

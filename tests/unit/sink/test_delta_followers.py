@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from many_tables_of_a_kind import BEGIN, COLUMNS, DECLARED, EVERY, MANY, PLACES, source, value
+from many_tables_of_a_kind import BEGIN, COLUMNS, DECLARED, EVERY, MANY, ONE, PLACES, source, value
 from sink_in_process import SinkInProcess
 
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
@@ -139,23 +139,6 @@ def test_point_5_n1_tables_of_fields_are_made_of_what_records_show(lake: Path) -
         assert [field.name for field in made.schema().fields][:2] == ["id", "zone"]
     finally:
         sink.die()
-
-
-ONE = """
-[table]
-type = "delta"
-identifier = "db.orders"
-location = "LAKE/orders"
-create = true
-columns = COLUMNS
-[table.record_columns]
-topic = "topic"
-partition = "partition"
-offset = "offset"
-[quarantine]
-policy = "quarantine"
-per_thousand_max = 1000
-"""
 
 
 def test_point_5_q5_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from many_tables_of_a_kind import BEGIN, COLUMNS, EVERY, MANY, PLACES, source, value
+from many_tables_of_a_kind import BEGIN, COLUMNS, EVERY, MANY, ONE, PLACES, source, value
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
@@ -34,21 +34,6 @@ from headgate.sink.maintenance.rounds import Done
 from headgate.tables.iceberg.retention import KEEP_MIN, MAX_AGE_MS
 from headgate.tables.iceberg.table import IcebergTable
 
-ONE = """
-[table]
-type = "delta"
-identifier = "db.orders"
-location = "LAKE/orders"
-create = true
-columns = COLUMNS
-[table.record_columns]
-topic = "topic"
-partition = "partition"
-offset = "offset"
-[quarantine]
-policy = "quarantine"
-per_thousand_max = 1000
-"""
 ASIDE = """
 type = "iceberg"
 [quarantine.catalog]

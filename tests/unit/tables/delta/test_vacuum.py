@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlparse
 import pytest
 from contract.delta_table_world import DeltaWorld
 from deltalake import DeltaTable
-from many_tables_of_a_kind import BEGIN, COLUMNS, PLACES, source, value
+from many_tables_of_a_kind import BEGIN, COLUMNS, ONE, PLACES, source, value
 from sink_in_process import SinkInProcess
 
 from headgate.control_protocol.errors import StopSink
@@ -136,23 +136,6 @@ def test_point_5_a_file_that_is_gone_is_not_decided(tmp_path: Path) -> None:
     by_hand(world, file)
     with pytest.raises(StopSink, match="is gone"):
         drafted(followed(world), 1, file)
-
-
-ONE = """
-[table]
-type = "delta"
-identifier = "db.orders"
-location = "LAKE/orders"
-create = true
-columns = COLUMNS
-[table.record_columns]
-topic = "topic"
-partition = "partition"
-offset = "offset"
-[quarantine]
-policy = "quarantine"
-per_thousand_max = 1000
-"""
 
 
 @pytest.fixture
