@@ -223,7 +223,8 @@ def translated(options: SparkOptions, error: Exception) -> HeadgateError:
         return Unreachable(f"the Spark Connect server {options.remote} does not serve: {reason}")
     return ConfigurationError(
         f"Spark did not start: {reason}",
-        "see Spark's own messages above; Spark 4 needs Java 17 or 21",
+        "see Spark's own messages above: Spark 4 needs Java 17 or 21, and the jars that the sink "
+        "file names have to exist",
     )
 
 
