@@ -69,13 +69,13 @@ def goes_on(stage: Stage) -> None:
     exactly_once(stage)
 
 
-def test_point_2_what_version_1_left_at_rest_is_gone_on_with() -> None:
+def test_what_version_1_left_at_rest_is_gone_on_with() -> None:
     stage = stage_of(WORLDS["at rest"])
     stage.produce(4, 4)
     goes_on(stage)
 
 
-def test_point_2_what_version_1_left_between_its_two_commits_is_there_once() -> None:
+def test_what_version_1_left_between_its_two_commits_is_there_once() -> None:
     stage = stage_of(WORLDS["between its two commits"])
     assert stage.quarantine is not None
     kept = offsets_in(stage.quarantine)
@@ -86,9 +86,7 @@ def test_point_2_what_version_1_left_between_its_two_commits_is_there_once() -> 
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("table", ["table", "quarantine"])
-def test_point_2_its_records_are_what_tests_of_the_upgrade_take_them_for(
-    world: str, table: str
-) -> None:
+def test_its_records_are_what_tests_of_the_upgrade_take_them_for(world: str, table: str) -> None:
     for snapshot in WORLDS[world][table]["snapshots"]:
         record = record_codec.decode(SINK, snapshot["summary"])
         assert isinstance(record, CommitRecord)

@@ -64,7 +64,7 @@ def compaction_is_a_rollback(right: Any, self: FakeTable, tag: int | None) -> Li
     return Lineage.ROLLED_BACK if files and gone else right(self, tag)
 
 
-@broken(OthersContract.test_point_17_the_other_sinks_of_a_branch_say_what_they_read, OTHERS)
+@broken(OthersContract.test_the_other_sinks_of_a_branch_say_what_they_read, OTHERS)
 def sees_no_other_sink(right: Any, self: FakeTable) -> dict[SinkName, Mapping[str, TopicId]]:
     """Nobody says which topics the other sinks read."""
     return {}
@@ -123,29 +123,27 @@ def no_tag_is_a_first_start(right: Any, self: FakeTable) -> bool:
     return False
 
 
-@broken(TagContract.test_point_11_tag_and_marker_gone_is_no_first_start, CLAIMED)
+@broken(TagContract.test_tag_and_marker_gone_is_no_first_start, CLAIMED)
 def the_marker_is_all(right: Any, self: FakeTable) -> bool:
     """Only the marker says that the sink has been here."""
     return record_codec.marker_property(self._sink) in self._catalog.properties
 
 
-@broken(
-    TagContract.test_point_11_not_even_when_the_branch_was_rolled_back_before_the_claim, CLAIMED
-)
+@broken(TagContract.test_not_even_when_the_branch_was_rolled_back_before_the_claim, CLAIMED)
 def the_branch_is_all(right: Any, self: FakeTable) -> bool:
     """Without a marker, only the branch's own history is searched for records."""
     marker = record_codec.marker_property(self._sink) in self._catalog.properties
     return marker or self._branch_record() is not None
 
 
-@broken(TagContract.test_point_11_the_marker_alone_is_enough, CLAIMED)
+@broken(TagContract.test_the_marker_alone_is_enough, CLAIMED)
 def the_marker_is_not_read(right: Any, self: FakeTable) -> bool:
     """Only snapshots say that the sink has been here."""
     found = self._catalog.snapshots.values()
     return any(record_codec.holds_record(self._sink, snapshot.summary) for snapshot in found)
 
 
-@broken(TagContract.test_point_11_what_another_sink_wrote_does_not_count, CLAIMED)
+@broken(TagContract.test_what_another_sink_wrote_does_not_count, CLAIMED)
 def names_are_compared_by_their_beginning(right: Any, self: FakeTable) -> bool:
     """A record of the sink ``one`` is taken for one of ``on``."""
     own = f"headgate.{self._sink}"
@@ -179,7 +177,7 @@ def the_tag_holds_nothing(right: Any, self: FakeCatalog, keep: int = 1) -> None:
     right(self, keep)
 
 
-@broken(ExpiryContract.test_point_12_maintenance_and_an_expiry_do_not_stop_an_idle_sink, LINEAGE)
+@broken(ExpiryContract.test_maintenance_and_an_expiry_do_not_stop_an_idle_sink, LINEAGE)
 def what_has_expired_was_taken_back(right: Any, self: FakeTable, tag: int | None) -> Lineage:
     """A tag that the ancestors that are left do not have was rolled back."""
     line = self._catalog.ancestry(self._catalog.branches.get(self._branch))
@@ -187,7 +185,7 @@ def what_has_expired_was_taken_back(right: Any, self: FakeTable, tag: int | None
     return right(self, tag) if known else Lineage.ROLLED_BACK
 
 
-@broken(ExpiryContract.test_point_12_neither_do_appends_of_others, LINEAGE)
+@broken(ExpiryContract.test_neither_do_appends_of_others, LINEAGE)
 def only_compaction_is_known(right: Any, self: FakeTable, tag: int | None) -> Lineage:
     """Behind appends of others, nobody knows what became of an expired tag."""
     found = right(self, tag)
@@ -198,7 +196,7 @@ def only_compaction_is_known(right: Any, self: FakeTable, tag: int | None) -> Li
     return found if head.rewrites else Lineage.UNDECIDABLE
 
 
-@broken(ExpiryContract.test_point_12_a_claim_without_rows_has_none_to_lose, LINEAGE)
+@broken(ExpiryContract.test_a_claim_without_rows_has_none_to_lose, LINEAGE)
 def a_claim_has_to_be_found(right: Any, self: FakeTable, tag: int | None) -> Lineage:
     """A tag without rows that has expired from the branch is undecidable."""
     found = right(self, tag)
@@ -209,7 +207,7 @@ def a_claim_has_to_be_found(right: Any, self: FakeTable, tag: int | None) -> Lin
 
 
 @broken(
-    ExpiryContract.test_point_12_a_rollback_is_seen_though_its_traces_have_expired,
+    ExpiryContract.test_a_rollback_is_seen_though_its_traces_have_expired,
     (FakeCatalog, "remembered"),
 )
 def the_log_is_not_read(
@@ -219,7 +217,7 @@ def the_log_is_not_read(
     return self.ancestry(snapshot_id)
 
 
-@broken(ExpiryContract.test_point_12_what_nobody_can_know_stays_undecidable, LINEAGE)
+@broken(ExpiryContract.test_what_nobody_can_know_stays_undecidable, LINEAGE)
 def as_many_rows_are_enough(right: Any, self: FakeTable, tag: int | None) -> Lineage:
     """Where it is undecidable, a head with as many rows as the tag has those rows."""
     found, head = right(self, tag), self._catalog.head(self._branch)

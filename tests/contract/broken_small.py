@@ -164,7 +164,7 @@ def a_repetition_has_landed(right: Any, self: SmallTable, attempt: Any) -> Commi
 # -------------------------------------------------------------------------------------- followers
 
 
-@broken(FollowerContract.test_point_5_files_are_taken_long_after_they_were_written, NEXT)
+@broken(FollowerContract.test_files_are_taken_long_after_they_were_written, NEXT)
 def owed_files_expire(
     right: Any, self: SmallTable, before: Version, number: int, attempt: CommitAttempt
 ) -> Version:
@@ -175,7 +175,7 @@ def owed_files_expire(
 
 
 @broken(
-    FollowerContract.test_point_5_the_first_commit_may_bring_rows_for_nobody_claims_a_follower,
+    FollowerContract.test_the_first_commit_may_bring_rows_for_nobody_claims_a_follower,
     COMMIT,
 )
 def wants_to_be_claimed(right: Any, self: SmallTable, attempt: CommitAttempt) -> CommitOutcome:
@@ -185,13 +185,13 @@ def wants_to_be_claimed(right: Any, self: SmallTable, attempt: CommitAttempt) ->
     return right(self, attempt)
 
 
-@broken(FollowerContract.test_point_5_two_pay_the_same_and_one_is_refused, SAME)
+@broken(FollowerContract.test_two_pay_the_same_and_one_is_refused, SAME)
 def pays_a_debt_twice(right: Any, self: SmallTable, now: TableView, base: TableView) -> bool:
     """Payments only add: they need not find the table as it was."""
     return now.uuid == base.uuid and (now.record is None or bool(now.record.lead))
 
 
-@broken(FollowerContract.test_point_5_an_empty_payment_fences_one_that_comes_late, COMMIT)
+@broken(FollowerContract.test_an_empty_payment_fences_one_that_comes_late, COMMIT)
 def empty_payments_are_not_made(
     right: Any, self: SmallTable, attempt: CommitAttempt
 ) -> CommitOutcome:
@@ -202,7 +202,7 @@ def empty_payments_are_not_made(
 
 
 @broken(
-    FollowerContract.test_point_5_a_lost_answer_is_unknown_and_the_follower_tells,
+    FollowerContract.test_a_lost_answer_is_unknown_and_the_follower_tells,
     (SmallTable, "send"),
 )
 def files_before_the_record(right: Any, self: SmallTable, *args: Any) -> CommitOutcome:
@@ -215,14 +215,14 @@ def files_before_the_record(right: Any, self: SmallTable, *args: Any) -> CommitO
 
 
 @broken(
-    FollowerContract.test_point_5_what_the_table_cannot_be_given_is_refused_before_it_is_decided,
+    FollowerContract.test_what_the_table_cannot_be_given_is_refused_before_it_is_decided,
     REFUSE,
 )
 def takes_everything(right: Any, self: SmallTable, files: Sequence[WrittenFile]) -> None:
     """Nobody looks at files before their rows are decided."""
 
 
-@broken(FollowerContract.test_point_5_what_it_was_given_back_is_in_its_record, NEXT)
+@broken(FollowerContract.test_what_it_was_given_back_is_in_its_record, NEXT)
 def keeps_no_replay(
     right: Any, self: SmallTable, before: Version, number: int, attempt: CommitAttempt
 ) -> Version:
@@ -240,7 +240,7 @@ def _age(file: WrittenFile) -> int:
 
 
 @broken(
-    LedgerContract.test_point_4_n5_what_was_filled_is_remembered_until_a_commit_forgets_it,
+    LedgerContract.test_n5_what_was_filled_is_remembered_until_a_commit_forgets_it,
     (SmallTable, "filled"),
 )
 def forgets_nothing(
@@ -251,7 +251,7 @@ def forgets_nothing(
 
 
 @broken(
-    LedgerContract.test_point_4_n5_what_was_filled_is_remembered_until_a_commit_forgets_it,
+    LedgerContract.test_n5_what_was_filled_is_remembered_until_a_commit_forgets_it,
     (SmallTable, "filled"),
 )
 def remembers_one_commit(
@@ -261,7 +261,7 @@ def remembers_one_commit(
     return right(self, {}, attempt)
 
 
-@broken(LedgerContract.test_point_4_n5_a_refused_decision_remembers_nothing, COMMIT)
+@broken(LedgerContract.test_n5_a_refused_decision_remembers_nothing, COMMIT)
 def remembers_what_was_refused(
     right: Any, self: SmallTable, attempt: CommitAttempt
 ) -> CommitOutcome:

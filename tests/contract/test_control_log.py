@@ -223,7 +223,7 @@ def test_a_re_created_log_that_grew_is_a_discontinuity_too(world: World) -> None
     await_discontinuity(reader)
 
 
-def test_point_5_signed_events_are_heard_by_those_who_have_the_key(world: World) -> None:
+def test_signed_events_are_heard_by_those_who_have_the_key(world: World) -> None:
     """Also on a topic that was re-created, whose id the signatures then hold."""
     sink = sent(0).sink
     signed, forging = Wire(sink, Keys(("key " * 8,))), Wire(sink, Keys(("else" * 8,)))

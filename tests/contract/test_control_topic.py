@@ -78,7 +78,7 @@ def test_brokers_that_do_not_answer_are_unreachable() -> None:
         log.close()
 
 
-def test_point_22_no_group_but_the_sinks_own_is_asked_for() -> None:
+def test_no_group_but_the_sinks_own_is_asked_for() -> None:
     with pytest.raises(ConfigurationError, match=r"group\.id"):
         KafkaLog(NOBODY, "nowhere")
 

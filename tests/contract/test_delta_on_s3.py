@@ -44,7 +44,7 @@ class TestDeltaTableOnS3(CoreContract, OthersContract):
         return on(object_store)
 
 
-def test_point_3_hg157_a_store_that_overwrites_is_refused(object_store: ObjectStore) -> None:
+def test_hg157_a_store_that_overwrites_is_refused(object_store: ObjectStore) -> None:
     with StoreProxy(object_store.port) as proxy:
         world = on(object_store, proxy.uri)
         proxy.dropped = {"if-none-match"}
@@ -59,7 +59,7 @@ def test_point_3_hg157_a_store_that_overwrites_is_refused(object_store: ObjectSt
     assert not [key for key in written if "trial" in key]
 
 
-def test_point_3_a_store_that_does_not_answer_is_given_up(object_store: ObjectStore) -> None:
+def test_a_store_that_does_not_answer_is_given_up(object_store: ObjectStore) -> None:
     """delta-rs by itself would ask for three minutes, and the coordinator with it.
 
     Only while the store hangs is the client told not to wait: this machine may be busy.
@@ -82,7 +82,7 @@ def test_point_3_a_store_that_does_not_answer_is_given_up(object_store: ObjectSt
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_point_3_a_version_whose_answer_was_lost_is_found_or_put_again(
+def test_a_version_whose_answer_was_lost_is_found_or_put_again(
     object_store: ObjectStore, *, done: bool
 ) -> None:
     """delta-rs asks again by itself, and hears that the version is there: by us."""
@@ -100,7 +100,7 @@ def test_point_3_a_version_whose_answer_was_lost_is_found_or_put_again(
         assert world.numbers() == [1]
 
 
-def test_point_3_a_file_that_is_gone_is_refused_for_good_and_an_unanswered_question_is_not(
+def test_a_file_that_is_gone_is_refused_for_good_and_an_unanswered_question_is_not(
     object_store: ObjectStore,
 ) -> None:
     with StoreProxy(object_store.port) as proxy:
@@ -119,7 +119,7 @@ def test_point_3_a_file_that_is_gone_is_refused_for_good_and_an_unanswered_quest
         assert world.numbers() == [1]
 
 
-def test_point_5_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
+def test_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
     object_store: ObjectStore,
 ) -> None:
     world = on(object_store)

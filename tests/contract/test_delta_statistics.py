@@ -180,7 +180,7 @@ def refuse_differences_in_arrow(table: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", list(VALUES))
-def test_point_3_no_reader_misses_a_row_by_the_statistics(
+def test_no_reader_misses_a_row_by_the_statistics(
     duck: duckdb.DuckDBPyConnection, tmp_path: Path, kind: str
 ) -> None:
     for name, values in {"given": VALUES[kind], "sorted": by_value(kind)}.items():
@@ -191,7 +191,7 @@ def test_point_3_no_reader_misses_a_row_by_the_statistics(
 
 
 @pytest.mark.parametrize("kind", [*PARTITIONED, "decimal(9, 2)", "decimal(38, 10)"])
-def test_point_3_no_reader_misses_a_row_by_the_partitions(
+def test_no_reader_misses_a_row_by_the_partitions(
     duck: duckdb.DuckDBPyConnection, tmp_path: Path, kind: str
 ) -> None:
     table = filled(tmp_path, one(kind), list(of_type(kind, by_value(kind))), "v")
@@ -207,7 +207,7 @@ def column(name: str, kind: Any) -> Column:
 DEEP = Struct((column("inner", "double"), column("text", "string")))
 
 
-def test_point_3_no_reader_misses_a_row_by_what_is_inside_of_columns(
+def test_no_reader_misses_a_row_by_what_is_inside_of_columns(
     duck: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     columns = Struct(
@@ -254,7 +254,7 @@ def test_point_3_no_reader_misses_a_row_by_what_is_inside_of_columns(
     refuse_differences(duck, table, [*nulls, *bounds])
 
 
-def test_point_3_no_reader_misses_a_row_by_columns_without_statistics(
+def test_no_reader_misses_a_row_by_columns_without_statistics(
     duck: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     names = [f"c{number}" for number in range(105)]
@@ -269,7 +269,7 @@ def test_point_3_no_reader_misses_a_row_by_columns_without_statistics(
     refuse_differences(duck, table, [f"{name} {each}" for name in near for each in asked])
 
 
-def test_point_3_readers_skip_files_by_the_statistics(
+def test_readers_skip_files_by_the_statistics(
     duck: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     """Without them all of the above would be true, too."""

@@ -250,7 +250,7 @@ def test_a_payment_counts_what_its_manifests_hold(real: IcebergWorld) -> None:
 # ---------------------------------------------------------------------------- kinds with our drafts
 
 
-def test_point_5_d2_what_an_older_epoch_drafted_and_nobody_is_owed_is_cleared_away(
+def test_d2_what_an_older_epoch_drafted_and_nobody_is_owed_is_cleared_away(
     tmp_path: Path,
 ) -> None:
     world = DeltaFollowerWorld(tmp_path)
@@ -268,7 +268,7 @@ def test_point_5_d2_what_an_older_epoch_drafted_and_nobody_is_owed_is_cleared_aw
     assert dead.manifest not in drafts_in(world)
 
 
-def test_point_5_drafts_go_with_the_payment_behind_theirs(tmp_path: Path) -> None:
+def test_drafts_go_with_the_payment_behind_theirs(tmp_path: Path) -> None:
     world = DeltaFollowerWorld(tmp_path)
     table = world.open()
     debts = [drafted(world, table, number, number) for number in (1, 2, 3)]
@@ -278,7 +278,7 @@ def test_point_5_drafts_go_with_the_payment_behind_theirs(tmp_path: Path) -> Non
     assert drafts_in(world) == {debts[1].manifest, debts[2].manifest}
 
 
-def test_point_6_drafts_are_kept_for_a_table_that_loses_its_newest_payments(tmp_path: Path) -> None:
+def test_drafts_are_kept_for_a_table_that_loses_its_newest_payments(tmp_path: Path) -> None:
     """By whoever pays the next ones, and by the next epoch."""
     world = DeltaFollowerWorld(tmp_path)
     world.kept_ms = KEPT_MS
@@ -290,7 +290,7 @@ def test_point_6_drafts_are_kept_for_a_table_that_loses_its_newest_payments(tmp_
     assert drafts_in(world) == {debt.manifest for debt in debts}
 
 
-def test_point_5_files_of_columns_that_the_table_had_are_paid_by_a_process_that_never_saw_them(
+def test_files_of_columns_that_the_table_had_are_paid_by_a_process_that_never_saw_them(
     tmp_path: Path,
 ) -> None:
     world = DeltaFollowerWorld(tmp_path)
@@ -352,7 +352,7 @@ def test_d7_one_that_hangs_holds_up_no_other_and_ends_by_itself(tmp_path: Path) 
     followers.close()
 
 
-def test_point_4_n5_what_is_not_listed_is_gone_if_it_cannot_be_read_either(tmp_path: Path) -> None:
+def test_n5_what_is_not_listed_is_gone_if_it_cannot_be_read_either(tmp_path: Path) -> None:
     worlds = {name: FakeWorld(tmp_path) for name in ("lake.one", "lake.two", "else.where")}
     for name, world in worlds.items():
         world.rename(name)

@@ -118,7 +118,7 @@ def landed(outcomes: Outcomes) -> list[bool]:
     return [isinstance(outcome, Landed) for outcome in outcomes.values()]
 
 
-def test_point_9_one_call_pays_all(lake: Lake) -> None:
+def test_one_call_pays_all(lake: Lake) -> None:
     first = lake.owed(1)
     assert landed(lake.pays(first)) == [True] * 3
     assert lake.proxy.commits == 1
@@ -127,7 +127,7 @@ def test_point_9_one_call_pays_all(lake: Lake) -> None:
     assert lake.numbers() == [[1, 2]] * 3
 
 
-def test_point_9_an_outcome_shows_the_table_as_a_read_does(lake: Lake) -> None:
+def test_an_outcome_shows_the_table_as_a_read_does(lake: Lake) -> None:
     outcomes = lake.pays(lake.owed(1))
     views = lake.followers.describe(tuple(lake.worlds))
     for name, outcome in outcomes.items():
@@ -135,7 +135,7 @@ def test_point_9_an_outcome_shows_the_table_as_a_read_does(lake: Lake) -> None:
         assert outcome.view == views[name]
 
 
-def test_point_9_a_table_that_has_moved_is_left_out_and_the_others_are_paid_together(
+def test_a_table_that_has_moved_is_left_out_and_the_others_are_paid_together(
     lake: Lake,
 ) -> None:
     lake.pays(lake.owed(1))
@@ -150,7 +150,7 @@ def test_point_9_a_table_that_has_moved_is_left_out_and_the_others_are_paid_toge
     assert lake.numbers() == [[1, 2, 77], [1, 2], [1, 2]]
 
 
-def test_point_9_a_race_for_one_table_costs_no_other(lake: Lake) -> None:
+def test_a_race_for_one_table_costs_no_other(lake: Lake) -> None:
     lake.pays(lake.owed(1))
     payments = lake.owed(2)
     lake.proxy.keep_next()
@@ -168,7 +168,7 @@ def test_point_9_a_race_for_one_table_costs_no_other(lake: Lake) -> None:
     assert lake.numbers() == [[1, 2, 77], [1, 2], [1, 2]]
 
 
-def test_point_9_a_table_that_is_gone_takes_no_other_with_it(lake: Lake) -> None:
+def test_a_table_that_is_gone_takes_no_other_with_it(lake: Lake) -> None:
     payments = lake.owed(1)
     lake.proxy.keep_next()
     outcomes: dict[str, CommitOutcome | HeadgateError] = {}
@@ -186,7 +186,7 @@ def test_point_9_a_table_that_is_gone_takes_no_other_with_it(lake: Lake) -> None
 @pytest.mark.parametrize(
     "lie", ["drop-after", "503-after", "502-before", "drop-before", "twice", "hang-after"]
 )
-def test_point_9_whatever_is_answered_each_table_is_paid_once(lake: Lake, lie: str) -> None:
+def test_whatever_is_answered_each_table_is_paid_once(lake: Lake, lie: str) -> None:
     lake.pays(lake.owed(1))
     payments = lake.owed(2)
     lake.proxy.lie = lie
@@ -207,7 +207,7 @@ def test_point_9_whatever_is_answered_each_table_is_paid_once(lake: Lake, lie: s
     assert lake.numbers() == [[1, 2, 3, 4]] * 3
 
 
-def test_point_9_a_copy_that_comes_late_pays_nothing_again(lake: Lake) -> None:
+def test_a_copy_that_comes_late_pays_nothing_again(lake: Lake) -> None:
     lake.pays(lake.owed(1))
     payments = lake.owed(2)
     lake.proxy.keep_next()
@@ -220,16 +220,14 @@ def test_point_9_a_copy_that_comes_late_pays_nothing_again(lake: Lake) -> None:
     assert lake.numbers() == [[1, 2, 3]] * 3
 
 
-def test_point_9_a_catalog_of_another_kind_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_catalog_of_another_kind_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(NotAtomic) as refused:
         JointPayments(local_catalog(tmp_path).catalog)
     assert refused.value.code == "HG-121"
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_point_9_a_server_without_that_call_is_refused_by_name(
-    tmp_path: Path, *, listed: bool
-) -> None:
+def test_a_server_without_that_call_is_refused_by_name(tmp_path: Path, *, listed: bool) -> None:
     with SmallRestCatalog(tmp_path, {"warehouse": f"file://{tmp_path}"}) as server:
         others = [str(endpoint) for endpoint in DEFAULT_ENDPOINTS]
         server.endpoints = [*others, "GET /v1/{prefix}/functions"]
@@ -244,7 +242,7 @@ def test_point_9_a_server_without_that_call_is_refused_by_name(
 
 
 @pytest.mark.parametrize("status", ["404", "405", "501"])
-def test_point_9_a_server_that_says_nothing_stops_the_sink_by_name(lake: Lake, status: str) -> None:
+def test_a_server_that_says_nothing_stops_the_sink_by_name(lake: Lake, status: str) -> None:
     payments = lake.owed(1)
     lake.proxy.lie = f"{status}-before"
     with pytest.raises(JointCommitsMissing) as stopped:

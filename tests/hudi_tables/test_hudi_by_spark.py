@@ -24,7 +24,7 @@ pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [BySparkSink, ManyBySparkSink])
-def test_point_2_a_killed_sink_that_writes_with_spark_loses_and_doubles_nothing(
+def test_a_killed_sink_that_writes_with_spark_loses_and_doubles_nothing(
     tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str], kind: type[HudiSink]
 ) -> None:
     with started(tmp_path, bundle, lock, kind=kind) as sink:
@@ -39,7 +39,7 @@ def test_point_2_a_killed_sink_that_writes_with_spark_loses_and_doubles_nothing(
 
 
 @pytest.mark.timeout(600)
-def test_point_2_rows_by_key_that_spark_stages_survive_the_death_of_the_jvm(
+def test_rows_by_key_that_spark_stages_survive_the_death_of_the_jvm(
     tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str]
 ) -> None:
     settings = {
@@ -68,7 +68,7 @@ def test_point_2_rows_by_key_that_spark_stages_survive_the_death_of_the_jvm(
 
 
 @pytest.mark.timeout(600)
-def test_point_2_a_submitted_job_transforms_rows_into_hudis_files(
+def test_a_submitted_job_transforms_rows_into_hudis_files(
     tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str]
 ) -> None:
     with started(tmp_path, bundle, lock, kind=SubmittedSink) as sink:

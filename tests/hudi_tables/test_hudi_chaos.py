@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 @pytest.mark.soak
 @pytest.mark.timeout(2_400)
 @pytest.mark.parametrize("seed", range(8))
-def test_point_1_faults_and_an_eager_foreign_writer_lose_and_double_nothing(
+def test_faults_and_an_eager_foreign_writer_lose_and_double_nothing(
     tmp_path: Path, bundle: Path, spark: Any, server: ZooKeeper, seed: int
 ) -> None:
     hold(tmp_path, bundle, spark, server, seed, seconds=240)

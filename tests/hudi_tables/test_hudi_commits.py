@@ -50,7 +50,7 @@ def world(make: MakeWorld) -> HudiWorld:
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("key", ["", "row"])
-def test_point_2_what_is_committed_is_read_by_spark_and_by_hudi_rs(
+def test_what_is_committed_is_read_by_spark_and_by_hudi_rs(
     make: MakeWorld, kind: str, key: str
 ) -> None:
     """Partitioned; with a record key, and with keys of Hudi's own making."""
@@ -82,7 +82,7 @@ def test_point_2_what_is_committed_is_read_by_spark_and_by_hudi_rs(
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 @pytest.mark.parametrize("index", ["SIMPLE", *RECORD_INDEXES])
-def test_point_2_an_upsert_of_others_finds_the_rows(make: MakeWorld, kind: str, index: str) -> None:
+def test_an_upsert_of_others_finds_the_rows(make: MakeWorld, kind: str, index: str) -> None:
     """By Hudi's Spark writer, which looks for record keys in the files, or in an index of them.
 
     That index has to be named in the sink's settings, too.
@@ -120,7 +120,7 @@ def test_point_2_an_upsert_of_others_finds_the_rows(make: MakeWorld, kind: str, 
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_point_2_readers_that_skip_files_by_their_statistics_find_the_rows(
+def test_readers_that_skip_files_by_their_statistics_find_the_rows(
     make: MakeWorld, kind: str
 ) -> None:
     """Hudi takes the statistics of the sink's files from their footers."""
@@ -141,7 +141,7 @@ def test_point_2_readers_that_skip_files_by_their_statistics_find_the_rows(
     assert rows_of(world.read(**skipping).where("number > 7")) == []
 
 
-def test_point_2_readers_by_time_find_each_commit_once(world: HudiWorld) -> None:
+def test_readers_by_time_find_each_commit_once(world: HudiWorld) -> None:
     """Hudi's incremental query."""
     table = world.open()
     view = claimed(table)
@@ -152,7 +152,7 @@ def test_point_2_readers_by_time_find_each_commit_once(world: HudiWorld) -> None
     assert {row[0] for row in world.read(**since).select("number").collect()} == {2}
 
 
-def test_point_2_the_next_transaction_is_open_while_one_is_committed(world: HudiWorld) -> None:
+def test_the_next_transaction_is_open_while_one_is_committed(world: HudiWorld) -> None:
     """C4; and neither a claim nor an empty commit takes open files for abandoned ones."""
     table = world.open()
     first = table.stamp()
@@ -170,7 +170,7 @@ def test_point_2_the_next_transaction_is_open_while_one_is_committed(world: Hudi
     assert world.numbers() == [1, 2, 3]
 
 
-def test_point_2_files_of_a_refused_status_go_with_the_commit(world: HudiWorld) -> None:
+def test_files_of_a_refused_status_go_with_the_commit(world: HudiWorld) -> None:
     table = world.open()
     view = claimed(table)
     good, refused = world.file(1), world.file(2)
@@ -180,7 +180,7 @@ def test_point_2_files_of_a_refused_status_go_with_the_commit(world: HudiWorld) 
     assert world.data_files() == [good.path.rpartition("/")[2]]
 
 
-def test_point_2_what_is_written_behind_its_commit_goes_with_the_next(world: HudiWorld) -> None:
+def test_what_is_written_behind_its_commit_goes_with_the_next(world: HudiWorld) -> None:
     table = world.open()
     view = claimed(table)
     good = world.file(1)
@@ -191,7 +191,7 @@ def test_point_2_what_is_written_behind_its_commit_goes_with_the_next(world: Hud
     assert world.numbers() == [1, 2]
 
 
-def test_point_2_a_claim_rolls_back_what_the_sink_left_pending(world: HudiWorld) -> None:
+def test_a_claim_rolls_back_what_the_sink_left_pending(world: HudiWorld) -> None:
     """H3: a coordinator that sleeps inside of Hudi's lock finds its instant gone, and its files."""
     zombie, heir = world.open(), world.open()
     stale, file = claimed(zombie), world.file(1)
@@ -206,7 +206,7 @@ def test_point_2_a_claim_rolls_back_what_the_sink_left_pending(world: HudiWorld)
     assert world.numbers() == []
 
 
-def test_point_2_who_moves_the_table_first_wins_inside_of_the_lock(world: HudiWorld) -> None:
+def test_who_moves_the_table_first_wins_inside_of_the_lock(world: HudiWorld) -> None:
     """The look before the call saw nothing of it; the same files land on the newer head."""
     table = racing(world, lambda: world.append_foreign(7))
     view, file = claimed(world.open()), world.file(1)
@@ -217,7 +217,7 @@ def test_point_2_who_moves_the_table_first_wins_inside_of_the_lock(world: HudiWo
     assert world.numbers() == [1, 7]
 
 
-def test_point_2_an_heir_that_claims_meanwhile_wins_inside_of_the_lock(world: HudiWorld) -> None:
+def test_an_heir_that_claims_meanwhile_wins_inside_of_the_lock(world: HudiWorld) -> None:
     table = racing(world, lambda: claimed(world.open(), epoch=2))
     view, file = claimed(world.open()), world.file(1)
     assert not isinstance(commit(table, view, record(1, 1, 3), file), Landed)
@@ -225,7 +225,7 @@ def test_point_2_an_heir_that_claims_meanwhile_wins_inside_of_the_lock(world: Hu
     assert world.numbers() == []
 
 
-def test_point_2_files_that_a_refused_claim_removed_are_refused_for_good(world: HudiWorld) -> None:
+def test_files_that_a_refused_claim_removed_are_refused_for_good(world: HudiWorld) -> None:
     """H3: a claim evicts before it lands, and may be refused then; the next transaction's files
     are gone."""
     table = world.open()
@@ -243,7 +243,7 @@ def test_point_2_files_that_a_refused_claim_removed_are_refused_for_good(world: 
     assert world.numbers() == [2]
 
 
-def test_point_2_an_eviction_leaves_a_commit_alone_that_was_completed_meanwhile(
+def test_an_eviction_leaves_a_commit_alone_that_was_completed_meanwhile(
     world: HudiWorld,
 ) -> None:
     """The timeline is read anew for each instant."""
@@ -256,7 +256,7 @@ def test_point_2_an_eviction_leaves_a_commit_alone_that_was_completed_meanwhile(
     assert table.read().record == record(1, 1, 3)
 
 
-def test_point_2_nobody_completes_what_a_claim_is_rolling_back(
+def test_nobody_completes_what_a_claim_is_rolling_back(
     world: HudiWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the claim's look and Hudi's own rollback, which looks before it locks."""
@@ -281,7 +281,7 @@ def test_point_2_nobody_completes_what_a_claim_is_rolling_back(
     assert world.numbers() == [1]
 
 
-def test_point_2_what_a_dying_claim_has_condemned_stays_so(
+def test_what_a_dying_claim_has_condemned_stays_so(
     world: HudiWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its plan of a rollback may lie there, for anybody who cleans up to go on with."""
@@ -301,7 +301,7 @@ def test_point_2_what_a_dying_claim_has_condemned_stays_so(
     assert not pending(world)
 
 
-def test_point_2_a_rollback_of_others_that_is_under_way_refuses_for_good(world: HudiWorld) -> None:
+def test_a_rollback_of_others_that_is_under_way_refuses_for_good(world: HudiWorld) -> None:
     """It is written into the timeline within Hudi's lock, and its files go outside of it."""
     table = world.open()
     view, file = claimed(table), world.file(1)
@@ -326,7 +326,7 @@ def test_point_2_a_rollback_of_others_that_is_under_way_refuses_for_good(world: 
     assert world.numbers() == []
 
 
-def test_point_2_a_commit_that_rose_again_stops_the_sink(world: HudiWorld) -> None:
+def test_a_commit_that_rose_again_stops_the_sink(world: HudiWorld) -> None:
     """H9: it was condemned, and completed by somebody whom no lock held back."""
     table = world.open()
     view, file = claimed(table), world.file(1)
@@ -339,7 +339,7 @@ def test_point_2_a_commit_that_rose_again_stops_the_sink(world: HudiWorld) -> No
         table.read()
 
 
-def test_point_2_columns_that_somebody_adds_stop_the_sink(world: HudiWorld) -> None:
+def test_columns_that_somebody_adds_stop_the_sink(world: HudiWorld) -> None:
     table = world.open()
     landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
     options = {**world.place.settings, "hoodie.table.name": "trips"}
@@ -350,7 +350,7 @@ def test_point_2_columns_that_somebody_adds_stop_the_sink(world: HudiWorld) -> N
         table.read()
 
 
-def test_point_2_instants_are_of_utc(world: HudiWorld) -> None:
+def test_instants_are_of_utc(world: HudiWorld) -> None:
     """Local ones would come twice when clocks go back."""
     zone = world.spark._jvm.java.util.TimeZone
     before = zone.getDefault()
@@ -363,7 +363,7 @@ def test_point_2_instants_are_of_utc(world: HudiWorld) -> None:
     assert abs(datetime.now(UTC) - made) < timedelta(hours=1)
 
 
-def test_point_2_files_that_others_rolled_back_are_refused_for_good(world: HudiWorld) -> None:
+def test_files_that_others_rolled_back_are_refused_for_good(world: HudiWorld) -> None:
     """H7: an eager writer without a lock rolls back whatever is pending."""
     view, file = claimed(world.open()), world.file(1)
     table = racing(world, lambda: world.append_foreign(7, lock=False))
@@ -376,7 +376,7 @@ def test_point_2_files_that_others_rolled_back_are_refused_for_good(world: HudiW
     assert world.numbers() == [1, 7]
 
 
-def test_point_2_eager_writers_leave_reserved_instants_alone(world: HudiWorld) -> None:
+def test_eager_writers_leave_reserved_instants_alone(world: HudiWorld) -> None:
     """H4: the timeline does not know of them before their commit."""
     table = world.open()
     claimed(table)
@@ -386,7 +386,7 @@ def test_point_2_eager_writers_leave_reserved_instants_alone(world: HudiWorld) -
     assert world.numbers() == [1, 7]
 
 
-def test_point_2_an_instant_that_the_archiver_has_passed_is_refused_for_good(
+def test_an_instant_that_the_archiver_has_passed_is_refused_for_good(
     make: MakeWorld,
 ) -> None:
     """Committed, it would be taken for one of long ago, and rows of others would go."""
@@ -406,7 +406,7 @@ def test_point_2_an_instant_that_the_archiver_has_passed_is_refused_for_good(
     assert table.read().lineage is Lineage.CONTAINS_TAG
 
 
-def test_point_2_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: HudiWorld) -> None:
+def test_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: HudiWorld) -> None:
     """H8: a writer that outlived its lock wrote the metadata table, and was refused then."""
     table = world.open()
     view, file = claimed(table), world.file(1)
@@ -422,7 +422,7 @@ def test_point_2_a_ghost_in_the_metadata_table_is_laid_by_the_next_claim(world: 
     assert world.numbers() == []
 
 
-def test_point_2_a_ghost_that_others_have_compacted_goes_with_the_metadata_table(
+def test_a_ghost_that_others_have_compacted_goes_with_the_metadata_table(
     make: MakeWorld,
 ) -> None:
     """H8: Hudi rolls it back no more, and its pending rollback would hold up everybody."""
@@ -448,7 +448,7 @@ def test_point_2_a_ghost_that_others_have_compacted_goes_with_the_metadata_table
     assert world.numbers() == list(range(7, number + 1))
 
 
-def test_point_2_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
+def test_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
     """H9: a zombie's commit landed between Hudi's last look and its completed file."""
     table = world.open()
     view = claimed(table)
@@ -462,7 +462,7 @@ def test_point_2_a_fork_is_told_and_not_gone_on_with(world: HudiWorld) -> None:
         table.read()
 
 
-def test_point_2_a_restored_table_is_seen(world: HudiWorld) -> None:
+def test_a_restored_table_is_seen(world: HudiWorld) -> None:
     """H10: the timeline has forgotten the sink's newest commit, and the sink has not."""
     table = world.open()
     first = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
@@ -474,7 +474,7 @@ def test_point_2_a_restored_table_is_seen(world: HudiWorld) -> None:
     assert view.branch_record == record(1, 1, 3)
 
 
-def test_point_2_a_restore_is_seen_though_who_committed_died_before_it_could_keep_that(
+def test_a_restore_is_seen_though_who_committed_died_before_it_could_keep_that(
     world: HudiWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """H10: whoever has read the commit since may have built upon it, as on a payment."""
@@ -492,7 +492,7 @@ def test_point_2_a_restore_is_seen_though_who_committed_died_before_it_could_kee
     assert world.open().read().lineage is Lineage.ROLLED_BACK
 
 
-def test_point_2_audit_and_status_find_commits_files_and_rows(world: HudiWorld) -> None:
+def test_audit_and_status_find_commits_files_and_rows(world: HudiWorld) -> None:
     table = world.open()
     view, file = claimed(table), world.file(1)
     after = landed(commit(table, view, record(1, 1, 3), file))

@@ -94,7 +94,7 @@ HOODIE = ".hoodie"
 
 
 @pytest.mark.timeout(1_800)
-def test_point_5_without_its_lock_a_sink_waits_and_says_so_and_without_its_own_files_it_stops(
+def test_without_its_lock_a_sink_waits_and_says_so_and_without_its_own_files_it_stops(
     tmp_path: Path, bundle: Path
 ) -> None:
     (tmp_path / "zookeeper").mkdir()
@@ -136,7 +136,7 @@ def test_point_5_without_its_lock_a_sink_waits_and_says_so_and_without_its_own_f
 
 
 @pytest.mark.timeout(3_000)
-def test_point_2_what_is_damaged_is_named_and_stops_the_sink_or_costs_nothing(
+def test_what_is_damaged_is_named_and_stops_the_sink_or_costs_nothing(
     tmp_path: Path, bundle: Path, lock: dict[str, str]
 ) -> None:
     kept = tmp_path / "kept"

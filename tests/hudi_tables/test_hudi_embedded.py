@@ -47,7 +47,7 @@ def settled(task: SinkTask) -> int:
 
 
 @pytest.mark.timeout(600)
-def test_point_2_an_embedded_task_fills_a_hudi_table_exactly_once_over_restarts(
+def test_an_embedded_task_fills_a_hudi_table_exactly_once_over_restarts(
     tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str]
 ) -> None:
     with started(tmp_path, bundle, lock) as sink:

@@ -96,7 +96,7 @@ def ours(*ids: int) -> pa.Table:
         ("MERGE_ON_READ", VARYING, BY_KEY),
     ],
 )
-def test_point_2_a_table_that_others_cut_into_buckets_is_refused(
+def test_a_table_that_others_cut_into_buckets_is_refused(
     make: Make, kind: str, index: dict[str, str], wanted: dict[str, Any]
 ) -> None:
     """Nothing in its properties says so."""
@@ -109,9 +109,7 @@ def test_point_2_a_table_that_others_cut_into_buckets_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_point_2_a_table_of_spark_sql_is_appended_to_and_its_makers_upsert(
-    make: Make, kind: str
-) -> None:
+def test_a_table_of_spark_sql_is_appended_to_and_its_makers_upsert(make: Make, kind: str) -> None:
     """Rows of the sink and of others are found by each other's writers, each key once."""
     world = make(kind)
     theirs(world, 0, 4)

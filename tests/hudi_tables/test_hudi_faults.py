@@ -67,7 +67,7 @@ def rises(world: HudiWorld, tmp_path: Path, bundle: Path) -> Iterator[Callable[.
 
 
 @pytest.mark.parametrize("forget", [False, True])
-def test_point_6_a_lock_provider_that_is_killed_in_a_commit_costs_no_row(
+def test_a_lock_provider_that_is_killed_in_a_commit_costs_no_row(
     world: HudiWorld, server: ZooKeeper, monkeypatch: pytest.MonkeyPatch, forget: bool
 ) -> None:
     """``forget``: it comes back without its locks, and an heir claims while the first commits."""
@@ -87,7 +87,7 @@ def test_point_6_a_lock_provider_that_is_killed_in_a_commit_costs_no_row(
 
 
 @BOTH
-def test_point_6_a_jvm_that_is_killed_inside_of_the_lock_is_followed_by_another(
+def test_a_jvm_that_is_killed_inside_of_the_lock_is_followed_by_another(
     world: HudiWorld, rises: Callable[..., Zombie]
 ) -> None:
     """H7: the same instant is gone on with, once the dead JVM's session has ended."""
@@ -102,7 +102,7 @@ def test_point_6_a_jvm_that_is_killed_inside_of_the_lock_is_followed_by_another(
 
 
 @BOTH
-def test_point_6_an_heir_takes_over_from_a_process_that_is_killed_inside_of_the_lock(
+def test_an_heir_takes_over_from_a_process_that_is_killed_inside_of_the_lock(
     world: HudiWorld, rises: Callable[..., Zombie]
 ) -> None:
     zombie = rises()
@@ -113,7 +113,7 @@ def test_point_6_an_heir_takes_over_from_a_process_that_is_killed_inside_of_the_
 
 @pytest.mark.parametrize("archived", [False, True])
 @pytest.mark.parametrize("where", [INSIDE, BEFORE])
-def test_point_6_a_process_that_was_frozen_for_longer_than_its_lease_is_refused(
+def test_a_process_that_was_frozen_for_longer_than_its_lease_is_refused(
     world: HudiWorld, rises: Callable[..., Zombie], where: str, *, archived: bool
 ) -> None:
     """``archived``: it wakes up when all is archived that was there when it fell asleep."""
@@ -133,7 +133,7 @@ def test_point_6_a_process_that_was_frozen_for_longer_than_its_lease_is_refused(
 
 @BOTH
 @pytest.mark.parametrize("heir", [False, True])
-def test_point_6_storage_that_fails_between_data_and_timeline_costs_no_row(
+def test_storage_that_fails_between_data_and_timeline_costs_no_row(
     world: HudiWorld, monkeypatch: pytest.MonkeyPatch, heir: bool
 ) -> None:
     """The files are there, and the metadata table may know them: the timeline does not.

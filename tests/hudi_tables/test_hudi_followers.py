@@ -110,7 +110,7 @@ def staged(world: HudiWorld) -> set[str]:
     return {path.name for path in world.staged.rglob("*.parquet")}
 
 
-def test_point_5_what_is_owed_is_paid_after_foreign_writes_clustering_and_archival(
+def test_what_is_owed_is_paid_after_foreign_writes_clustering_and_archival(
     world: HudiWorld,
 ) -> None:
     owed = drafted(world, opened(world), 1)
@@ -126,7 +126,7 @@ def test_point_5_what_is_owed_is_paid_after_foreign_writes_clustering_and_archiv
     assert counted == dict.fromkeys([*range(1, 9), 20], 3)
 
 
-def test_point_5_who_pays_rolls_back_first_what_another_payment_left_pending(
+def test_who_pays_rolls_back_first_what_another_payment_left_pending(
     world: HudiWorld,
 ) -> None:
     """It could land behind this one's look at the table otherwise."""
@@ -141,7 +141,7 @@ def test_point_5_who_pays_rolls_back_first_what_another_payment_left_pending(
     assert world.numbers() == [1]
 
 
-def test_point_5_staged_files_go_with_the_payment_behind_theirs(world: HudiWorld) -> None:
+def test_staged_files_go_with_the_payment_behind_theirs(world: HudiWorld) -> None:
     table = opened(world)
     debts = [drafted(world, table, number) for number in (1, 2, 3)]
     assert len(staged(world)) == 3
@@ -153,7 +153,7 @@ def test_point_5_staged_files_go_with_the_payment_behind_theirs(world: HudiWorld
     assert world.numbers() == [1, 2, 3]
 
 
-def test_point_5_what_a_draft_names_is_never_swept(world: HudiWorld) -> None:
+def test_what_a_draft_names_is_never_swept(world: HudiWorld) -> None:
     first = opened(world)
     owed, nobodys = drafted(world, first, 1), world.file(2)
     old = STAGED_MS_MAX / 1000 + 60
@@ -165,7 +165,7 @@ def test_point_5_what_a_draft_names_is_never_swept(world: HudiWorld) -> None:
     assert world.numbers() == [1, 3]
 
 
-def test_point_5_files_that_are_gone_are_not_decided_and_not_paid(world: HudiWorld) -> None:
+def test_files_that_are_gone_are_not_decided_and_not_paid(world: HudiWorld) -> None:
     table = opened(world)
     owed = drafted(world, table, 1)
     for path in world.staged.rglob("*.parquet"):
@@ -181,7 +181,7 @@ def test_point_5_files_that_are_gone_are_not_decided_and_not_paid(world: HudiWor
         follower.refuse_files((lost,))
 
 
-def test_point_5_rows_of_a_quarantine_keep_their_headers_through_clustering(
+def test_rows_of_a_quarantine_keep_their_headers_through_clustering(
     aside: HudiWorld,
 ) -> None:
     told = [{**ROW, "offset": number} for number in range(3)]
@@ -208,7 +208,7 @@ def test_point_5_rows_of_a_quarantine_keep_their_headers_through_clustering(
     assert len(aside.timeline("*.replacecommit")) == 1
 
 
-def test_point_5_a_follower_s_rows_lie_in_their_partitions_under_its_record_key(
+def test_a_follower_s_rows_lie_in_their_partitions_under_its_record_key(
     tmp_path: Path, spark: Any, lock: dict[str, str]
 ) -> None:
     columns = Struct((Column("number", "long"), Column("row", "long")))

@@ -39,7 +39,7 @@ def make(tmp_path: Path, spark: Any, lock: dict[str, str]) -> Callable[[str], Hu
     return lambda kind: HudiWorld(tmp_path, spark, lock, properties={TYPE: kind})
 
 
-def test_point_6_a_fork_is_taken_back_behind_the_predecessor_of_both_commits(
+def test_a_fork_is_taken_back_behind_the_predecessor_of_both_commits(
     make: Callable[[str], HudiWorld],
 ) -> None:
     """The records of both are written again, once."""
@@ -61,7 +61,7 @@ def test_point_6_a_fork_is_taken_back_behind_the_predecessor_of_both_commits(
     goes_on(world, heir, record(2, 2, 6))
 
 
-def test_point_6_a_commit_that_rose_again_is_taken_back_alone(
+def test_a_commit_that_rose_again_is_taken_back_alone(
     make: Callable[[str], HudiWorld],
 ) -> None:
     """What the sink has committed before the late commit stays, and it goes on from there."""
@@ -84,7 +84,7 @@ def test_point_6_a_commit_that_rose_again_is_taken_back_alone(
     goes_on(world, heir, record(3, 1, 6))
 
 
-def test_point_6_a_forked_sink_is_restored_and_follows_its_table(
+def test_a_forked_sink_is_restored_and_follows_its_table(
     tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str]
 ) -> None:
     """The recipe of docs/hudi.md, step by step."""

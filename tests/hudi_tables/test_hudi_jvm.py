@@ -55,16 +55,14 @@ for _ in range(2):
 """
 
 
-def test_point_2_a_metadata_table_that_was_read_first_can_be_written(bundle: Path) -> None:
+def test_a_metadata_table_that_was_read_first_can_be_written(bundle: Path) -> None:
     """Hudi 1.2.0 compares two caches' schemas by identity: which was first decides."""
     afresh = [sys.executable, "-c", AFRESH, str(bundle)]
     done = subprocess.run(afresh, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True"], done.stderr[-2000:]
 
 
-def test_point_5_a_block_of_a_log_file_that_is_closed_closes_the_file(
-    bundle: Path, tmp_path: Path
-) -> None:
+def test_a_block_of_a_log_file_that_is_closed_closes_the_file(bundle: Path, tmp_path: Path) -> None:
     """Hudi 1.2.0 leaves it open."""
     (tmp_path / "log").write_text("abcd")
     run = [sys.executable, "-c", CLOSED, str(bundle), str(tmp_path / "log")]
@@ -72,7 +70,7 @@ def test_point_5_a_block_of_a_log_file_that_is_closed_closes_the_file(
     assert done.stdout.splitlines() == ["b", "Stream is closed!"], done.stderr[-2000:]
 
 
-def test_point_6_data_frames_are_made_in_the_jvm_that_follows_one_that_was_killed(
+def test_data_frames_are_made_in_the_jvm_that_follows_one_that_was_killed(
     bundle: Path, tmp_path: Path
 ) -> None:
     """Upserts need them: PySpark asked the dead one for its session."""

@@ -169,7 +169,7 @@ def three(world: HudiWorld) -> tuple[HudiKeyedTable, TableView]:
 
 
 @pytest.mark.parametrize(("kind", "index", "by"), WAYS)
-def test_point_2_the_last_record_of_a_key_wins_whatever_file_it_came_in(
+def test_the_last_record_of_a_key_wins_whatever_file_it_came_in(
     make: Make, kind: str, index: str, by: tuple[str, ...]
 ) -> None:
     world = make(kind, index, by)
@@ -201,7 +201,7 @@ def test_point_2_the_last_record_of_a_key_wins_whatever_file_it_came_in(
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_point_2_a_key_in_two_partitions_stops_the_sink(make: Make, kind: str) -> None:
+def test_a_key_in_two_partitions_stops_the_sink(make: Make, kind: str) -> None:
     world = make(kind)
     table, view = three(world)
     again = world.stage(rows((2, "b", 0, 3)))  # into a log file, where there are such
@@ -220,7 +220,7 @@ def test_point_2_a_key_in_two_partitions_stops_the_sink(make: Make, kind: str) -
     assert not left(world)
 
 
-def test_point_2_deletes_of_keys_that_are_not_there_change_no_file(make: Make) -> None:
+def test_deletes_of_keys_that_are_not_there_change_no_file(make: Make) -> None:
     world = make()
     table, view = three(world)
     before = world.data_files()
@@ -235,9 +235,7 @@ def test_point_2_deletes_of_keys_that_are_not_there_change_no_file(make: Make) -
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_point_2_a_zombie_s_upsert_and_a_lost_answer_change_each_key_once(
-    make: Make, kind: str
-) -> None:
+def test_a_zombie_s_upsert_and_a_lost_answer_change_each_key_once(make: Make, kind: str) -> None:
     """What a refused upsert has written is rolled back, and its records come with the next."""
     world = make(kind)
     zombie, stale = three(world)
@@ -263,7 +261,7 @@ def test_point_2_a_zombie_s_upsert_and_a_lost_answer_change_each_key_once(
     assert not left(world)
 
 
-def test_point_2_an_upsert_that_dies_in_the_middle_is_rolled_back_and_made_again(
+def test_an_upsert_that_dies_in_the_middle_is_rolled_back_and_made_again(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files are written and nobody has committed them."""
@@ -285,7 +283,7 @@ def test_point_2_an_upsert_that_dies_in_the_middle_is_rolled_back_and_made_again
     assert not left(world)
 
 
-def test_point_2_a_staged_file_that_is_gone_is_refused_for_good(make: Make) -> None:
+def test_a_staged_file_that_is_gone_is_refused_for_good(make: Make) -> None:
     world = make()
     table, view = three(world)
     file = world.stage(rows((1, "lost", 0, 4)))
@@ -295,7 +293,7 @@ def test_point_2_a_staged_file_that_is_gone_is_refused_for_good(make: Make) -> N
     assert refused.for_good
 
 
-def test_point_2_another_key_and_other_buckets_are_refused_by_name(make: Make) -> None:
+def test_another_key_and_other_buckets_are_refused_by_name(make: Make) -> None:
     world = make("COPY_ON_WRITE", "BUCKET")
     three(world)
     other = replace(world.wanted, key=RowKey(("id",), "at_partition", "at_offset"))
@@ -307,7 +305,7 @@ def test_point_2_another_key_and_other_buckets_are_refused_by_name(make: Make) -
             HudiKind().ensure(replace(world.wanted, properties=changed))
 
 
-def test_point_2_a_table_that_was_filled_without_a_key_takes_none(
+def test_a_table_that_was_filled_without_a_key_takes_none(
     tmp_path: Path, spark: Any, lock: dict[str, str]
 ) -> None:
     """Rows that were appended may have their keys twice; and rows by key are not appended to."""
@@ -330,7 +328,7 @@ def test_point_2_a_table_that_was_filled_without_a_key_takes_none(
         world.open("third").read()
 
 
-def test_point_2_texts_of_a_key_are_folders_as_the_table_calls_them(make: Make) -> None:
+def test_texts_of_a_key_are_folders_as_the_table_calls_them(make: Make) -> None:
     """Hudi's own generator escapes nothing unless it is told to: `..` was the lake's folder."""
     world = make(by=("zone",))
     odd = ["..", ".", "a,b:c", "a=b", "ü/%", "-1"]
@@ -346,7 +344,7 @@ def test_point_2_texts_of_a_key_are_folders_as_the_table_calls_them(make: Make) 
     assert world.read().where("zone = '..' and name = 'new'").count() == 1
 
 
-def test_point_2_a_key_that_goes_while_a_compaction_is_planned_stays_gone(make: Make) -> None:
+def test_a_key_that_goes_while_a_compaction_is_planned_stays_gone(make: Make) -> None:
     world = make("MERGE_ON_READ")
     table, view = three(world)
     file = world.stage(rows((1, "new", 0, 5), (2, "new", 0, 6)))
@@ -360,7 +358,7 @@ def test_point_2_a_key_that_goes_while_a_compaction_is_planned_stays_gone(make: 
     assert names(world) == {2: "newest", 3: "c"} == names_by_hudi_rs(world)
 
 
-def test_point_2_a_clustering_that_others_have_planned_holds_upserts_up_until_it_is_made(
+def test_a_clustering_that_others_have_planned_holds_upserts_up_until_it_is_made(
     make: Make,
 ) -> None:
     world = make()
@@ -398,7 +396,7 @@ def compaction(world: HudiWorld, step: str) -> None:
     assert world.spark.sql(call).count()
 
 
-def test_point_2_a_clock_that_is_behind_the_table_commits_nothing(make: Make) -> None:
+def test_a_clock_that_is_behind_the_table_commits_nothing(make: Make) -> None:
     """Its commit would pass for an older one, and the records behind that would come again."""
     world = make()
     _, view = three(world)
@@ -413,7 +411,7 @@ def test_point_2_a_clock_that_is_behind_the_table_commits_nothing(make: Make) ->
     assert names(world) == {1: "a", 2: "b", 3: "c"}
 
 
-def test_point_2_keys_of_a_table_that_others_cut_otherwise_are_not_put_there_twice(
+def test_keys_of_a_table_that_others_cut_otherwise_are_not_put_there_twice(
     tmp_path: Path, spark: Any, lock: dict[str, str]
 ) -> None:
     """No property of the table says into how many buckets: its files do."""

@@ -95,9 +95,7 @@ def places_by_spark(spark: Any, lake: Path, *names: str) -> list[tuple[Any, ...]
     return sorted(found)
 
 
-def test_point_5_three_tables_and_what_no_route_takes(
-    shop: SinkInProcess, lake: Path, spark: Any
-) -> None:
+def test_three_tables_and_what_no_route_takes(shop: SinkInProcess, lake: Path, spark: Any) -> None:
     shop.begin()
     shop.produce(30)
     shop.until_settled()
@@ -108,7 +106,7 @@ def test_point_5_three_tables_and_what_no_route_takes(
     assert not audit(shop.settings, with_source=False).findings
 
 
-def test_point_5_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwhile(
+def test_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwhile(
     shop: SinkInProcess, lake: Path, spark: Any, tmp_path: Path
 ) -> None:
     shop.begin()
@@ -140,7 +138,7 @@ def test_point_5_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwh
     assert not audit(shop.settings, with_source=False).findings
 
 
-def test_point_5_i1_a_table_whose_columns_others_changed_is_parked_and_all_others_go_on(
+def test_i1_a_table_whose_columns_others_changed_is_parked_and_all_others_go_on(
     shop: SinkInProcess, lake: Path
 ) -> None:
     shop.begin()
@@ -163,7 +161,7 @@ def test_point_5_i1_a_table_whose_columns_others_changed_is_parked_and_all_other
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_point_5_n1_tables_of_fields_are_made_of_what_records_show_with_partitions(
+def test_n1_tables_of_fields_are_made_of_what_records_show_with_partitions(
     said: Settings, lake: Path, spark: Any, kind: str
 ) -> None:
     text = (BEGIN + MANY).replace('"declared"', '"infer"\npartition_by = ["zone"]')
@@ -190,7 +188,7 @@ def test_point_5_n1_tables_of_fields_are_made_of_what_records_show_with_partitio
 @pytest.mark.parametrize(
     ("kind", "index"), [("COPY_ON_WRITE", "SIMPLE"), ("MERGE_ON_READ", "BUCKET")]
 )
-def test_point_5_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_death(
+def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_death(
     said: Settings, lake: Path, spark: Any, kind: str, index: str
 ) -> None:
     settings = said(
@@ -233,7 +231,7 @@ def told(settings: SinkSettings) -> AuditReport:
     return audit(settings, with_source=False)
 
 
-def test_point_5_n5_what_was_filled_is_known_when_the_decision_is_archived(
+def test_n5_what_was_filled_is_known_when_the_decision_is_archived(
     tmp_path: Path, spark: Any, lock: dict[str, str]
 ) -> None:
     world = HudiWorld(tmp_path, spark, lock, properties=ARCHIVED_SOON)

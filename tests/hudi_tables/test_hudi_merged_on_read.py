@@ -34,7 +34,7 @@ def world(tmp_path: Path, spark: Any, lock: dict[str, str]) -> Iterator[HudiWorl
     spark.sql("drop table merged")
 
 
-def test_point_2_appends_between_others_updates_compaction_and_cleaning_are_all_read(
+def test_appends_between_others_updates_compaction_and_cleaning_are_all_read(
     world: HudiWorld,
 ) -> None:
     """A compaction is planned before a commit of the sink, and executed behind it."""

@@ -46,7 +46,7 @@ def row(number: int, name: str = "ada") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
-def test_point_5_nested_columns_are_read_upserted_and_clustered_by_hudi(
+def test_nested_columns_are_read_upserted_and_clustered_by_hudi(
     tmp_path: Path, spark: Any, lock: dict[str, str], kind: str
 ) -> None:
     properties = {**KEY, "hoodie.table.type": kind}

@@ -22,7 +22,7 @@ from headgate.tables.hudi.kind import HudiKind
 
 
 @pytest.mark.parametrize("kind", ["keyed", "follower", "keyed follower"])
-def test_point_5_staged_rows_become_hudis_and_nothing_of_ours_stays(
+def test_staged_rows_become_hudis_and_nothing_of_ours_stays(
     object_store: ObjectStore, spark: Any, lock: dict[str, str], kind: str
 ) -> None:
     world = HudiOnS3World(object_store, spark, lock, **KINDS[kind])
@@ -41,7 +41,7 @@ def test_point_5_staged_rows_become_hudis_and_nothing_of_ours_stays(
     assert not world.keys(NOTED)
 
 
-def test_point_5_no_commit_or_clustering_keeps_connections_to_the_store(
+def test_no_commit_or_clustering_keeps_connections_to_the_store(
     object_store: ObjectStore, spark: Any, lock: dict[str, str]
 ) -> None:
     """Each looks up files in the metadata table, whose log blocks Hudi 1.2.0 leaves open."""
@@ -69,7 +69,7 @@ def connections(spark: Any, store: ObjectStore) -> int:
     return sum(f"socket:[{each[9]}]" in mine for each in to_store)
 
 
-def test_point_5_a_file_whose_upload_ends_behind_a_commit_is_removed_by_the_next(
+def test_a_file_whose_upload_ends_behind_a_commit_is_removed_by_the_next(
     object_store: ObjectStore, spark: Any, lock: dict[str, str]
 ) -> None:
     """Its marker has gone with the commit: Hudi looks for it no more."""
@@ -95,7 +95,7 @@ def test_point_5_a_file_whose_upload_ends_behind_a_commit_is_removed_by_the_next
     assert world.numbers() == [1, 2]
 
 
-def test_point_5_a_file_whose_upload_ends_behind_a_rollback_is_removed(
+def test_a_file_whose_upload_ends_behind_a_rollback_is_removed(
     object_store: ObjectStore, spark: Any, lock: dict[str, str]
 ) -> None:
     world = HudiOnS3World(object_store, spark, lock)
@@ -116,7 +116,7 @@ def test_point_5_a_file_whose_upload_ends_behind_a_rollback_is_removed(
     assert world.numbers() == [1, 2]
 
 
-def test_point_5_hg157_a_store_that_overwrites_is_refused(
+def test_hg157_a_store_that_overwrites_is_refused(
     object_store: ObjectStore, spark: Any, lock: dict[str, str]
 ) -> None:
     world = HudiOnS3World(object_store, spark, lock)
@@ -131,7 +131,7 @@ def test_point_5_hg157_a_store_that_overwrites_is_refused(
     assert HudiKind().layout(world.wanted).uuid
 
 
-def test_point_5_the_tables_beside_one_are_listed(
+def test_the_tables_beside_one_are_listed(
     object_store: ObjectStore, spark: Any, lock: dict[str, str]
 ) -> None:
     world = HudiOnS3World(object_store, spark, lock)
@@ -150,7 +150,7 @@ except HudiMissing as error:
 """
 
 
-def test_point_5_hg156_without_hadoops_client_of_s3_a_sink_says_what_is_missing(
+def test_hg156_without_hadoops_client_of_s3_a_sink_says_what_is_missing(
     bundle: Path,
 ) -> None:
     run = [sys.executable, "-c", NO_CLIENT, str(bundle)]
@@ -160,7 +160,7 @@ def test_point_5_hg156_without_hadoops_client_of_s3_a_sink_says_what_is_missing(
     assert "Exception:" not in told.partition("\n")[2]
 
 
-def test_point_5_secrets_are_not_among_what_a_jvm_is_started_with(
+def test_secrets_are_not_among_what_a_jvm_is_started_with(
     object_store: ObjectStore, spark: Any, lock: dict[str, str]
 ) -> None:
     world = HudiOnS3World(object_store, spark, lock)

@@ -75,7 +75,7 @@ def rises(world: HudiWorld, tmp_path: Path, bundle: Path, kind: str) -> Iterator
 
 
 @pytest.mark.parametrize("where", [INSIDE, BEFORE])
-def test_point_6_a_process_that_slept_beyond_its_lease_in_an_upsert_or_payment_is_refused(
+def test_a_process_that_slept_beyond_its_lease_in_an_upsert_or_payment_is_refused(
     world: HudiWorld, rises: Risen, where: str
 ) -> None:
     """It wakes up when all is archived that was there when it fell asleep."""
@@ -89,7 +89,7 @@ def test_point_6_a_process_that_slept_beyond_its_lease_in_an_upsert_or_payment_i
     lives_on(world, 3, begin=upto + 1)
 
 
-def test_point_6_who_is_killed_in_an_upsert_or_payment_is_followed_by_another(
+def test_who_is_killed_in_an_upsert_or_payment_is_followed_by_another(
     world: HudiWorld, rises: Risen
 ) -> None:
     zombie, files = rises(INSIDE)
@@ -98,7 +98,7 @@ def test_point_6_who_is_killed_in_an_upsert_or_payment_is_followed_by_another(
     lives_on(world, 2, files)
 
 
-def test_point_6_a_lock_provider_that_forgets_its_locks_in_an_upsert_or_payment_costs_no_row(
+def test_a_lock_provider_that_forgets_its_locks_in_an_upsert_or_payment_costs_no_row(
     world: HudiWorld, server: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes back without its locks, and an heir takes over while the first commits."""

@@ -41,7 +41,7 @@ def check(sink: HudiOnS3Sink, *, proven: bool) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("key", ["", "id"])
-def test_point_5_a_killed_sink_on_s3_loses_and_doubles_nothing(
+def test_a_killed_sink_on_s3_loses_and_doubles_nothing(
     tmp_path: Path,
     bundle: Path,
     spark: Any,
@@ -65,7 +65,7 @@ def test_point_5_a_killed_sink_on_s3_loses_and_doubles_nothing(
 
 
 @pytest.mark.timeout(900)
-def test_point_14_a_sink_with_many_tables_on_s3_that_is_killed_before_it_pays_any_pays_all(
+def test_a_sink_with_many_tables_on_s3_that_is_killed_before_it_pays_any_pays_all(
     tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str], object_store: ObjectStore
 ) -> None:
     class Sink(ManyHudiOnS3Sink):

@@ -9,7 +9,7 @@ from headgate.tables.hudi.lock import BASE_PATH, LOCK_KEY, PROVIDER, URL
 from headgate.tables.hudi.refused_settings import ALWAYS, WITH_KEY, WITHOUT_KEY
 
 
-def test_point_2_refused_settings_are_settings_of_hudi(bundle: Path) -> None:
+def test_refused_settings_are_settings_of_hudi(bundle: Path) -> None:
     refused = {key for each in (*ALWAYS, *WITH_KEY, *WITHOUT_KEY) for key in each.keys}
     with ZipFile(bundle) as jar:
         names = [name for name in jar.namelist() if name.startswith("org/apache/hudi/")]

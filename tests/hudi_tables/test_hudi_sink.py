@@ -73,7 +73,7 @@ def started(
 
 
 @pytest.mark.timeout(900)
-def test_point_2_a_killed_sink_and_foreign_writers_lose_and_double_nothing(
+def test_a_killed_sink_and_foreign_writers_lose_and_double_nothing(
     tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str]
 ) -> None:
     with started(tmp_path, bundle, {**lock, **ARCHIVED_SOON}) as sink:
@@ -144,7 +144,7 @@ def operate(sink: HudiSink) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_point_5_what_a_hudi_quarantine_is_owed_is_paid_by_whoever_comes_next(
+def test_what_a_hudi_quarantine_is_owed_is_paid_by_whoever_comes_next(
     sink: HudiSink, spark: Any
 ) -> None:
     sink.produce(200)
@@ -174,7 +174,7 @@ def test_point_5_what_a_hudi_quarantine_is_owed_is_paid_by_whoever_comes_next(
 
 
 @pytest.mark.timeout(600)
-def test_point_14_an_iceberg_quarantine_beside_a_hudi_table_is_paid_by_whoever_comes_next(
+def test_an_iceberg_quarantine_beside_a_hudi_table_is_paid_by_whoever_comes_next(
     tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str]
 ) -> None:
     with started(tmp_path, bundle, lock, kind=IcebergAsideSink) as sink:
@@ -211,7 +211,7 @@ def test_point_14_an_iceberg_quarantine_beside_a_hudi_table_is_paid_by_whoever_c
 @pytest.mark.parametrize(
     ("kind", "index"), [("COPY_ON_WRITE", "SIMPLE"), ("MERGE_ON_READ", "GLOBAL_RECORD_LEVEL_INDEX")]
 )
-def test_point_2_rows_by_key_are_the_fold_of_the_topic_through_kills(
+def test_rows_by_key_are_the_fold_of_the_topic_through_kills(
     tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str], kind: str, index: str
 ) -> None:
     settings = {**lock, "hoodie.table.type": kind, "hoodie.index.type": index}
@@ -244,7 +244,7 @@ def test_point_2_rows_by_key_are_the_fold_of_the_topic_through_kills(
 
 
 @pytest.mark.timeout(900)
-def test_point_5_a_sink_that_is_killed_between_two_of_its_tables_pays_the_rest_when_it_is_back(
+def test_a_sink_that_is_killed_between_two_of_its_tables_pays_the_rest_when_it_is_back(
     tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str]
 ) -> None:
     with started(tmp_path, bundle, lock, kind=ManyHudiSink) as sink:

@@ -176,9 +176,7 @@ def settlement(coordinator: Coordinator) -> Settlement:
 
 
 @pytest.mark.parametrize(("answers", "through"), [(2, 900), (1, 300)])
-def test_point_10_idle_is_who_says_so_to_the_end_that_is_settled(
-    answers: int, through: int
-) -> None:
+def test_idle_is_who_says_so_to_the_end_that_is_settled(answers: int, through: int) -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     answer(coordinator, 1, {P0: (10, 15), P1: (20, 22)}, {P0: 500, P1: 300})
     coordinator.until(Phase.COLLECTING)
@@ -189,7 +187,7 @@ def test_point_10_idle_is_who_says_so_to_the_end_that_is_settled(
     assert coordinator.attempt.record.valid_through_ms == through
 
 
-def test_point_15_a_claim_that_sets_an_offset_back_knows_no_valid_through() -> None:
+def test_a_claim_that_sets_an_offset_back_knows_no_valid_through() -> None:
     stored = record(6, 3, offsets(10, 20), valid_through_ms=300)
     assert _claimed(stored, topics((0, 30), (0, 30))).valid_through_ms == 300
     gone_back = replace(SETTINGS, on_offset_out_of_range=OffsetPolicy.LATEST)

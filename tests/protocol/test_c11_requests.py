@@ -49,7 +49,7 @@ def paused_and_resumed() -> Coordinator:
     return coordinator
 
 
-def test_point_5_a_pause_that_was_answered_pauses_nothing_when_it_is_said_again() -> None:
+def test_a_pause_that_was_answered_pauses_nothing_when_it_is_said_again() -> None:
     coordinator = paused_and_resumed()
     for seen in ((EPOCH, 0), (EPOCH, 1), (EPOCH - 1, 99)):
         asks(coordinator, Pause(), seen)
@@ -58,7 +58,7 @@ def test_point_5_a_pause_that_was_answered_pauses_nothing_when_it_is_said_again(
     assert stored(coordinator) == (EPOCH, 2, False)
 
 
-def test_point_5_whoever_asks_again_knowing_the_answer_is_heard() -> None:
+def test_whoever_asks_again_knowing_the_answer_is_heard() -> None:
     coordinator = paused_and_resumed()
     asks(coordinator, Pause(), (EPOCH, 2))
     one_transaction(coordinator)
@@ -76,7 +76,7 @@ def test_one_that_looks_answered_makes_the_coordinator_look_at_the_table(
     assert coordinator.wants(ReadTable) is isinstance(asked, Pause)
 
 
-def test_point_5_nor_does_it_after_a_new_claim() -> None:
+def test_nor_does_it_after_a_new_claim() -> None:
     before = paused_and_resumed()
     for phase in (Phase.FOLLOWING, Phase.RECOVERING, Phase.CLAIMING):
         successor = Coordinator.at(phase, table=before.table)
@@ -87,7 +87,7 @@ def test_point_5_nor_does_it_after_a_new_claim() -> None:
         assert not successor.term.paused
 
 
-def test_point_5_a_request_that_its_coordinator_took_to_its_grave_is_taken_up() -> None:
+def test_a_request_that_its_coordinator_took_to_its_grave_is_taken_up() -> None:
     before = paused_and_resumed()
     for phase in (Phase.FOLLOWING, Phase.RECOVERING, Phase.CLAIMING):
         successor = Coordinator.at(phase, table=before.table)
@@ -97,7 +97,7 @@ def test_point_5_a_request_that_its_coordinator_took_to_its_grave_is_taken_up() 
         assert successor.term.paused
 
 
-def test_point_5_a_request_says_nothing_of_epochs() -> None:
+def test_a_request_says_nothing_of_epochs() -> None:
     coordinator = Coordinator.at(Phase.OPEN)
     asks(coordinator, Pause(), (EPOCH + 5, 1))
     assert coordinator.phase is Phase.OPEN
@@ -105,7 +105,7 @@ def test_point_5_a_request_says_nothing_of_epochs() -> None:
 
 
 @pytest.mark.parametrize("event", [Pause(), Resume()])
-def test_point_5_participants_go_by_what_the_coordinator_says(event: Pause | Resume) -> None:
+def test_participants_go_by_what_the_coordinator_says(event: Pause | Resume) -> None:
     participant = Participant.writing(offsets(10, 20))
     before = participant.state
     participant.hears(event, OPERATOR)

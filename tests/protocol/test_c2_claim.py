@@ -154,7 +154,7 @@ def claim_of(coordinator: Coordinator) -> CommitAttempt:
     return coordinator.attempt
 
 
-def test_point_1_c2_what_a_person_stopped_is_not_claimed() -> None:
+def test_c2_what_a_person_stopped_is_not_claimed() -> None:
     stopped = replace(record(1, 3, offsets(10, 20)), stopped=True, actor="ann@one")
     coordinator = Coordinator()
     coordinator.given(Led())

@@ -222,7 +222,7 @@ def claim(number: int, of_p0: tuple[int, int]) -> WriteStatus:
 # ------------------------------------------------------------------ what the logs do not hold
 
 
-def test_point_16_a_claim_beyond_the_logs_end_is_out() -> None:
+def test_a_claim_beyond_the_logs_end_is_out() -> None:
     forged = status(1, {P0: (10, 1_001), P1: (20, 20)}, written_in=(EPOCH, 1))
     coordinator = judging((ALICE, forged))
 
@@ -230,7 +230,7 @@ def test_point_16_a_claim_beyond_the_logs_end_is_out() -> None:
     assert "trips/0 claims [10, 1001), but the log ends at 1000" in reason(coordinator)
 
 
-def test_point_16_the_ends_are_asked_again_only_when_a_claim_passes_them() -> None:
+def test_the_ends_are_asked_again_only_when_a_claim_passes_them() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     coordinator.hears(claim(1, (10, 1_000)), ALICE, transaction=1)
     coordinator.waits(SETTINGS.commit_timeout_ms)
@@ -239,7 +239,7 @@ def test_point_16_the_ends_are_asked_again_only_when_a_claim_passes_them() -> No
     assert coordinator.attempt.record.offsets == offsets(1_000, 20)
 
 
-def test_point_16_what_came_since_the_end_was_described_is_let_in() -> None:
+def test_what_came_since_the_end_was_described_is_let_in() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     coordinator.hears(claim(1, (10, 1_400)), ALICE, transaction=1)
     coordinator.waits(SETTINGS.commit_timeout_ms)
@@ -253,7 +253,7 @@ def test_point_16_what_came_since_the_end_was_described_is_let_in() -> None:
     assert coordinator.attempt.record.offsets == offsets(1_400, 20)
 
 
-def test_point_16_the_judgement_waits_for_sources_that_do_not_answer() -> None:
+def test_the_judgement_waits_for_sources_that_do_not_answer() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     coordinator.hears(claim(1, (10, 1_400)), ALICE, transaction=1)
     coordinator.waits(SETTINGS.commit_timeout_ms)
@@ -265,7 +265,7 @@ def test_point_16_the_judgement_waits_for_sources_that_do_not_answer() -> None:
     assert coordinator.attempt.record.offsets == offsets(1_400, 20)
 
 
-def test_point_16_of_a_partition_that_cannot_be_asked_the_known_end_counts() -> None:
+def test_of_a_partition_that_cannot_be_asked_the_known_end_counts() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     coordinator.hears(claim(1, (10, 1_400)), ALICE, transaction=1)
     coordinator.hears(status(1, {P1: (20, 30)}, written_in=(EPOCH, 1)), BOB, transaction=1)
@@ -276,7 +276,7 @@ def test_point_16_of_a_partition_that_cannot_be_asked_the_known_end_counts() -> 
     assert "the log ends at 1000" in reason(coordinator)
 
 
-def test_point_16_the_log_of_a_topic_created_anew_is_not_the_one_that_was_read() -> None:
+def test_the_log_of_a_topic_created_anew_is_not_the_one_that_was_read() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     coordinator.hears(claim(1, (10, 1_400)), ALICE, transaction=1)
     coordinator.waits(SETTINGS.commit_timeout_ms)

@@ -110,7 +110,7 @@ def test_x3_a_rival_that_speaks_is_left_alone_for_ever() -> None:
     assert coordinator.phase is Phase.FOLLOWING
 
 
-def test_point_6_ever_new_rivals_take_bounded_memory_and_the_newest_counts() -> None:
+def test_ever_new_rivals_take_bounded_memory_and_the_newest_counts() -> None:
     coordinator = superseded()
     rivals = [Sender("forged", f"{n:012x}") for n in range(1_000)]
     for rival in rivals:

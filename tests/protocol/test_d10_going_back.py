@@ -11,7 +11,7 @@ from headgate.coordinator.actions import CommitTable, Led, Stop
 from headgate.coordinator.transitions import Phase
 
 
-def test_point_4_d10_what_is_going_back_is_not_claimed() -> None:
+def test_d10_what_is_going_back_is_not_claimed() -> None:
     begun = replace(record(5, 0, offsets(10, 20)), going_back="4.17", actor="ann@one")
     coordinator = Coordinator()
     coordinator.given(Led())
@@ -24,7 +24,7 @@ def test_point_4_d10_what_is_going_back_is_not_claimed() -> None:
     assert coordinator.state.phase is Phase.STOPPED
 
 
-def test_point_4_d10_behind_it_a_claim_goes_on_from_the_offsets_gone_back_to() -> None:
+def test_d10_behind_it_a_claim_goes_on_from_the_offsets_gone_back_to() -> None:
     back = replace(record(6, 0, offsets(3, 4)), command="rollback")
     coordinator = Coordinator(view(back))
     while not coordinator.wants(CommitTable):

@@ -114,7 +114,7 @@ def test_nothing_newer_is_paid_in_front_of_it() -> None:
     assert coordinator.term.debts == (old, young)
 
 
-def test_point_2_whoever_slept_through_a_lapse_finds_the_followers_tag_moved() -> None:
+def test_whoever_slept_through_a_lapse_finds_the_followers_tag_moved() -> None:
     """A zombie knows the follower as it was when it began to pay; so is its tag until then."""
     coordinator = owing(AGE_MS + 1)
     coordinator.until(Phase.OPEN)
@@ -130,7 +130,7 @@ def test_point_2_whoever_slept_through_a_lapse_finds_the_followers_tag_moved() -
     assert (payment.record.records, [debt.manifest for debt in payment.debts]) == (0, [""])
 
 
-def test_point_2_one_that_has_moved_since_is_not_moved_again() -> None:
+def test_one_that_has_moved_since_is_not_moved_again() -> None:
     lapsed = owed(ONE, EPOCH - 1, 3)
     empty = replace(owed(ONE, EPOCH - 1, 4), manifest="")
     assert unfenced(follower(ONE, EPOCH - 1, 2), (lapsed,), ())

@@ -139,7 +139,7 @@ def test_pause_said_while_the_coordinator_claims_is_kept() -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.FOLLOWING, Phase.RECOVERING, Phase.CLAIMING])
-def test_point_9_resume_said_between_two_terms_is_kept(phase: Phase) -> None:
+def test_resume_said_between_two_terms_is_kept(phase: Phase) -> None:
     stored = record(EPOCH - 1, 4, offsets(10, 20), RIVAL, paused=True)
     coordinator = Coordinator.at(phase, table=view(stored))
     owed = coordinator.owed

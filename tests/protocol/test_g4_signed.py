@@ -32,33 +32,33 @@ def reason(heard: Envelope | Skipped) -> SkipReason:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_point_5_a_signed_event_of_each_kind_is_heard_as_it_was_said(name: str) -> None:
+def test_a_signed_event_of_each_kind_is_heard_as_it_was_said(name: str) -> None:
     assert SIGNED.read(SIGNED.written(said(name), TOPIC), TOPIC) == said(name)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_point_5_without_a_key_nothing_changes_on_the_wire(name: str) -> None:
+def test_without_a_key_nothing_changes_on_the_wire(name: str) -> None:
     assert PLAIN.written(said(name), TOPIC) == codec.encode(said(name))
     assert PLAIN.read(codec.encode(said(name)), TOPIC) == said(name)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_point_5_unsigned_events_are_passed_over(name: str) -> None:
+def test_unsigned_events_are_passed_over(name: str) -> None:
     assert reason(SIGNED.read(codec.encode(said(name)), TOPIC)) == SkipReason.UNSIGNED
 
 
-def test_point_5_another_key_does_not_speak_for_the_sink() -> None:
+def test_another_key_does_not_speak_for_the_sink() -> None:
     forged = Wire(SINK, Keys((FOREIGN,))).written(said(), TOPIC)
     assert reason(SIGNED.read(forged, TOPIC)) == SkipReason.WRONGLY_SIGNED
 
 
-def test_point_5_a_signature_counts_on_its_own_topic_only() -> None:
+def test_a_signature_counts_on_its_own_topic_only() -> None:
     message = SIGNED.written(said(), TOPIC)
     recreated = SIGNED.read(message, TopicId("control-id-2"))
     assert reason(recreated) == SkipReason.WRONGLY_SIGNED
 
 
-def test_point_5_a_signature_counts_for_its_own_sink_only() -> None:
+def test_a_signature_counts_for_its_own_sink_only() -> None:
     """Two sinks may share the key: what one says is nothing to the other."""
     other = SinkName("orders")
     signed = Wire(other, Keys((NEW,))).written(said(sink=other), TOPIC)
@@ -67,7 +67,7 @@ def test_point_5_a_signature_counts_for_its_own_sink_only() -> None:
     assert reason(SIGNED.read(moved, TOPIC)) == SkipReason.WRONGLY_SIGNED
 
 
-def test_point_5_no_bit_can_be_changed() -> None:
+def test_no_bit_can_be_changed() -> None:
     message = SIGNED.written(said("write-status"), TOPIC)
     for at in range(len(message)):
         changed = bytearray(message)
@@ -77,7 +77,7 @@ def test_point_5_no_bit_can_be_changed() -> None:
         assert isinstance(SIGNED.read(message[:end], TOPIC), Skipped), end
 
 
-def test_point_5_keys_are_exchanged_in_three_steps_and_everybody_is_heard_all_the_time() -> None:
+def test_keys_are_exchanged_in_three_steps_and_everybody_is_heard_all_the_time() -> None:
     """Accept the new one everywhere; sign with it everywhere; forget the old one."""
     steps = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
     for before, after in pairwise(steps):
@@ -86,16 +86,16 @@ def test_point_5_keys_are_exchanged_in_three_steps_and_everybody_is_heard_all_th
             assert Wire(SINK, Keys(hearer)).read(message, TOPIC) == said()
 
 
-def test_point_5_a_member_without_a_key_knows_that_it_lacks_one() -> None:
+def test_a_member_without_a_key_knows_that_it_lacks_one() -> None:
     assert reason(PLAIN.read(SIGNED.written(said(), TOPIC), TOPIC)) == SkipReason.SIGNED
 
 
-def test_point_5_the_key_is_not_in_the_message_nor_in_a_repr() -> None:
+def test_the_key_is_not_in_the_message_nor_in_a_repr() -> None:
     assert NEW.encode() not in SIGNED.written(said(), TOPIC)
     assert "new" not in repr(SIGNED)
 
 
-def test_point_5_what_is_not_believed_is_counted_and_what_is_others_is_not_decoded() -> None:
+def test_what_is_not_believed_is_counted_and_what_is_others_is_not_decoded() -> None:
     server = FakeLogServer()
     log = FakeLog(server, SIGNED)
     log.append([said()])

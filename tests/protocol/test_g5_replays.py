@@ -100,7 +100,7 @@ def without_place(state: State) -> State:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_point_5_a_coordinator_learns_nothing_from_what_was_said_before(phase: Phase) -> None:
+def test_a_coordinator_learns_nothing_from_what_was_said_before(phase: Phase) -> None:
     coordinator = experienced(phase)
     before = coordinator.state
     kinds = set()
@@ -113,7 +113,7 @@ def test_point_5_a_coordinator_learns_nothing_from_what_was_said_before(phase: P
     assert kinds == EVERY_KIND
 
 
-def test_point_5_a_rival_that_died_is_not_kept_alive_by_its_old_words() -> None:
+def test_a_rival_that_died_is_not_kept_alive_by_its_old_words() -> None:
     coordinator = Coordinator.at(Phase.OPEN)
     coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH + 1, transaction=1, sequence=5)
     assert coordinator.phase is Phase.FOLLOWING
@@ -126,7 +126,7 @@ def test_point_5_a_rival_that_died_is_not_kept_alive_by_its_old_words() -> None:
     assert coordinator.phase is Phase.RECOVERING
 
 
-def test_point_5_a_gain_that_is_said_again_brings_no_end_forward() -> None:
+def test_a_gain_that_is_said_again_brings_no_end_forward() -> None:
     coordinator = Coordinator.at(Phase.OPEN)
     coordinator.hears(gain(P0, P1), ALICE, epoch=0, sequence=3)
     coordinator.until(Phase.COLLECTING)
@@ -174,7 +174,7 @@ def practised(phase: Part) -> Participant:
 
 
 @pytest.mark.parametrize("phase", list(Part))
-def test_point_5_a_participant_only_repeats_what_it_said_before(phase: Part) -> None:
+def test_a_participant_only_repeats_what_it_said_before(phase: Part) -> None:
     """P4: END that comes again is answered by the identical statuses; all else does nothing."""
     participant = practised(phase)
     assert participant.phase is phase
@@ -189,7 +189,7 @@ def test_point_5_a_participant_only_repeats_what_it_said_before(phase: Part) -> 
     assert kinds == EVERY_KIND
 
 
-def test_point_5_one_that_just_came_reads_in_vain_at_most() -> None:
+def test_one_that_just_came_reads_in_vain_at_most() -> None:
     """The first START of an epoch that others have worked in for long gives it an old position."""
     old = practised(Part.WRITING)
     participant = Participant()

@@ -26,7 +26,7 @@ ALIVE = gain(kind=PresenceKind.ALIVE)
 
 
 @pytest.mark.parametrize("phase", [Phase.FOLLOWING, Phase.RECOVERING, Phase.CLAIMING, Phase.OPEN])
-def test_point_6_an_epoch_that_leaps_moves_no_table(phase: Phase) -> None:
+def test_an_epoch_that_leaps_moves_no_table(phase: Phase) -> None:
     coordinator = Coordinator.at(phase)
     owed = coordinator.owed
     for sender in (ALICE, RIVAL):
@@ -37,7 +37,7 @@ def test_point_6_an_epoch_that_leaps_moves_no_table(phase: Phase) -> None:
     assert coordinator.term.epoch == EPOCH
 
 
-def test_point_6_epochs_that_leap_one_above_the_other_hide_none_that_counts() -> None:
+def test_epochs_that_leap_one_above_the_other_hide_none_that_counts() -> None:
     """They are measured by what the tables hold, not by one another (seed 110645)."""
     coordinator = Coordinator.at(Phase.OPEN)
     coordinator.hears(ALIVE, RIVAL, epoch=EPOCH + LEAP_MAX)
@@ -47,7 +47,7 @@ def test_point_6_epochs_that_leap_one_above_the_other_hide_none_that_counts() ->
     assert coordinator.term.epoch == EPOCH + LEAP_MAX + 1
 
 
-def test_point_6_an_epoch_that_was_spoken_of_while_it_was_claimed_is_not_used() -> None:
+def test_an_epoch_that_was_spoken_of_while_it_was_claimed_is_not_used() -> None:
     """Somebody spoke in its name before it had one word: participants are in other transactions."""
     coordinator = Coordinator.at(Phase.CLAIMING)
     coordinator.hears(EndCommit(), COORDINATOR, epoch=EPOCH, transaction=100)
@@ -55,7 +55,7 @@ def test_point_6_an_epoch_that_was_spoken_of_while_it_was_claimed_is_not_used() 
     assert coordinator.term.epoch == EPOCH + 1
 
 
-def test_point_6_what_a_coordinator_claims_can_be_written_and_said() -> None:
+def test_what_a_coordinator_claims_can_be_written_and_said() -> None:
     """Above the highest epoch that it believes: records and messages still bear the next ones."""
     coordinator = Coordinator.at(Phase.OPEN)
     for _ in range(3):
@@ -81,7 +81,7 @@ def test_point_6_what_a_coordinator_claims_can_be_written_and_said() -> None:
 
 @pytest.mark.parametrize("number", [2, 1_000, NUMBER_MAX])
 @pytest.mark.parametrize("phase", [Phase.OPEN, Phase.COLLECTING, Phase.COMMITTING])
-def test_point_6_who_speaks_in_its_name_makes_it_claim_anew(phase: Phase, number: int) -> None:
+def test_who_speaks_in_its_name_makes_it_claim_anew(phase: Phase, number: int) -> None:
     """Participants that believed the END, and would wait for ever, begin again with the epoch."""
     coordinator = Coordinator.at(Phase.OPEN)
     if phase is not Phase.OPEN:
@@ -98,7 +98,7 @@ def test_point_6_who_speaks_in_its_name_makes_it_claim_anew(phase: Phase, number
 
 
 @pytest.mark.parametrize("leap", [1, 1_000, LEAP_MAX, NUMBER_MAX])
-def test_point_6_a_status_in_anothers_name_silences_nobody(leap: int) -> None:
+def test_a_status_in_anothers_name_silences_nobody(leap: int) -> None:
     participant = Participant.writing(AT)
     coordinator = Coordinator.at(Phase.COLLECTING)
     forged = status(leap, {}, unknown={P0})
@@ -114,9 +114,7 @@ def test_point_6_a_status_in_anothers_name_silences_nobody(leap: int) -> None:
 
 @pytest.mark.parametrize("leap", [2, 1_000, LEAP_MAX, LEAP_MAX + 2, 2 * LEAP_MAX, NUMBER_MAX])
 @pytest.mark.parametrize("together", [False, True])
-def test_point_6_who_never_hears_the_forged_one_catches_up_with_it(
-    leap: int, *, together: bool
-) -> None:
+def test_who_never_hears_the_forged_one_catches_up_with_it(leap: int, *, together: bool) -> None:
     """The log lost it (seeds 6595 and 1008520): its fourth status comes through at the latest.
 
     ``together``: both are judged at once.
@@ -142,7 +140,7 @@ def test_point_6_who_never_hears_the_forged_one_catches_up_with_it(
 
 @pytest.mark.parametrize("leap", [0, 10, 1_000, LEAP_MAX, LEAP_MAX + 1, NUMBER_MAX])
 @pytest.mark.parametrize("unheard", [False, True])
-def test_point_6_a_gain_in_anothers_name_hides_no_later_one(leap: int, *, unheard: bool) -> None:
+def test_a_gain_in_anothers_name_hides_no_later_one(leap: int, *, unheard: bool) -> None:
     """Seeds 15595, 327795 and 407445 of the simulation: who moved there waited for an interval,
     whoever forged it. ``unheard``: the log had lost it when the participant came there."""
     participant, coordinator = Participant.writing(AT), Coordinator.at(Phase.OPEN)
@@ -162,7 +160,7 @@ def test_point_6_a_gain_in_anothers_name_hides_no_later_one(leap: int, *, unhear
 
 
 @pytest.mark.parametrize("kind", [StartCommit, AckCommit])
-def test_point_6_a_place_that_the_log_has_not_reached_says_nothing(kind: type) -> None:
+def test_a_place_that_the_log_has_not_reached_says_nothing(kind: type) -> None:
     """No mutant of the simulation shows it: of the forged seeds of 500 seconds none noticed."""
     participant = Participant.writing(AT)
     before = participant.state
@@ -173,14 +171,14 @@ def test_point_6_a_place_that_the_log_has_not_reached_says_nothing(kind: type) -
 
 
 @pytest.mark.parametrize("event", [EndCommit(), AckCommit(ControlOffset(1), offsets(99, 99))])
-def test_point_6_a_participant_does_not_follow_a_leap(event: EndCommit | AckCommit) -> None:
+def test_a_participant_does_not_follow_a_leap(event: EndCommit | AckCommit) -> None:
     participant = Participant.writing(AT)
     before = participant.state
     participant.hears(event, RIVAL, epoch=1 + LEAP_MAX + 1, transaction=1)
     assert participant.state == before
 
 
-def test_point_6_a_start_that_had_to_leap_is_followed() -> None:
+def test_a_start_that_had_to_leap_is_followed() -> None:
     """Its coordinator believed a PRESENCE that leapt as far as is believed: it claims above it."""
     participant, coordinator = Participant.writing(AT, epoch=EPOCH), Coordinator.at(Phase.OPEN)
     for leaps in (1, 2):
@@ -194,7 +192,7 @@ def test_point_6_a_start_that_had_to_leap_is_followed() -> None:
     assert (participant.state.epoch, participant.positions) == (epoch, AT)
 
 
-def test_point_6_from_a_start_that_leapt_for_nothing_it_is_led_back() -> None:
+def test_from_a_start_that_leapt_for_nothing_it_is_led_back() -> None:
     participant = Participant.writing(AT, epoch=7)
     participant.hears(started(1, offsets(1, 1), 1, None), RIVAL, epoch=NUMBER_MAX, transaction=1)
     assert participant.state.epoch == NUMBER_MAX
@@ -202,7 +200,7 @@ def test_point_6_from_a_start_that_leapt_for_nothing_it_is_led_back() -> None:
     assert (participant.state.epoch, participant.positions) == (7, AT)
 
 
-def test_point_6_an_old_start_that_is_said_again_leads_nobody_away() -> None:
+def test_an_old_start_that_is_said_again_leads_nobody_away() -> None:
     """In a table whose epochs leapt once: the true coordinator's next START is believed again."""
     participant = Participant.writing(AT, epoch=7 + 2 * LEAP_MAX)
     participant.hears(started(1, offsets(1, 1), 1, None), RIVAL, epoch=7, transaction=1)
@@ -211,7 +209,7 @@ def test_point_6_an_old_start_that_is_said_again_leads_nobody_away() -> None:
     assert (participant.state.epoch, participant.positions) == (7 + 2 * LEAP_MAX, AT)
 
 
-def test_point_6_one_that_just_came_and_followed_it_is_led_back() -> None:
+def test_one_that_just_came_and_followed_it_is_led_back() -> None:
     participant = Participant()
     participant.owns(P0, P1)
     participant.hears_itself()
@@ -223,7 +221,7 @@ def test_point_6_one_that_just_came_and_followed_it_is_led_back() -> None:
     assert participant.state.ended == 4
 
 
-def test_point_6_lower_epochs_are_ignored_as_ever() -> None:
+def test_lower_epochs_are_ignored_as_ever() -> None:
     participant = Participant.writing(AT, epoch=7)
     before = participant.state
     participant.hears(started(9, offsets(0, 0), 6, 1), BOB, epoch=6, transaction=9)

@@ -39,7 +39,7 @@ def held(coordinator: Coordinator) -> list[int]:
     return [each.proposal.number for each in coordinator.term.proposals]
 
 
-def test_point_6_proposals_that_wait_take_bounded_memory_and_the_newest_are_kept() -> None:
+def test_proposals_that_wait_take_bounded_memory_and_the_newest_are_kept() -> None:
     coordinator = Coordinator.at(Phase.COLLECTING)
     large = Column("x" * 800_000, "long")
     count = PROPOSALS_BYTES_MAX // 800_000 + 10
@@ -51,7 +51,7 @@ def test_point_6_proposals_that_wait_take_bounded_memory_and_the_newest_are_kept
     assert (len(numbers) + 1) * 802_500 > PROPOSALS_BYTES_MAX
 
 
-def test_point_6_many_small_proposals_are_bounded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_proposals_are_bounded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evolution, "PROPOSALS_BYTES_MAX", 100_000)
     coordinator = Coordinator.at(Phase.COLLECTING)
     for number in range(1, 101):
@@ -60,7 +60,7 @@ def test_point_6_many_small_proposals_are_bounded_as_well(monkeypatch: pytest.Mo
     assert held(coordinator)[-1] == 100
 
 
-def test_point_6_what_was_forgotten_is_said_again_with_the_next_start() -> None:
+def test_what_was_forgotten_is_said_again_with_the_next_start() -> None:
     """And only with that: who waits says it once a transaction."""
     participant = in_need()
     first = proposed_by(participant)
@@ -74,7 +74,7 @@ def test_point_6_what_was_forgotten_is_said_again_with_the_next_start() -> None:
     assert not [draft for draft in participant.unheard if isinstance(draft.event, Proposal)]
 
 
-def test_point_6_the_answer_to_many_fits_into_a_message_and_others_are_answered_next() -> None:
+def test_the_answer_to_many_fits_into_a_message_and_others_are_answered_next() -> None:
     coordinator = Coordinator.at(Phase.OPEN)
     for number in range(1_500):
         coordinator.hears(proposal(1), somebody(number), transaction=1)
@@ -92,7 +92,7 @@ def test_point_6_the_answer_to_many_fits_into_a_message_and_others_are_answered_
     assert coordinator.term.proposals == ()
 
 
-def test_point_6_refusals_that_are_long_are_not_named_one_by_one() -> None:
+def test_refusals_that_are_long_are_not_named_one_by_one() -> None:
     """START bears them as well, for as long as the epoch lasts."""
     coordinator = Coordinator.at(Phase.OPEN)
     coordinator.hears(proposal(1), ALICE, transaction=1)
@@ -103,7 +103,7 @@ def test_point_6_refusals_that_are_long_are_not_named_one_by_one() -> None:
     assert [refusal.path for refusal in coordinator.term.refused] == [()]
 
 
-def test_point_6_what_becomes_of_many_tables_is_told_in_messages_that_fit() -> None:
+def test_what_becomes_of_many_tables_is_told_in_messages_that_fit() -> None:
     names = [f"lake.t{number}" for number in range(150)]
     coordinator = opened(*((ALICE, asks(n, name)) for n, name in enumerate(names, 1)))
     wild = tuple(Refusal(("y" * 180, str(n)), "no") for n in range(190))
@@ -123,14 +123,14 @@ def test_point_6_what_becomes_of_many_tables_is_told_in_messages_that_fit() -> N
     assert coordinator.term.proposals == ()
 
 
-def test_point_6_a_reason_is_told_shortly() -> None:
+def test_a_reason_is_told_shortly() -> None:
     coordinator = opened((ALICE, asks(1)))
     changes(coordinator, there(uuid="", why="z" * 1_000_000))
     (tables,) = coordinator.said
     codec.encode(envelope(tables))
 
 
-def test_point_6_answers_that_are_remembered_are_bounded_and_asked_once_more_are_given_once_more(
+def test_answers_that_are_remembered_are_bounded_and_asked_once_more_are_given_once_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(evolution, "ANSWERED_MAX", 10)
@@ -146,18 +146,18 @@ def test_point_6_answers_that_are_remembered_are_bounded_and_asked_once_more_are
 
 
 @pytest.mark.parametrize("sender", [Sender(LONG + "n", ""), Sender("", LONG + "n")])
-def test_point_6_nobody_has_so_long_a_name(sender: Sender) -> None:
+def test_nobody_has_so_long_a_name(sender: Sender) -> None:
     with pytest.raises(ValueError, match="a sender of more than"):
         codec.encode(envelope(proposal(1), sender))
 
 
 @pytest.mark.parametrize("field", ["table", "raw"])
-def test_point_6_no_table_has_so_long_a_name(field: str) -> None:
+def test_no_table_has_so_long_a_name(field: str) -> None:
     said = replace(proposal(1), **{field: "t" * (NAME_CHARACTERS_MAX + 1)})
     with pytest.raises(ValueError, match="a table's name of more than"):
         codec.encode(envelope(said))
 
 
-def test_point_6_a_name_in_its_bounds_is_heard() -> None:
+def test_a_name_in_its_bounds_is_heard() -> None:
     said = replace(proposal(1), table="t" * NAME_CHARACTERS_MAX)
     assert codec.decode(codec.encode(envelope(said, somebody(1)))) == envelope(said, somebody(1))

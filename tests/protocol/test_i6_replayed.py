@@ -22,7 +22,7 @@ def given_back(table: TableView) -> TableView:
     return replace(table, record=record, tag=99, head=99)
 
 
-def test_point_6_i6_a_payment_carries_on_what_the_table_was_given_back() -> None:
+def test_i6_a_payment_carries_on_what_the_table_was_given_back() -> None:
     coordinator = paying()
     coordinator.reads()
     coordinator.follows(given_back(follower(ONE)))
@@ -31,7 +31,7 @@ def test_point_6_i6_a_payment_carries_on_what_the_table_was_given_back() -> None
     assert other.replayed is None
 
 
-def test_point_6_i6_a_replay_pays_no_debt_and_a_payment_refused_by_it_is_made_again() -> None:
+def test_i6_a_replay_pays_no_debt_and_a_payment_refused_by_it_is_made_again() -> None:
     coordinator = paying()
     coordinator.reads()
     coordinator.follows()

@@ -73,7 +73,7 @@ def parked_by(made: Coordinator) -> dict[str, str]:
         (SHARED, "HG-113"),
     ],
 )
-def test_point_6_i1_a_table_that_is_not_in_order_is_parked(view: TableView, code: str) -> None:
+def test_i1_a_table_that_is_not_in_order_is_parked(view: TableView, code: str) -> None:
     made = collecting()
     made.state = replace(made.state, term=replace(made.term, topic_ids={"trips": "id-trips"}))
     announces(made)
@@ -83,7 +83,7 @@ def test_point_6_i1_a_table_that_is_not_in_order_is_parked(view: TableView, code
 
 
 @pytest.mark.parametrize("error", [GONE, RecordUnreadable("the tag carries no record")])
-def test_point_6_i1_one_that_is_gone_or_unreadable_is_parked_and_offsets_stay(
+def test_i1_one_that_is_gone_or_unreadable_is_parked_and_offsets_stay(
     error: HeadgateError,
 ) -> None:
     made = collecting()
@@ -97,7 +97,7 @@ def test_point_6_i1_one_that_is_gone_or_unreadable_is_parked_and_offsets_stay(
     assert made.term.settlement.parked == {ORDERS: made.term.parked[ORDERS].why}
 
 
-def test_point_6_i1_the_record_says_so_and_so_does_every_start() -> None:
+def test_i1_the_record_says_so_and_so_does_every_start() -> None:
     made = collecting()
     announces(made)
     reads(made, troubles={ORDERS: GONE})
@@ -107,7 +107,7 @@ def test_point_6_i1_the_record_says_so_and_so_does_every_start() -> None:
     assert start_event(made.state, first=False).parked == parked_by(made)
 
 
-def test_point_6_i1_rights_are_missing_only_when_they_are_missing_again_and_again() -> None:
+def test_i1_rights_are_missing_only_when_they_are_missing_again_and_again() -> None:
     made = collecting()
     for number in range(1, REFUSALS_MAX + 1):
         assert ORDERS not in made.term.parked
@@ -117,7 +117,7 @@ def test_point_6_i1_rights_are_missing_only_when_they_are_missing_again_and_agai
     assert made.term.parked[ORDERS].why.startswith("HG-103")
 
 
-def test_point_6_i1_what_participants_say_is_looked_into() -> None:
+def test_i1_what_participants_say_is_looked_into() -> None:
     """They have kept its records in the quarantine; offsets move on."""
     made = collecting()
     announces(made, at=None, troubles={ORDERS: "HG-102 there is no table lake.orders any more"})
@@ -128,14 +128,14 @@ def test_point_6_i1_what_participants_say_is_looked_into() -> None:
     assert made.term.offsets[P0] == 13
 
 
-def test_point_6_i1_a_participants_word_alone_parks_nothing_that_is_in_order() -> None:
+def test_i1_a_participants_word_alone_parks_nothing_that_is_in_order() -> None:
     made = collecting()
     announces(made, at=None, troubles={ORDERS: "HG-102 there is no table lake.orders any more"})
     reads(made, table())
     assert not made.term.parked
 
 
-def test_point_6_i1_one_without_rights_for_participants_is_parked_in_the_end() -> None:
+def test_i1_one_without_rights_for_participants_is_parked_in_the_end() -> None:
     made = collecting()
     for number in range(1, REFUSALS_MAX + 1):
         announces(made, at=None, number=number, troubles={ORDERS: "HG-103 not for this role"})
@@ -144,7 +144,7 @@ def test_point_6_i1_one_without_rights_for_participants_is_parked_in_the_end() -
     assert made.term.parked[ORDERS].why == "HG-103 not for this role"
 
 
-def test_point_6_i1_one_that_cannot_be_drafted_for_ends_the_epoch_parked() -> None:
+def test_i1_one_that_cannot_be_drafted_for_ends_the_epoch_parked() -> None:
     made = collecting()
     announces(made)
     reads(made, table())
@@ -168,7 +168,7 @@ def paying(view: TableView | None = None) -> Coordinator:
     return made
 
 
-def test_point_6_i1_a_table_that_was_rolled_back_is_not_paid_and_the_loss_still_shows() -> None:
+def test_i1_a_table_that_was_rolled_back_is_not_paid_and_the_loss_still_shows() -> None:
     made = paying(table(lineage=Lineage.ROLLED_BACK))
     assert not made.wants(PayDebts)
     assert made.phase is Phase.OPEN
@@ -183,7 +183,7 @@ def test_point_6_i1_a_table_that_was_rolled_back_is_not_paid_and_the_loss_still_
     assert ORDERS in {debt.table for debt in stored.debts}
 
 
-def test_point_6_i1_a_payment_that_is_forbidden_again_and_again_parks_its_table() -> None:
+def test_i1_a_payment_that_is_forbidden_again_and_again_parks_its_table() -> None:
     made = paying(table())
     for _ in range(REFUSALS_MAX):
         assert not made.term.parked
@@ -198,7 +198,7 @@ def test_point_6_i1_a_payment_that_is_forbidden_again_and_again_parks_its_table(
     assert made.phase is Phase.OPEN
 
 
-def test_point_6_i2_status_of_a_table_parked_since_is_refused_and_others_are_in() -> None:
+def test_i2_status_of_a_table_parked_since_is_refused_and_others_are_in() -> None:
     made = collecting(parked=(DROPPED,))
     assert made.term.parked == {ORDERS: DROPPED}
     announces(made)
@@ -211,14 +211,14 @@ def test_point_6_i2_status_of_a_table_parked_since_is_refused_and_others_are_in(
     assert made.term.offsets == offsets(13, 20)
 
 
-def test_point_6_i3_one_that_cannot_be_reached_is_not_parked_and_its_debts_wait() -> None:
+def test_i3_one_that_cannot_be_reached_is_not_parked_and_its_debts_wait() -> None:
     made = paying()
     assert made.phase is Phase.OPEN
     assert not made.term.parked
     assert [debt.table for debt in made.term.debts] == [ORDERS]
 
 
-def test_point_6_i3_unless_its_debts_have_waited_for_half_of_what_they_may() -> None:
+def test_i3_unless_its_debts_have_waited_for_half_of_what_they_may() -> None:
     late = replace(owed(EPOCH - 1, 4), since_ms=0)
     settings = replace(SETTINGS, claim_age_max_ms=1_100_000_000)
     made = ledgers(late, settings=settings)
@@ -229,7 +229,7 @@ def test_point_6_i3_unless_its_debts_have_waited_for_half_of_what_they_may() -> 
     assert made.term.debts == (late,), "it is owed still"
 
 
-def test_point_6_i3_nor_does_one_that_owes_too_much_hold_up_the_others() -> None:
+def test_i3_nor_does_one_that_owes_too_much_hold_up_the_others() -> None:
     debts = tuple(owed(EPOCH - 1, 4) for _ in range(200))
     made = ledgers(*debts, owed(EPOCH - 1, 4, name=CLICKS))
     made.until(Phase.PAYING)
@@ -239,7 +239,7 @@ def test_point_6_i3_nor_does_one_that_owes_too_much_hold_up_the_others() -> None
     assert made.phase is Phase.OPEN
 
 
-def test_point_6_i4_without_a_quarantine_the_sink_stops_by_name() -> None:
+def test_i4_without_a_quarantine_the_sink_stops_by_name() -> None:
     made = collecting()
     made.state = replace(made.state, identity=replace(made.state.identity, followers=()))
     announces(made)
@@ -248,7 +248,7 @@ def test_point_6_i4_without_a_quarantine_the_sink_stops_by_name() -> None:
     assert isinstance(made.only(Stop).error, TableRolledBack)
 
 
-def test_point_6_i4_a_quarantine_that_has_trouble_stops_the_sink() -> None:
+def test_i4_a_quarantine_that_has_trouble_stops_the_sink() -> None:
     made = paying(table())
     made.pays()
     reads(made, replace(follower(ASIDE), lineage=Lineage.ROLLED_BACK), table())
@@ -258,7 +258,7 @@ def test_point_6_i4_a_quarantine_that_has_trouble_stops_the_sink() -> None:
     assert isinstance(made.only(Stop).error, TableRolledBack)
 
 
-def test_point_6_i4_trouble_of_all_tables_is_not_theirs() -> None:
+def test_i4_trouble_of_all_tables_is_not_theirs() -> None:
     many = tuple(Parked(f"lake.t{number}", "HG-103 no") for number in range(PARKED_MAX))
     made = collecting(parked=many)
     announces(made)
@@ -269,7 +269,7 @@ def test_point_6_i4_trouble_of_all_tables_is_not_theirs() -> None:
 # ------------------------------------------------------------------------------------- lives on
 
 
-def test_point_6_i1_a_claim_carries_on_what_is_parked() -> None:
+def test_i1_a_claim_carries_on_what_is_parked() -> None:
     made = ledgers(owed(EPOCH - 1, 4), parked=(DROPPED,))
     made.until(Phase.STARTING)
     assert parked_by(made) == {ORDERS: DROPPED.why}
@@ -280,7 +280,7 @@ def test_point_6_i1_a_claim_carries_on_what_is_parked() -> None:
 
 
 @pytest.mark.parametrize("lineage", [Lineage.ROLLED_BACK, Lineage.TAG_MISSING])
-def test_point_6_i1_a_claim_parks_what_went_wrong_meanwhile(lineage: Lineage) -> None:
+def test_i1_a_claim_parks_what_went_wrong_meanwhile(lineage: Lineage) -> None:
     made = ledgers(owed(EPOCH - 1, 4))
     made.followers[ORDERS] = table(lineage=lineage)
     made.until(Phase.OPEN)
@@ -300,7 +300,7 @@ def asks(made: Coordinator, *tables: str) -> None:
     assert ORDERS in made.only(DescribeFollowers).tables
 
 
-def test_point_6_i5_a_table_that_is_in_order_again_is_open_at_once() -> None:
+def test_i5_a_table_that_is_in_order_again_is_open_at_once() -> None:
     made = ledgers(parked=(DROPPED,))
     asks(made, ORDERS)
     reads(made, table())
@@ -314,7 +314,7 @@ def test_point_6_i5_a_table_that_is_in_order_again_is_open_at_once() -> None:
     assert made.term.offsets == offsets(13, 20)
 
 
-def test_point_6_i5_one_that_lost_rows_is_paid_first_and_takes_rows_then() -> None:
+def test_i5_one_that_lost_rows_is_paid_first_and_takes_rows_then() -> None:
     """The payment moves the tag to where a person has put the branch."""
     back = replace(DROPPED, why="HG-201 was rolled back")
     made = ledgers(owed(EPOCH - 1, 4), parked=(back,))
@@ -339,7 +339,7 @@ def test_point_6_i5_one_that_lost_rows_is_paid_first_and_takes_rows_then() -> No
     assert parked_by(made) == {}
 
 
-def test_point_6_i5_without_any_debt_it_is_paid_nothing_all_the_same() -> None:
+def test_i5_without_any_debt_it_is_paid_nothing_all_the_same() -> None:
     made = ledgers(parked=(replace(DROPPED, why="HG-201 was rolled back"),))
     made.followers[ORDERS] = table(lineage=Lineage.ROLLED_BACK, head=40)
     asks(made, ORDERS)
@@ -353,7 +353,7 @@ def test_point_6_i5_without_any_debt_it_is_paid_nothing_all_the_same() -> None:
     assert not made.term.parked
 
 
-def test_point_6_i5_one_that_was_paid_by_who_did_not_live_to_open_it_is_opened() -> None:
+def test_i5_one_that_was_paid_by_who_did_not_live_to_open_it_is_opened() -> None:
     """Nobody would ask for it once more: it is resuming already (seed 69024)."""
     made = ledgers(parked=(replace(DROPPED, resuming=True),))
     made.until(Phase.OPEN)
@@ -365,7 +365,7 @@ def test_point_6_i5_one_that_was_paid_by_who_did_not_live_to_open_it_is_opened()
 
 
 @pytest.mark.parametrize(("views", "troubles"), [((), {ORDERS: GONE}), ((), {}), ((SHARED,), {})])
-def test_point_6_i5_what_still_has_trouble_stays_parked_and_says_why(
+def test_i5_what_still_has_trouble_stays_parked_and_says_why(
     views: tuple[TableView, ...], troubles: dict[str, HeadgateError]
 ) -> None:
     made = ledgers(parked=(DROPPED,))
@@ -376,7 +376,7 @@ def test_point_6_i5_what_still_has_trouble_stays_parked_and_says_why(
     assert made.term.parked[ORDERS].since_ms > 0
 
 
-def test_point_6_i5_one_that_was_made_anew_is_filled_and_what_the_old_one_was_owed_lapses() -> None:
+def test_i5_one_that_was_made_anew_is_filled_and_what_the_old_one_was_owed_lapses() -> None:
     made = ledgers(owed(EPOCH - 1, 4), parked=(DROPPED,))
     asks(made, ORDERS)
     reads(made, table(uuid="uuid-anew"))
@@ -391,7 +391,7 @@ def test_point_6_i5_one_that_was_made_anew_is_filled_and_what_the_old_one_was_ow
     assert stored.debts == () or all(debt.follower != UUID for debt in stored.debts)
 
 
-def test_point_6_i5_nobody_resumes_what_is_not_parked() -> None:
+def test_i5_nobody_resumes_what_is_not_parked() -> None:
     made = ledgers()
     made.until(Phase.OPEN)
     made.hears(Resume((ORDERS,)), BOB, epoch=EPOCH, transaction=0)

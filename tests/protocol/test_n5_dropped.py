@@ -84,7 +84,7 @@ def proposes(made: Coordinator, uuid: str = "") -> None:
 # ------------------------------------------------------------------------------- what is remembered
 
 
-def test_point_4_n5_the_decision_that_first_owes_rows_to_a_table_remembers_it() -> None:
+def test_n5_the_decision_that_first_owes_rows_to_a_table_remembers_it() -> None:
     decided = replace(
         record(3, 4, offsets(10, 20)),
         followers={ASIDE: "uuid-aside"},
@@ -101,13 +101,13 @@ def test_point_4_n5_the_decision_that_first_owes_rows_to_a_table_remembers_it() 
     assert newly_filled(decided, {filled_property(SINK, ORDERS): "before"}) == filled
 
 
-def test_point_4_n5_what_is_forgotten_and_filled_again_at_once_is_remembered() -> None:
+def test_n5_what_is_forgotten_and_filled_again_at_once_is_remembered() -> None:
     name = filled_property(SINK, ORDERS)
     assert forgotten(SINK, {ORDERS, CLICKS}, (), {name}) == [name]
     assert forgotten(SINK, {ORDERS}, {name}, {name}) == []
 
 
-def test_point_4_n5_a_thousand_tables_are_remembered_in_a_hundred_bytes_each() -> None:
+def test_n5_a_thousand_tables_are_remembered_in_a_hundred_bytes_each() -> None:
     names = (f"lake.shop_{number:04}" for number in range(1_000))
     properties = {filled_property(SINK, name): "c" * 36 for name in names}
     assert sum(len(name) + len(uuid) for name, uuid in properties.items()) < 100_000
@@ -116,7 +116,7 @@ def test_point_4_n5_a_thousand_tables_are_remembered_in_a_hundred_bytes_each() -
 # ----------------------------------------------------------------------------------- between epochs
 
 
-def test_point_4_n5_a_claim_looks_for_what_was_filled_and_parks_what_is_gone() -> None:
+def test_n5_a_claim_looks_for_what_was_filled_and_parks_what_is_gone() -> None:
     made = remembering()
     assert asking(made).remembered == {ORDERS, CLICKS}
     reads(made, made.followers[ASIDE], troubles={ORDERS: GONE})
@@ -128,18 +128,18 @@ def test_point_4_n5_a_claim_looks_for_what_was_filled_and_parks_what_is_gone() -
     assert said.parked[ORDERS].startswith("HG-102")
 
 
-def test_point_4_n5_who_is_parked_is_not_looked_for_again() -> None:
+def test_n5_who_is_parked_is_not_looked_for_again() -> None:
     assert asking(remembering(parked=(DROPPED,))).remembered == {CLICKS}
 
 
-def test_point_4_n5_a_ledger_that_knows_nothing_of_before_behaves_as_before() -> None:
+def test_n5_a_ledger_that_knows_nothing_of_before_behaves_as_before() -> None:
     made = ledgers()
     assert asking(made).remembered == frozenset()
     made.until(Phase.OPEN)
     assert not made.term.parked
 
 
-def test_point_4_n5_without_a_quarantine_the_sink_stops() -> None:
+def test_n5_without_a_quarantine_the_sink_stops() -> None:
     made = remembering()
     made.state = replace(made.state, identity=replace(made.state.identity, followers=()))
     asking(made)
@@ -150,7 +150,7 @@ def test_point_4_n5_without_a_quarantine_the_sink_stops() -> None:
 # ---------------------------------------------------------------------------------- within an epoch
 
 
-def test_point_4_n5_a_busy_sink_too_looks_now_and_then() -> None:
+def test_n5_a_busy_sink_too_looks_now_and_then() -> None:
     made = remembering()
     made.until(Phase.OPEN)
     made.now_ms += SETTINGS.table_check_interval_ms
@@ -167,7 +167,7 @@ def test_point_4_n5_a_busy_sink_too_looks_now_and_then() -> None:
     assert not made.all(DescribeFollowers)
 
 
-def test_point_4_n5_a_table_that_was_filled_is_not_made_anew_but_parked() -> None:
+def test_n5_a_table_that_was_filled_is_not_made_anew_but_parked() -> None:
     made = remembering()
     made.until(Phase.OPEN)
     proposes(made)
@@ -190,7 +190,7 @@ def resumed(made: Coordinator) -> Coordinator:
     return made
 
 
-def test_point_4_n5_resume_lets_it_be_made_anew_and_what_it_was_owed_lapses() -> None:
+def test_n5_resume_lets_it_be_made_anew_and_what_it_was_owed_lapses() -> None:
     made = resumed(remembering(owed(EPOCH - 1, 4), parked=(DROPPED,)))
     assert "is created again" in made.told
     assert not made.term.parked
@@ -206,13 +206,13 @@ def test_point_4_n5_resume_lets_it_be_made_anew_and_what_it_was_owed_lapses() ->
     assert made.term.forgotten == frozenset()
 
 
-def test_point_4_n5_nothing_is_paid_to_it_when_there_was_no_decision() -> None:
+def test_n5_nothing_is_paid_to_it_when_there_was_no_decision() -> None:
     made = resumed(remembering(owed(EPOCH - 1, 4), parked=(DROPPED,)))
     assert made.term.debts
     assert payable(made.term) == ()
 
 
-def test_point_4_n5_where_nobody_makes_tables_it_stays_parked() -> None:
+def test_n5_where_nobody_makes_tables_it_stays_parked() -> None:
     made = remembering(parked=(DROPPED,))
     made.state = replace(made.state, identity=replace(made.state.identity, makes=False))
     resumed(made)
@@ -222,7 +222,7 @@ def test_point_4_n5_where_nobody_makes_tables_it_stays_parked() -> None:
 # ---------------------------------------------------------------------------- on_missing = "create"
 
 
-def test_point_4_n5_create_looks_for_nothing_and_parks_nothing() -> None:
+def test_n5_create_looks_for_nothing_and_parks_nothing() -> None:
     made = remembering(owed(EPOCH - 1, 4), makes_anew=True)
     assert asking(made).remembered == frozenset()
     reads(made, made.followers[ASIDE], troubles={ORDERS: GONE})
@@ -236,7 +236,7 @@ def test_point_4_n5_create_looks_for_nothing_and_parks_nothing() -> None:
     assert not made.term.parked
 
 
-def test_point_4_n5_create_answers_who_asks_of_the_old_table_to_look_again() -> None:
+def test_n5_create_answers_who_asks_of_the_old_table_to_look_again() -> None:
     made = remembering(makes_anew=True)
     made.until(Phase.OPEN)
     proposes(made, UUID)
@@ -247,7 +247,7 @@ def test_point_4_n5_create_answers_who_asks_of_the_old_table_to_look_again() -> 
     assert made.term.forgotten == {ORDERS}
 
 
-def test_point_4_n5_create_refuses_the_files_of_the_old_one_once_it_is_gone() -> None:
+def test_n5_create_refuses_the_files_of_the_old_one_once_it_is_gone() -> None:
     made = remembering(makes_anew=True)
     made.until(Phase.COLLECTING)
     before = made.term.offsets[P0]
@@ -259,7 +259,7 @@ def test_point_4_n5_create_refuses_the_files_of_the_old_one_once_it_is_gone() ->
 
 
 @pytest.mark.parametrize("makes_anew", [False, True])
-def test_point_4_n5_one_that_goes_while_manifests_are_drafted(makes_anew: bool) -> None:
+def test_n5_one_that_goes_while_manifests_are_drafted(makes_anew: bool) -> None:
     made = remembering(makes_anew=makes_anew)
     made.until(Phase.COLLECTING)
     announces(made)
@@ -271,7 +271,7 @@ def test_point_4_n5_one_that_goes_while_manifests_are_drafted(makes_anew: bool) 
     assert (ORDERS in parked_by(made)) is not makes_anew
 
 
-def test_point_4_n5_create_gives_up_what_cannot_be_paid_any_more() -> None:
+def test_n5_create_gives_up_what_cannot_be_paid_any_more() -> None:
     made = remembering(owed(EPOCH - 1, 4), makes_anew=True)
     made.followers[ORDERS] = table()
     made.until(Phase.PAYING)
@@ -289,7 +289,7 @@ def test_point_4_n5_create_gives_up_what_cannot_be_paid_any_more() -> None:
 
 
 @pytest.mark.parametrize("uuid", [UUID, "uuid-anew"])
-def test_point_4_n5_n4_one_that_somebody_else_made_in_its_place_is_filled_and_said(
+def test_n5_n4_one_that_somebody_else_made_in_its_place_is_filled_and_said(
     uuid: str,
 ) -> None:
     made = remembering()
@@ -300,7 +300,7 @@ def test_point_4_n5_n4_one_that_somebody_else_made_in_its_place_is_filled_and_sa
     assert not made.term.parked
 
 
-def test_point_4_n5_a_participant_forgets_the_answer_when_it_hears_who_is_parked() -> None:
+def test_n5_a_participant_forgets_the_answer_when_it_hears_who_is_parked() -> None:
     """Else it would divert records of the table still, long after a person has resumed it."""
     participant = Participant.writing(offsets(10, 20))
     gone = TableStart(ORDERS, "", 0, 0, "", refused=(Refusal((), "HG-102 dropped"),))

@@ -78,7 +78,7 @@ def refused(table: str, why: str = "no such column") -> TableStart:
     return TableStart(table, "", 0, 0, "", refused=(Refusal((), why),))
 
 
-def test_point_4_n1_each_table_is_proposed_by_itself_and_nothing_of_the_batch_counts() -> None:
+def test_n1_each_table_is_proposed_by_itself_and_nothing_of_the_batch_counts() -> None:
     participant = in_need(need(ORDERS, {P0: 12}), need(CLICKS, {P1: 30}, "uuid-c", TIP))
     said = proposed(participant)
     assert [(p.number, p.table, p.uuid, p.raw) for p in said] == [
@@ -89,7 +89,7 @@ def test_point_4_n1_each_table_is_proposed_by_itself_and_nothing_of_the_batch_co
     assert not participant.state.unannounced
 
 
-def test_point_4_s2_the_batch_waits_for_all_of_them_and_is_told_of_what_was_answered() -> None:
+def test_s2_the_batch_waits_for_all_of_them_and_is_told_of_what_was_answered() -> None:
     participant = in_need(need(ORDERS, {P0: 12}), need(CLICKS, {P1: 30}))
     participant.hears_itself()
     participant.hears(answer(participant, 1, tables=(made(ORDERS),)), transaction=1)
@@ -101,7 +101,7 @@ def test_point_4_s2_the_batch_waits_for_all_of_them_and_is_told_of_what_was_answ
     assert [start.table for start in batch.told] == [ORDERS, CLICKS]
 
 
-def test_point_4_n3_what_was_refused_is_remembered_for_a_while_only() -> None:
+def test_n3_what_was_refused_is_remembered_for_a_while_only() -> None:
     participant = in_need(need(ORDERS, {P0: 12}))
     participant.hears(answer(participant, 1, tables=(refused(ORDERS),)), transaction=1)
     looks(participant, 100)
@@ -115,14 +115,14 @@ def test_point_4_n3_what_was_refused_is_remembered_for_a_while_only() -> None:
     assert [start.table for start in batch.told] == [CLICKS]
 
 
-def test_point_4_g6_what_is_told_of_tables_is_bounded() -> None:
+def test_g6_what_is_told_of_tables_is_bounded() -> None:
     participant = in_need(need(ORDERS, {P0: 12}))
     wild = tuple(made(f"lake.t{n}") for n in range(TOLD_MAX + 5))
     participant.hears(answer(participant, 1, tables=wild), transaction=1)
     assert len(participant.state.told) == TOLD_MAX
 
 
-def test_point_4_p1_what_was_told_goes_with_its_epoch() -> None:
+def test_p1_what_was_told_goes_with_its_epoch() -> None:
     participant = in_need(need(ORDERS, {P0: 12}))
     participant.hears(answer(participant, 1, tables=(made(ORDERS),)), transaction=1)
     assert participant.state.told
@@ -131,7 +131,7 @@ def test_point_4_p1_what_was_told_goes_with_its_epoch() -> None:
     assert not participant.state.needs
 
 
-def test_point_4_s4_what_lies_before_the_first_record_of_any_table_is_written() -> None:
+def test_s4_what_lies_before_the_first_record_of_any_table_is_written() -> None:
     participant = in_need(need(ORDERS, {P0: 12, P1: 40}), need(CLICKS, {P1: 30}))
     participant.waits(WAIT_MS)
     participant.source_ends({P0: 100, P1: 100})
@@ -141,7 +141,7 @@ def test_point_4_s4_what_lies_before_the_first_record_of_any_table_is_written() 
     assert batch.ranges == {P0: OffsetRange(10, 12), P1: OffsetRange(20, 30)}
 
 
-def test_point_4_s4_a_status_says_which_tables_it_waits_for() -> None:
+def test_s4_a_status_says_which_tables_it_waits_for() -> None:
     participant = in_need(need(ORDERS, {P0: 12}), need(CLICKS, {P0: 13}, "uuid-c", TIP))
     participant.end(1)
     participant.source_ends({P0: 100, P1: 100})
@@ -150,7 +150,7 @@ def test_point_4_s4_a_status_says_which_tables_it_waits_for() -> None:
     assert claimed(participant.status)[P0] == (10, 10)
 
 
-def test_point_4_s2_what_is_asked_for_again_joins_what_waits() -> None:
+def test_s2_what_is_asked_for_again_joins_what_waits() -> None:
     participant = in_need(need(ORDERS, {P0: 12}))
     participant.hears_itself()
     participant.waits(WAIT_MS)
@@ -202,7 +202,7 @@ def tables_said(coordinator: Coordinator) -> Tables:
     return tables
 
 
-def test_point_4_s3_one_call_serves_all_tables_and_whoever_asks_for_them() -> None:
+def test_s3_one_call_serves_all_tables_and_whoever_asks_for_them() -> None:
     pax = Column("pax", "int")
     coordinator = opened(
         (ALICE, asks(1)), (ALICE, asks(2, CLICKS, "uuid-c")), (BOB, asks(1, column=pax))
@@ -224,20 +224,20 @@ def test_point_4_s3_one_call_serves_all_tables_and_whoever_asks_for_them() -> No
     assert coordinator.term.proposals == ()
 
 
-def test_point_4_n3_a_table_that_is_not_made_is_an_answer_too() -> None:
+def test_n3_a_table_that_is_not_made_is_an_answer_too() -> None:
     coordinator = opened((ALICE, asks(1)))
     changes(coordinator, Changed(ORDERS, why="no column day"))
     assert tables_said(coordinator).tables == (refused(ORDERS, "no column day"),)
 
 
-def test_point_4_r4_one_refusal_is_for_all_names_of_contents() -> None:
+def test_r4_one_refusal_is_for_all_names_of_contents() -> None:
     coordinator = opened((ALICE, asks(1)))
     changes(coordinator, Changed(ORDERS, why="too many", any_other=True))
     told = tables_said(coordinator).tables
     assert told == (refused(ORDERS, "too many"), refused("", "too many"))
 
 
-def test_point_4_s9_what_nobody_knows_is_asked_for_again_and_the_rest_is_answered() -> None:
+def test_s9_what_nobody_knows_is_asked_for_again_and_the_rest_is_answered() -> None:
     coordinator = opened((ALICE, asks(1)), (ALICE, asks(2, CLICKS)))
     changes(coordinator, there(), Changed(CLICKS, failure="no answer in time"))
     assert tables_said(coordinator).answers == (Answer(ALICE, 1),)
@@ -247,7 +247,7 @@ def test_point_4_s9_what_nobody_knows_is_asked_for_again_and_the_rest_is_answere
     assert [want.at.table for want in coordinator.only(ChangeTables).wants] == [CLICKS]
 
 
-def test_point_4_s4_commits_go_on_while_no_table_can_be_made() -> None:
+def test_s4_commits_go_on_while_no_table_can_be_made() -> None:
     coordinator = opened((ALICE, asks(1)))
     changes(coordinator, Changed(ORDERS, failure="no catalog"))
     assert coordinator.phase is Phase.OPEN
@@ -257,13 +257,13 @@ def test_point_4_s4_commits_go_on_while_no_table_can_be_made() -> None:
     assert len(coordinator.term.proposals) == 1
 
 
-def test_point_4_r5_the_ledger_and_the_quarantine_are_nobodys_to_change() -> None:
+def test_r5_the_ledger_and_the_quarantine_are_nobodys_to_change() -> None:
     coordinator = opened((ALICE, asks(1, TABLE, "uuid-1")), (ALICE, asks(2, ASIDE)))
     assert coordinator.term.proposals == ()
     assert not coordinator.wants(ChangeTables)
 
 
-def test_point_4_s8_a_known_table_is_written_under_its_new_schema() -> None:
+def test_s8_a_known_table_is_written_under_its_new_schema() -> None:
     coordinator = opened((ALICE, asks(1, ORDERS, "uuid-new")))
     known = replace(view(None, uuid="uuid-new"), table=ORDERS)
     followers = {**coordinator.term.followers, ORDERS: known}
@@ -273,7 +273,7 @@ def test_point_4_s8_a_known_table_is_written_under_its_new_schema() -> None:
     assert coordinator.term.followers[ORDERS].schema_id == 3
 
 
-def test_point_4_g6_what_is_asked_for_at_once_and_what_is_remembered_is_bounded() -> None:
+def test_g6_what_is_asked_for_at_once_and_what_is_remembered_is_bounded() -> None:
     many = WANTS_MAX + 3
     coordinator = opened(*((ALICE, asks(n, f"lake.t{n}")) for n in range(1, many + 1)))
     wants = coordinator.only(ChangeTables).wants

@@ -21,7 +21,7 @@ SAID = [Notice(kind, "HG-207", "orders/0: not JSON", actor="eve") for kind in No
 @pytest.mark.parametrize("phase", [Phase.STARTING, Phase.OPEN, Phase.COLLECTING])
 @pytest.mark.parametrize("sender", [COORDINATOR, RIVAL])
 @pytest.mark.parametrize("epoch", [0, EPOCH])
-def test_point_1_a_coordinator_heeds_no_notice(
+def test_a_coordinator_heeds_no_notice(
     phase: Phase, sender: Sender, epoch: int, said: Notice
 ) -> None:
     coordinator = Coordinator.at(phase)
@@ -37,7 +37,7 @@ def test_point_1_a_coordinator_heeds_no_notice(
 
 @pytest.mark.parametrize("said", SAID)
 @pytest.mark.parametrize("sender", [COORDINATOR, ALICE])
-def test_point_1_a_participant_heeds_no_notice(sender: Sender, said: Notice) -> None:
+def test_a_participant_heeds_no_notice(sender: Sender, said: Notice) -> None:
     participant = Participant.writing(Offsets({P0: 5}))
     before = participant.state
     participant.hears(said, sender, epoch=0)

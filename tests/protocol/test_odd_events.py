@@ -81,7 +81,7 @@ def forged(dice: random.Random, place: int, epoch: int) -> LogRecord | None:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_point_6_no_event_makes_a_coordinator_fail(phase: Phase) -> None:
+def test_no_event_makes_a_coordinator_fail(phase: Phase) -> None:
     """It may stop by a name, follow, or recover."""
     dice = random.Random(phase.value)
     heard = 0
@@ -100,7 +100,7 @@ def test_point_6_no_event_makes_a_coordinator_fail(phase: Phase) -> None:
     assert heard > 100
 
 
-def test_point_6_no_event_makes_a_participant_fail() -> None:
+def test_no_event_makes_a_participant_fail() -> None:
     dice = random.Random("participant")
     heard = 0
     for _ in range(300):

@@ -44,7 +44,7 @@ def stopped(participant: Participant) -> StopSink | None:
     return found
 
 
-def test_point_2_what_no_other_system_is_to_blame_for_ends_the_sink_and_is_named() -> None:
+def test_what_no_other_system_is_to_blame_for_ends_the_sink_and_is_named() -> None:
     participant = begun()
     for _ in range(2):
         fails(participant, unforeseen=True)
@@ -60,7 +60,7 @@ def test_point_2_what_no_other_system_is_to_blame_for_ends_the_sink_and_is_named
         assert part in str(error)
 
 
-def test_point_2_what_others_are_to_blame_for_is_tried_for_ever() -> None:
+def test_what_others_are_to_blame_for_is_tried_for_ever() -> None:
     participant = begun()
     for _ in range(50):
         fails(participant, unforeseen=False)
@@ -68,7 +68,7 @@ def test_point_2_what_others_are_to_blame_for_is_tried_for_ever() -> None:
         tries_again(participant)
 
 
-def test_point_2_only_failures_in_a_row_count() -> None:
+def test_only_failures_in_a_row_count() -> None:
     participant = begun()
     for _ in range(10):
         fails(participant, unforeseen=True)
@@ -80,7 +80,7 @@ def test_point_2_only_failures_in_a_row_count() -> None:
         tries_again(participant)
 
 
-def test_point_2_a_batch_that_does_not_end_is_given_up_and_done_again() -> None:
+def test_a_batch_that_does_not_end_is_given_up_and_done_again() -> None:
     participant = begun()
     first = participant.batch
     participant.waits(59_999)
@@ -98,7 +98,7 @@ def test_point_2_a_batch_that_does_not_end_is_given_up_and_done_again() -> None:
     assert participant.batch.ranges == first.ranges, "an abandoned batch's outcome says nothing"
 
 
-def test_point_2_what_hangs_again_and_again_ends_the_sink_and_is_named() -> None:
+def test_what_hangs_again_and_again_ends_the_sink_and_is_named() -> None:
     participant = begun()
     for _ in range(2):
         participant.waits(60_000)
@@ -112,7 +112,7 @@ def test_point_2_what_hangs_again_and_again_ends_the_sink_and_is_named() -> None
     assert "60000 ms, 3 in a row" in str(error)
 
 
-def test_point_2_a_batch_that_hangs_holds_an_answer_up_for_so_long_only() -> None:
+def test_a_batch_that_hangs_holds_an_answer_up_for_so_long_only() -> None:
     participant = begun()
     participant.end(1)
     participant.waits(59_999)
@@ -122,7 +122,7 @@ def test_point_2_a_batch_that_hangs_holds_an_answer_up_for_so_long_only() -> Non
     assert "HG-219" in (participant.status.failure or "")
 
 
-def test_point_3_pauses_double_while_another_system_is_to_blame() -> None:
+def test_pauses_double_while_another_system_is_to_blame() -> None:
     settings = replace(SETTINGS, retry_backoff_ms=100, retry_backoff_max_ms=1_000)
     participant = Participant.writing(AT, settings=settings)
     pauses = []

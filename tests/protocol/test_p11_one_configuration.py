@@ -31,7 +31,7 @@ def hears_a_start(own_table: str | None) -> Participant:
     return participant
 
 
-def test_point_19_a_start_for_another_table_ends_the_participant() -> None:
+def test_a_start_for_another_table_ends_the_participant() -> None:
     participant = hears_a_start("lake.elsewhere")
     (stop,) = participant.all(Stop)
     assert isinstance(stop.error, OtherConfiguration)
@@ -41,7 +41,7 @@ def test_point_19_a_start_for_another_table_ends_the_participant() -> None:
 
 
 @pytest.mark.parametrize("own_table", [None, TABLE])
-def test_point_19_a_start_for_its_own_table_is_worked_on(own_table: str | None) -> None:
+def test_a_start_for_its_own_table_is_worked_on(own_table: str | None) -> None:
     participant = hears_a_start(own_table)
     assert participant.all(Stop) == []
     assert participant.state.writing is not None
@@ -63,7 +63,7 @@ def hears(said: dict[str, str], own: dict[str, str]) -> Participant:
     return participant
 
 
-def test_point_19_start_carries_what_must_be_equal() -> None:
+def test_start_carries_what_must_be_equal() -> None:
     participant = hears(SAID, SAID)
     assert participant.all(Stop) == []
     assert participant.state.writing is not None
@@ -78,9 +78,7 @@ def test_point_19_start_carries_what_must_be_equal() -> None:
     ],
     ids=str,
 )
-def test_point_19_who_differs_names_it_and_stops_before_it_reads(
-    own: dict[str, str], words: str
-) -> None:
+def test_who_differs_names_it_and_stops_before_it_reads(own: dict[str, str], words: str) -> None:
     participant = hears(SAID, {**SAID, **own})
     (stop,) = participant.all(Stop)
     assert isinstance(stop.error, OtherConfiguration)
@@ -89,7 +87,7 @@ def test_point_19_who_differs_names_it_and_stops_before_it_reads(
 
 
 @pytest.mark.parametrize(("said", "own"), [({}, SAID), (SAID, {})], ids=["old", "unasked"])
-def test_point_19_what_one_of_both_does_not_say_is_not_compared(
+def test_what_one_of_both_does_not_say_is_not_compared(
     said: dict[str, str], own: dict[str, str]
 ) -> None:
     assert hears(said, own).all(Stop) == []
@@ -112,7 +110,7 @@ def claims_with(control_topic_id: str, before: str | None) -> Coordinator:
     return coordinator
 
 
-def test_point_19_the_record_carries_the_control_topics_name_and_id() -> None:
+def test_the_record_carries_the_control_topics_name_and_id() -> None:
     coordinator = claims_with("id-2", None)
     (claim,) = coordinator.all(CommitTable)
     assert claim.attempt.record.control_topic_id == "id-2"
@@ -126,7 +124,7 @@ def test_point_19_the_record_carries_the_control_topics_name_and_id() -> None:
     assert coordinator.attempt.record.control_topic == "trips-control"
 
 
-def test_point_19_another_control_topic_than_at_the_last_commit_is_told_by_its_id() -> None:
+def test_another_control_topic_than_at_the_last_commit_is_told_by_its_id() -> None:
     (tell,) = claims_with("id-2", "id-1").all(Tell)
     assert tell.trouble
     assert "id-2" in tell.text
@@ -136,7 +134,7 @@ def test_point_19_another_control_topic_than_at_the_last_commit_is_told_by_its_i
 # ------------------------------------------------------------------------------ the group's sink
 
 
-def test_point_19_a_first_start_in_another_sinks_group_is_refused() -> None:
+def test_a_first_start_in_another_sinks_group_is_refused() -> None:
     coordinator = Coordinator(view(None))
     coordinator.start, coordinator.note = Offsets({P0: 0}), table_note("uuid-9", SINK[:-1])
     while not coordinator.all(Refusal):

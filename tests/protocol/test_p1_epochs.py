@@ -50,7 +50,7 @@ def test_a_table_created_anew_counts_its_epochs_anew() -> None:
 
 
 @pytest.mark.parametrize("first_heard", ["END", "START", "ACK"])
-def test_point_9_another_coordinator_of_the_same_epoch_is_obeyed_without_its_first_start(
+def test_another_coordinator_of_the_same_epoch_is_obeyed_without_its_first_start(
     first_heard: str,
 ) -> None:
     """That START was lost with the end of the control topic: what follows stands for it."""

@@ -124,7 +124,7 @@ def test_f23_a_writers_failure_is_answered_with_its_reason() -> None:
     assert participant.status.tables == ()
 
 
-def test_point_10_a_partition_whose_end_cannot_be_asked_is_not_idle() -> None:
+def test_a_partition_whose_end_cannot_be_asked_is_not_idle() -> None:
     participant = Participant.writing(AT)
     answer = participant.answers(1, {P0: 15})
 
@@ -132,7 +132,7 @@ def test_point_10_a_partition_whose_end_cannot_be_asked_is_not_idle() -> None:
     assert answer.unknown == {P1}
 
 
-def test_point_10_one_that_is_at_its_end_is() -> None:
+def test_one_that_is_at_its_end_is() -> None:
     participant = Participant.writing(AT)
     answer = participant.answers(1, {P0: 10, P1: 20})
 
@@ -140,7 +140,7 @@ def test_point_10_one_that_is_at_its_end_is() -> None:
     assert answer.unknown == frozenset()
 
 
-def test_point_10_an_end_that_was_seen_in_an_earlier_transaction_says_nothing_now() -> None:
+def test_an_end_that_was_seen_in_an_earlier_transaction_says_nothing_now() -> None:
     participant = Participant.writing(AT)
     participant.answers(1, {P0: 10, P1: 20})
     participant.hears_itself()
@@ -150,7 +150,7 @@ def test_point_10_an_end_that_was_seen_in_an_earlier_transaction_says_nothing_no
     assert answer.unknown == {P0, P1}
 
 
-def test_point_10_what_waits_for_room_is_not_idle() -> None:
+def test_what_waits_for_room_is_not_idle() -> None:
     settings = replace(SETTINGS, files_max=0)
     participant = Participant.writing(AT, settings=settings)
     answer = participant.answers(1, {P0: 15, P1: 20})
@@ -159,7 +159,7 @@ def test_point_10_what_waits_for_room_is_not_idle() -> None:
     assert answer.unknown == {P0}
 
 
-def test_point_10_a_paused_sink_asks_nothing_and_is_not_idle() -> None:
+def test_a_paused_sink_asks_nothing_and_is_not_idle() -> None:
     """Valid-through passed what a paused sink left unread (seed 17543 of the simulation)."""
     participant = Participant.writing(AT)
     participant.answers(1, {P0: 10, P1: 20})
@@ -172,7 +172,7 @@ def test_point_10_a_paused_sink_asks_nothing_and_is_not_idle() -> None:
     assert participant.status.unknown == {P0, P1}
 
 
-def test_point_10_what_was_seen_before_the_batch_that_end_waits_for_counts() -> None:
+def test_what_was_seen_before_the_batch_that_end_waits_for_counts() -> None:
     participant = Participant.writing(AT)
     participant.waits(100)
     participant.source_ends({P0: 110, P1: 20})
@@ -183,7 +183,7 @@ def test_point_10_what_was_seen_before_the_batch_that_end_waits_for_counts() -> 
     assert participant.status.unknown == frozenset()
 
 
-def test_point_10_one_answer_to_several_ends_calls_nothing_idle() -> None:
+def test_one_answer_to_several_ends_calls_nothing_idle() -> None:
     participant = Participant.writing(AT)
     participant.waits(100)
     participant.source_ends({P0: 110, P1: 20})

@@ -143,7 +143,7 @@ def collected() -> Coordinator:
     return coordinator
 
 
-def test_point_6_the_prefix_lies_where_the_table_wants_its_data() -> None:
+def test_the_prefix_lies_where_the_table_wants_its_data() -> None:
     coordinator = Coordinator.at(Phase.STARTING)
     elsewhere = replace(view(), data_location="s3://elsewhere/trips")
     issued = prefixes(coordinator.state, elsewhere)

@@ -81,7 +81,7 @@ def paid_by(lead: CommitRecord, before: CommitRecord | None) -> CommitRecord:
     return payment.record
 
 
-def test_point_9_its_topic_ids_are_those_of_its_newest_payment() -> None:
+def test_its_topic_ids_are_those_of_its_newest_payment() -> None:
     """Kept from the first one on, they would call the rows of a topic created anew the old's."""
     anew = record(8, 1, offsets(2, 1), topic_ids={"trips": TopicId("anew")})
     stored = paid_by(anew, record(6, 3, offsets(7, 5)))
@@ -92,7 +92,7 @@ def test_point_9_its_topic_ids_are_those_of_its_newest_payment() -> None:
     assert again.offsets == offsets(2, 3)
 
 
-def test_point_9_one_of_another_group_is_not_claimed() -> None:
+def test_one_of_another_group_is_not_claimed() -> None:
     coordinator = Coordinator(view(record(6, 4, offsets(10, 20))))
     theirs = record(6, 4, offsets(10, 20), group="another")
     aside = replace(view(theirs), table="lake.aside", uuid="uuid-aside")

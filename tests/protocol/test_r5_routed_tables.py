@@ -73,7 +73,7 @@ def stopped(made: Coordinator) -> HeadgateError:
     return made.error
 
 
-def test_point_3_an_unknown_table_is_read_before_its_status_is_judged() -> None:
+def test_an_unknown_table_is_read_before_its_status_is_judged() -> None:
     made = collecting()
     announces(made)
     assert made.only(DescribeFollowers).tables == (ORDERS,)
@@ -85,7 +85,7 @@ def test_point_3_an_unknown_table_is_read_before_its_status_is_judged() -> None:
     assert settlement(made).offsets == offsets(13, 20)
 
 
-def test_point_3_a_known_one_is_not_read_again() -> None:
+def test_a_known_one_is_not_read_again() -> None:
     made = collecting()
     made.state = replace(
         made.state, term=replace(made.term, followers={**made.term.followers, ORDERS: table()})
@@ -95,7 +95,7 @@ def test_point_3_a_known_one_is_not_read_again() -> None:
     assert made.wants(DraftManifests)
 
 
-def test_point_3_where_it_cannot_be_asked_it_is_asked_again() -> None:
+def test_where_it_cannot_be_asked_it_is_asked_again() -> None:
     made = collecting()
     announces(made)
     made.given(CallFailed("no catalog"))
@@ -104,7 +104,7 @@ def test_point_3_where_it_cannot_be_asked_it_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("found", [(), (table(uuid="uuid-another"),)])
-def test_point_3_files_of_a_table_that_is_gone_or_another_are_refused_whole(
+def test_files_of_a_table_that_is_gone_or_another_are_refused_whole(
     found: tuple[TableView, ...],
 ) -> None:
     made = collecting()
@@ -116,14 +116,14 @@ def test_point_3_files_of_a_table_that_is_gone_or_another_are_refused_whole(
     assert not made.wants(DraftManifests)
 
 
-def test_point_3_rows_over_all_tables_add_up_to_the_claims() -> None:
+def test_rows_over_all_tables_add_up_to_the_claims() -> None:
     made = collecting()
     announces(made, rows=2)
     reads(made, table())
     assert "add up" in settlement(made).reason
 
 
-def test_point_3_table_appears_twice_in_a_status_and_is_refused_whole() -> None:
+def test_table_appears_twice_in_a_status_and_is_refused_whole() -> None:
     """No participant says so: of two entries only one would be found, and the other's rows lost."""
     made = collecting()
     base = f"s3://{ORDERS}/data/headgate/{SINK}/{EPOCH}-c1/1"
@@ -139,7 +139,7 @@ def test_point_3_table_appears_twice_in_a_status_and_is_refused_whole() -> None:
     assert settlement(made).offsets == offsets(10, 20)
 
 
-def test_point_3_table_appears_twice_in_a_transaction_and_is_drafted_once() -> None:
+def test_table_appears_twice_in_a_transaction_and_is_drafted_once() -> None:
     """Files of two statuses, under two schemas: one draft, and one debt for each partition spec."""
     made = collecting()
     base = f"s3://{ORDERS}/data/headgate/{SINK}/{EPOCH}-c1/1"
@@ -155,7 +155,7 @@ def test_point_3_table_appears_twice_in_a_transaction_and_is_drafted_once() -> N
     assert settlement(made).offsets == offsets(13, 22)
 
 
-def test_point_3_the_ledger_takes_no_rows() -> None:
+def test_the_ledger_takes_no_rows() -> None:
     made = collecting()
     files = (data_file(f"{folder(EPOCH, 1)}/f.parquet", 3),)
     claims = {P0: Claim(OffsetRange(10, 13), 3), P1: Claim(OffsetRange(20, 20))}
@@ -165,7 +165,7 @@ def test_point_3_the_ledger_takes_no_rows() -> None:
     assert f"files of {TABLE}, which takes no rows" in settlement(made).reason
 
 
-def test_point_3_start_says_the_folder_and_names_no_routed_table() -> None:
+def test_start_says_the_folder_and_names_no_routed_table() -> None:
     made = collecting()
     announces(made)
     reads(made, table())
@@ -175,7 +175,7 @@ def test_point_3_start_says_the_folder_and_names_no_routed_table() -> None:
     assert [named.table for named in start.tables] == [TABLE, ASIDE]
 
 
-def test_point_3_a_table_of_another_lead_stops_the_sink_by_name() -> None:
+def test_a_table_of_another_lead_stops_the_sink_by_name() -> None:
     """It is the ledger that was re-created, or set back: no trouble of one table."""
     made = collecting()
     announces(made)
@@ -184,7 +184,7 @@ def test_point_3_a_table_of_another_lead_stops_the_sink_by_name() -> None:
     assert ORDERS in stopped(made).message
 
 
-def test_point_3_a_table_that_a_newer_coordinator_paid_makes_it_read_the_lead() -> None:
+def test_a_table_that_a_newer_coordinator_paid_makes_it_read_the_lead() -> None:
     """Who slept through another's claim is not the one to accuse the table (seed 22857)."""
     made = collecting()
     announces(made)
@@ -195,7 +195,7 @@ def test_point_3_a_table_that_a_newer_coordinator_paid_makes_it_read_the_lead() 
     assert made.term.epoch == EPOCH + 2
 
 
-def test_point_3_a_table_that_was_paid_more_than_the_lead_ever_decided_stops_the_sink() -> None:
+def test_a_table_that_was_paid_more_than_the_lead_ever_decided_stops_the_sink() -> None:
     made = collecting()
     announces(made)
     ahead = replace(follower(ASIDE, EPOCH + 1, 1), table=ORDERS, uuid=UUID)
@@ -208,7 +208,7 @@ def test_point_3_a_table_that_was_paid_more_than_the_lead_ever_decided_stops_the
     assert ORDERS in stopped(made).message
 
 
-def test_point_3_a_claim_carries_on_what_is_owed_to_a_table_that_cannot_be_read() -> None:
+def test_a_claim_carries_on_what_is_owed_to_a_table_that_cannot_be_read() -> None:
     """One bad table holds up no start."""
     debt = replace(owed(ASIDE, EPOCH - 1, 4), table=ORDERS, follower=UUID)
     made = collecting(debt)

@@ -277,7 +277,7 @@ def test_s3_a_proposal_for_another_table_or_of_another_epoch_is_nobodys() -> Non
     assert coordinator.term.proposals == ()
 
 
-def test_point_6_a_sink_that_takes_up_no_columns_passes_proposals_over() -> None:
+def test_a_sink_that_takes_up_no_columns_passes_proposals_over() -> None:
     """S1: its participants propose nothing, so that somebody else has said it."""
     coordinator = Coordinator.at(Phase.OPEN)
     identity = replace(coordinator.state.identity, evolves=False)

@@ -145,7 +145,7 @@ def idle_until_it_looks(coordinator: Coordinator) -> None:
     raise AssertionError("never looked at the table")
 
 
-def test_point_12_an_idle_sink_renews_its_tag_after_foreign_commits() -> None:
+def test_an_idle_sink_renews_its_tag_after_foreign_commits() -> None:
     coordinator = Coordinator.at(Phase.OPEN, LOOKS)
     idle_until_it_looks(coordinator)
     coordinator.reads(with_foreign_commit(coordinator.table))
@@ -165,7 +165,7 @@ def test_point_12_an_idle_sink_renews_its_tag_after_foreign_commits() -> None:
     assert coordinator.phase is Phase.SETTLING, "once is enough"
 
 
-def test_point_12_it_commits_nothing_where_nobody_else_has() -> None:
+def test_it_commits_nothing_where_nobody_else_has() -> None:
     coordinator = Coordinator.at(Phase.OPEN, LOOKS)
     idle_until_it_looks(coordinator)
     coordinator.reads()
@@ -177,7 +177,7 @@ def test_point_12_it_commits_nothing_where_nobody_else_has() -> None:
     assert not coordinator.wants(ReadTable), "not at every end"
 
 
-def test_point_12_a_catalog_that_does_not_answer_holds_no_transaction_back() -> None:
+def test_a_catalog_that_does_not_answer_holds_no_transaction_back() -> None:
     coordinator = Coordinator.at(Phase.OPEN, LOOKS)
     idle_until_it_looks(coordinator)
     coordinator.given(CallFailed("the catalog is away"))
@@ -188,7 +188,7 @@ def test_point_12_a_catalog_that_does_not_answer_holds_no_transaction_back() -> 
     assert coordinator.phase is Phase.SETTLING
 
 
-def test_point_12_a_sink_that_commits_does_not_look() -> None:
+def test_a_sink_that_commits_does_not_look() -> None:
     settings = replace(LOOKS, tag_refresh_interval_ms=1)
     coordinator = Coordinator.at(Phase.OPEN, settings)
     for _ in range(6):
@@ -198,7 +198,7 @@ def test_point_12_a_sink_that_commits_does_not_look() -> None:
         nobody_has_anything(coordinator)
 
 
-def test_point_12_a_table_rolled_back_under_an_idle_sink_is_found() -> None:
+def test_a_table_rolled_back_under_an_idle_sink_is_found() -> None:
     coordinator = Coordinator.at(Phase.OPEN, LOOKS)
     idle_until_it_looks(coordinator)
     back = replace(coordinator.table, head=1, lineage=Lineage.ROLLED_BACK)

@@ -147,7 +147,7 @@ def test_nothing_of_a_branch_expires_while_a_sink_stands_rolled_back_on_it() -> 
     assert gone(table(rolled_back, refs, age=0)) == [8]
 
 
-def test_point_9_a_branch_that_is_gone_or_went_back_is_told_from_metadata_alone() -> None:
+def test_a_branch_that_is_gone_or_went_back_is_told_from_metadata_alone() -> None:
     refs = {"main": branch(10), "headgate-idle@audit": tag(6)}
     assert lineage(table(ONE_LINE, refs), "audit", SinkName("idle")) is Lineage.ROLLED_BACK
     rolled_back = {**ONE_LINE, 10: 7}
@@ -170,7 +170,7 @@ def test_what_is_on_no_branch_goes_by_its_age_alone() -> None:
     assert not {5, 8} & set(gone(table(staged, own))), "the branch asked for its own only"
 
 
-def test_point_15_a_clock_that_is_ahead_takes_snapshots_early_and_nothing_that_is_needed() -> None:
+def test_a_clock_that_is_ahead_takes_snapshots_early_and_nothing_that_is_needed() -> None:
     """Neither a ref, nor what lies between a branch's head and a sink's tag."""
     refs = {
         "main": branch(10),
@@ -183,5 +183,5 @@ def test_point_15_a_clock_that_is_ahead_takes_snapshots_early_and_nothing_that_i
     assert gone(metadata, NOW + 10**12) == [1, 3, 4, 5, 6]
 
 
-def test_point_15_a_clock_that_is_behind_takes_none() -> None:
+def test_a_clock_that_is_behind_takes_none() -> None:
     assert gone(table(ONE_LINE, {"main": branch(10)}, age=1), now_ms=0) == []

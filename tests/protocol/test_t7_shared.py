@@ -31,7 +31,7 @@ def meets(table: TableView, meant: frozenset[str] = frozenset()) -> Coordinator:
     return coordinator
 
 
-def test_point_17_another_sink_on_the_same_topic_is_refused_before_the_claim() -> None:
+def test_another_sink_on_the_same_topic_is_refused_before_the_claim() -> None:
     coordinator = meets(filled_too())
     assert isinstance(coordinator.error, SourceShared)
     assert coordinator.error.code == "HG-113"
@@ -41,7 +41,7 @@ def test_point_17_another_sink_on_the_same_topic_is_refused_before_the_claim() -
     assert coordinator.phase is Phase.STOPPED
 
 
-def test_point_17_a_first_start_is_refused_too() -> None:
+def test_a_first_start_is_refused_too() -> None:
     fresh = replace(view(), others={OTHER: {"trips": TOPIC_ID}})
     assert isinstance(meets(fresh).error, SourceShared)
 
@@ -50,15 +50,15 @@ def test_point_17_a_first_start_is_refused_too() -> None:
     "table",
     [filled_too(TopicId("on-another-cluster")), filled_too(topic="others-trips"), view()],
 )
-def test_point_17_another_source_is_no_matter(table: TableView) -> None:
+def test_another_source_is_no_matter(table: TableView) -> None:
     assert meets(table).wants(CommitTable)
 
 
-def test_point_17_what_is_meant_is_claimed() -> None:
+def test_what_is_meant_is_claimed() -> None:
     assert meets(filled_too(), frozenset({OTHER})).wants(CommitTable)
 
 
-def test_point_17_a_topic_that_a_pattern_finds_later_is_looked_at_before_the_next_end() -> None:
+def test_a_topic_that_a_pattern_finds_later_is_looked_at_before_the_next_end() -> None:
     later = TopicId("trips-2-id")
     coordinator = Coordinator(filled_too(later, "trips-2"))
     coordinator.until(Phase.PREPARING)

@@ -68,7 +68,7 @@ def replacement(sink: Maintained, found: Written, **more: Any) -> Replacement:
 # ------------------------------------------------------------------------------- what becomes fewer
 
 
-def test_point_6_small_files_become_one_and_every_row_stays(sink: Maintained) -> None:
+def test_small_files_become_one_and_every_row_stays(sink: Maintained) -> None:
     sink.commits(6)
     one = sink.round()
 
@@ -82,7 +82,7 @@ def test_point_6_small_files_become_one_and_every_row_stays(sink: Maintained) ->
     sink.assert_whole()
 
 
-def test_point_6_the_sink_goes_on_as_after_any_foreign_commit(sink: Maintained) -> None:
+def test_the_sink_goes_on_as_after_any_foreign_commit(sink: Maintained) -> None:
     sink.commits(4)
     stale = sink.view
     sink.round().compact()
@@ -102,7 +102,7 @@ def test_point_6_the_sink_goes_on_as_after_any_foreign_commit(sink: Maintained) 
     sink.assert_whole()
 
 
-def test_point_6_each_partition_by_itself_and_few_files_stay(make: Make) -> None:
+def test_each_partition_by_itself_and_few_files_stay(make: Make) -> None:
     sink = make(partition_by=["day"])
     sink.commits(5, day=1)
     sink.commits(3, day=2)
@@ -115,7 +115,7 @@ def test_point_6_each_partition_by_itself_and_few_files_stay(make: Make) -> None
     sink.assert_whole()
 
 
-def test_point_6_a_table_of_many_commits_has_few_files_and_each_row_is_rewritten_seldom(
+def test_a_table_of_many_commits_has_few_files_and_each_row_is_rewritten_seldom(
     sink: Maintained,
 ) -> None:
     rewritten = 0
@@ -129,7 +129,7 @@ def test_point_6_a_table_of_many_commits_has_few_files_and_each_row_is_rewritten
     assert rewritten <= 16 + 4, "as often as the logarithm of a file's size"
 
 
-def test_point_6_a_tier_ends_where_a_file_is_larger_than_all_smaller_ones() -> None:
+def test_a_tier_ends_where_a_file_is_larger_than_all_smaller_ones() -> None:
     def sizes(*given: int) -> list[int]:
         files = [SmallFile(str(n), 0, (), 1, size, 1) for n, size in enumerate(given)]
         return sorted(file.size_bytes for file in tier(files, 4))
@@ -141,7 +141,7 @@ def test_point_6_a_tier_ends_where_a_file_is_larger_than_all_smaller_ones() -> N
     assert sizes(1, 1, 1, 1, 5) == [1, 1, 1, 1]
 
 
-def test_point_6_only_what_the_sink_wrote_itself(sink: Maintained) -> None:
+def test_only_what_the_sink_wrote_itself(sink: Maintained) -> None:
     sink.commits(4)
     foreign = {name: [None] * 2 for name in COLUMNS}
     for _ in range(4):
@@ -152,7 +152,7 @@ def test_point_6_only_what_the_sink_wrote_itself(sink: Maintained) -> None:
     assert len(sink.live()) == 1 + 4
 
 
-def test_point_6_a_sorted_table_stays_sorted(make: Make) -> None:
+def test_a_sorted_table_stays_sorted(make: Make) -> None:
     sink = make()
     with sink.table.update_sort_order() as update:
         from pyiceberg.transforms import IdentityTransform
@@ -169,7 +169,7 @@ def test_point_6_a_sorted_table_stays_sorted(make: Make) -> None:
     assert file.sort_order_id == sink.table.sort_order().order_id
 
 
-def test_point_7_rows_that_died_while_they_were_sorted_are_dead(make: Make) -> None:
+def test_rows_that_died_while_they_were_sorted_are_dead(make: Make) -> None:
     sink = make()
     with sink.table.update_sort_order() as update:
         from pyiceberg.transforms import IdentityTransform
@@ -187,7 +187,7 @@ def test_point_7_rows_that_died_while_they_were_sorted_are_dead(make: Make) -> N
     assert sink.offsets() == before
 
 
-def test_point_6_a_dry_run_says_it_and_does_nothing(sink: Maintained) -> None:
+def test_a_dry_run_says_it_and_does_nothing(sink: Maintained) -> None:
     sink.commits(5)
     before = (sink.table.metadata_location, sink.stored())
     one = sink.round(dry_run=True)
@@ -201,7 +201,7 @@ def test_point_6_a_dry_run_says_it_and_does_nothing(sink: Maintained) -> None:
 # -------------------------------------------------------------------------------- columns and rows
 
 
-def test_point_6_columns_are_found_by_their_ids(sink: Maintained) -> None:
+def test_columns_are_found_by_their_ids(sink: Maintained) -> None:
     sink.commits(2)
     with sink.table.update_schema() as update:
         update.rename_column("day", "weekday")
@@ -220,7 +220,7 @@ def test_point_6_columns_are_found_by_their_ids(sink: Maintained) -> None:
     sink.assert_whole()
 
 
-def test_point_6_null_lists_of_structs_stay_null(make: Make) -> None:
+def test_null_lists_of_structs_stay_null(make: Make) -> None:
     sink = make(columns={**COLUMNS, "tags": "list<struct<name: string>>"})
     told = [None, [], [{"name": "a"}], [None], [{"name": None}]]
     sink.commits(4, tags=told)
@@ -231,7 +231,7 @@ def test_point_6_null_lists_of_structs_stay_null(make: Make) -> None:
     assert [row["tags"] for row in sink.rows_in(path)] == told * 4
 
 
-def test_point_6_files_with_other_fields_inside_of_a_column_stay(make: Make) -> None:
+def test_files_with_other_fields_inside_of_a_column_stay(make: Make) -> None:
     sink = make(columns={**COLUMNS, "at": "struct<x: long>"})
     sink.commits(4, at=[{"x": 1}] * 5)
     with sink.table.update_schema() as update:
@@ -249,7 +249,7 @@ def test_point_6_files_with_other_fields_inside_of_a_column_stay(make: Make) -> 
     assert len(sink.stored()) == 8 + 1
 
 
-def test_point_6_rows_of_version_3_keep_their_ids_twice_over(make: Make) -> None:
+def test_rows_of_version_3_keep_their_ids_twice_over(make: Make) -> None:
     sink = make(properties=VERSION_3)
 
     sink.commits(5)
@@ -290,9 +290,7 @@ def ids_by_offset(sink: Maintained) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_point_7_rows_that_others_marked_as_deleted_stay_dead(
-    sink: Maintained, named: bool
-) -> None:
+def test_rows_that_others_marked_as_deleted_stay_dead(sink: Maintained, named: bool) -> None:
     sink.commits(5)
     delete_first_row(sink.table, sink.paths()[0], named=named)
     before = sink.offsets()
@@ -306,7 +304,7 @@ def test_point_7_rows_that_others_marked_as_deleted_stay_dead(
     assert sorted(read_with_duckdb(sink.table.metadata_location)["offset"].to_pylist()) == before
 
 
-def test_point_7_rows_that_died_meanwhile_are_dead_in_the_new_file(sink: Maintained) -> None:
+def test_rows_that_died_meanwhile_are_dead_in_the_new_file(sink: Maintained) -> None:
     sink.commits(4)
     found = written(sink)
     delete_first_row(sink.table, sink.paths()[0], named=True)
@@ -321,7 +319,7 @@ def test_point_7_rows_that_died_meanwhile_are_dead_in_the_new_file(sink: Maintai
     assert sorted(found_there) == expected
 
 
-def test_point_7_a_delete_that_was_taken_back_meanwhile_ends_it(sink: Maintained) -> None:
+def test_a_delete_that_was_taken_back_meanwhile_ends_it(sink: Maintained) -> None:
     sink.commits(4)
     whole = sink.table.current_snapshot()
     assert whole is not None
@@ -335,7 +333,7 @@ def test_point_7_a_delete_that_was_taken_back_meanwhile_ends_it(sink: Maintained
     sink.assert_whole()
 
 
-def test_point_7_equality_deletes_leave_all_that_they_may_hide_alone(sink: Maintained) -> None:
+def test_equality_deletes_leave_all_that_they_may_hide_alone(sink: Maintained) -> None:
     sink.commits(5)
     found = written(sink)
     delete_by_equality(sink.table, "offset", 3)
@@ -352,7 +350,7 @@ def test_point_7_equality_deletes_leave_all_that_they_may_hide_alone(sink: Maint
 # -------------------------------------------------------------------------------------------- races
 
 
-def test_point_6_a_lost_race_settles_at_the_newer_head_without_rewriting(sink: Maintained) -> None:
+def test_a_lost_race_settles_at_the_newer_head_without_rewriting(sink: Maintained) -> None:
     sink.commits(4)
     found = written(sink)
     late = replacement(sink, found)
@@ -378,7 +376,7 @@ def before_the_next_call(sink: Maintained, act: Callable[[], object]) -> None:
     sink.catalog.commit_table = commit_table  # type: ignore[method-assign]
 
 
-def test_point_6_sources_that_are_gone_end_it_and_its_files_go(sink: Maintained) -> None:
+def test_sources_that_are_gone_end_it_and_its_files_go(sink: Maintained) -> None:
     sink.commits(4)
     found = written(sink)
     sink.round().compact()
@@ -392,7 +390,7 @@ def test_point_6_sources_that_are_gone_end_it_and_its_files_go(sink: Maintained)
     sink.assert_whole()
 
 
-def test_point_6_rows_deleted_meanwhile_do_not_come_back(sink: Maintained) -> None:
+def test_rows_deleted_meanwhile_do_not_come_back(sink: Maintained) -> None:
     sink.commits(4)
     found = written(sink)
     sink.table.delete(EqualTo("offset", 3))
@@ -401,7 +399,7 @@ def test_point_6_rows_deleted_meanwhile_do_not_come_back(sink: Maintained) -> No
     assert 3 not in sink.offsets()
 
 
-def test_point_6_an_unknown_outcome_leaves_its_files(sink: Maintained) -> None:
+def test_an_unknown_outcome_leaves_its_files(sink: Maintained) -> None:
     sink.commits(4)
     found = written(sink)
     late = replacement(sink, found)
@@ -419,7 +417,7 @@ def test_point_6_an_unknown_outcome_leaves_its_files(sink: Maintained) -> None:
     sink.assert_whole()
 
 
-def test_point_6_without_a_tag_nothing_is_compacted(sink: Maintained) -> None:
+def test_without_a_tag_nothing_is_compacted(sink: Maintained) -> None:
     sink.commits(4)
     found = written(sink)
     sink.table.manage_snapshots().remove_tag("headgate-trips").commit()
@@ -427,7 +425,7 @@ def test_point_6_without_a_tag_nothing_is_compacted(sink: Maintained) -> None:
     assert replacement(sink, found).settle() is Settled.GONE
 
 
-def test_point_6_files_that_waited_too_long_are_not_committed(sink: Maintained) -> None:
+def test_files_that_waited_too_long_are_not_committed(sink: Maintained) -> None:
     sink.commits(4)
     found = written(sink)
     late = replacement(sink, found, age_max_s=10.0, clock_s=lambda: found.since_s + 11)
@@ -435,7 +433,7 @@ def test_point_6_files_that_waited_too_long_are_not_committed(sink: Maintained) 
     assert late.settle() is Settled.GONE
 
 
-def test_point_6_a_table_created_anew_takes_none(sink: Maintained) -> None:
+def test_a_table_created_anew_takes_none(sink: Maintained) -> None:
     sink.commits(4)
     found = written(sink)
     sink.catalog.drop_table("db.trips")
@@ -472,7 +470,7 @@ def loose(sink: Maintained) -> set[str]:
     return {f"file://{path}" for path in folder.glob("*.avro")} - used
 
 
-def test_point_8_what_landed_and_was_refused_the_second_time_has_landed(sink: Maintained) -> None:
+def test_what_landed_and_was_refused_the_second_time_has_landed(sink: Maintained) -> None:
     """Its number is taken by itself: what it wrote is not taken back."""
     sink.commits(4)
     late = replacement(sink, written(sink))
@@ -483,7 +481,7 @@ def test_point_8_what_landed_and_was_refused_the_second_time_has_landed(sink: Ma
     sink.assert_whole()
 
 
-def test_point_8_a_refusal_that_the_table_does_not_bear_out_is_unknown(sink: Maintained) -> None:
+def test_a_refusal_that_the_table_does_not_bear_out_is_unknown(sink: Maintained) -> None:
     """It may still land, and finds all that it needs."""
     sink.commits(4)
     late = replacement(sink, written(sink))
@@ -496,7 +494,7 @@ def test_point_8_a_refusal_that_the_table_does_not_bear_out_is_unknown(sink: Mai
     sink.assert_whole()
 
 
-def test_point_8_a_proven_refusal_leaves_nothing_behind(sink: Maintained) -> None:
+def test_a_proven_refusal_leaves_nothing_behind(sink: Maintained) -> None:
     sink.commits(4)
     late = replacement(sink, written(sink))
     before_the_next_call(sink, sink.commit)
@@ -509,7 +507,7 @@ def test_point_8_a_proven_refusal_leaves_nothing_behind(sink: Maintained) -> Non
     sink.assert_whole()
 
 
-def test_point_8_a_later_refusal_does_not_settle_an_earlier_doubt(sink: Maintained) -> None:
+def test_a_later_refusal_does_not_settle_an_earlier_doubt(sink: Maintained) -> None:
     sink.commits(4)
     late = replacement(sink, written(sink))
     refuses(sink)
@@ -520,7 +518,7 @@ def test_point_8_a_later_refusal_does_not_settle_an_earlier_doubt(sink: Maintain
     assert not late.take_back()
 
 
-def test_point_8_what_is_too_old_leaves_no_manifest(sink: Maintained) -> None:
+def test_what_is_too_old_leaves_no_manifest(sink: Maintained) -> None:
     sink.commits(4)
     found = written(sink)
     late = replacement(sink, found, age_max_s=10.0, clock_s=lambda: found.since_s + 11)
@@ -532,7 +530,7 @@ def test_point_8_what_is_too_old_leaves_no_manifest(sink: Maintained) -> None:
 # ------------------------------------------------------------------------------------- the audit
 
 
-def test_point_6_the_audits_sentences_stay_true(sink: Maintained) -> None:
+def test_the_audits_sentences_stay_true(sink: Maintained) -> None:
     for _ in range(3):
         sink.commits(5)
         sink.round().compact()
@@ -547,7 +545,7 @@ def test_point_6_the_audits_sentences_stay_true(sink: Maintained) -> None:
     assert sum(found.removed_rows for found in history.foreign) == 0
 
 
-def test_point_6_the_audit_compares_rows_and_finds_a_compaction_that_lost_one(
+def test_the_audit_compares_rows_and_finds_a_compaction_that_lost_one(
     sink: Maintained,
 ) -> None:
     sink.commits(5)
@@ -564,7 +562,7 @@ def test_point_6_the_audit_compares_rows_and_finds_a_compaction_that_lost_one(
     }
 
 
-def test_point_6_a_rollback_takes_the_sinks_own_compaction_for_its_own(sink: Maintained) -> None:
+def test_a_rollback_takes_the_sinks_own_compaction_for_its_own(sink: Maintained) -> None:
     sink.commits(5)
     sink.round().compact()
 
@@ -574,7 +572,7 @@ def test_point_6_a_rollback_takes_the_sinks_own_compaction_for_its_own(sink: Mai
     assert sink_of(summary_of(head)) == SinkName("trips")
 
 
-def test_point_6_another_sinks_audit_knows_whose_rows_were_compacted(sink: Maintained) -> None:
+def test_another_sinks_audit_knows_whose_rows_were_compacted(sink: Maintained) -> None:
     sink.commits(5)
     sink.round().compact()
 
@@ -583,7 +581,7 @@ def test_point_6_another_sinks_audit_knows_whose_rows_were_compacted(sink: Maint
     assert {found.sink for found in history.foreign} == {SinkName("trips")}
 
 
-def test_point_6_expired_snapshots_leave_the_compacted_rows(make: Make) -> None:
+def test_expired_snapshots_leave_the_compacted_rows(make: Make) -> None:
     sink = make("expire_after_ms = 1\n")
     sink.nobody_asks_for_retention()
     sink.commits(6)
@@ -599,7 +597,7 @@ def test_point_6_expired_snapshots_leave_the_compacted_rows(make: Make) -> None:
     sink.assert_whole()
 
 
-def test_point_6_nothing_small_is_chosen_twice(sink: Maintained) -> None:
+def test_nothing_small_is_chosen_twice(sink: Maintained) -> None:
     sink.commits(8)
     one: Round = sink.round()
     one.compact()
@@ -613,7 +611,7 @@ def test_point_6_nothing_small_is_chosen_twice(sink: Maintained) -> None:
 # ------------------------------------------------------------------------- mutants, planted here
 
 
-def test_point_6_planted_without_head_and_number_a_commit_is_lost(
+def test_planted_without_head_and_number_a_commit_is_lost(
     sink: Maintained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink.commits(4)
@@ -633,7 +631,7 @@ def test_point_6_planted_without_head_and_number_a_commit_is_lost(
     assert len(sink.offsets()) == 20, "five rows are gone: what the requirements are for"
 
 
-def test_point_6_planted_taking_back_after_an_unknown_outcome_loses_rows(sink: Maintained) -> None:
+def test_planted_taking_back_after_an_unknown_outcome_loses_rows(sink: Maintained) -> None:
     sink.commits(4)
     late = replacement(sink, written(sink))
     real = sink.catalog.commit_table

@@ -63,7 +63,7 @@ def names(found: Found) -> list[str]:
     return [Path(path).name for path in found.files]
 
 
-def test_point_6_dropped_work_goes_and_what_is_live_stays(sink: Maintained) -> None:
+def test_dropped_work_goes_and_what_is_live_stays(sink: Maintained) -> None:
     dropped = aged(sink.written(5))
     sink.next_offset = 0
     sink.commits(2)
@@ -80,7 +80,7 @@ def test_point_6_dropped_work_goes_and_what_is_live_stays(sink: Maintained) -> N
     sink.assert_whole()
 
 
-def test_point_6_a_dry_run_deletes_nothing(sink: Maintained) -> None:
+def test_a_dry_run_deletes_nothing(sink: Maintained) -> None:
     aged(sink.written(5), seconds=2 * OLD_S)
     aged(sink.written(5))
     sink.next_offset = 0
@@ -93,7 +93,7 @@ def test_point_6_a_dry_run_deletes_nothing(sink: Maintained) -> None:
     assert len(sink.stored()) == 3
 
 
-def test_point_6_young_files_stay_and_are_counted(sink: Maintained) -> None:
+def test_young_files_stay_and_are_counted(sink: Maintained) -> None:
     aged(sink.written(5), seconds=2 * 3_600)
     sink.next_offset = 0
     sink.commit()
@@ -103,7 +103,7 @@ def test_point_6_young_files_stay_and_are_counted(sink: Maintained) -> None:
     assert (found.files, found.young) == ((), 1)
 
 
-def test_point_6_what_the_tag_has_not_outlived_stays_however_old(sink: Maintained) -> None:
+def test_what_the_tag_has_not_outlived_stays_however_old(sink: Maintained) -> None:
     """A coordinator that sleeps since its last commit may still commit it when it wakes."""
     files = sink.written(5)
     attempt = CommitAttempt(sink.view, sink._record(5), files)
@@ -116,7 +116,7 @@ def test_point_6_what_the_tag_has_not_outlived_stays_however_old(sink: Maintaine
     sink.assert_whole()
 
 
-def test_point_6_files_that_the_tag_has_outlived_no_sleeper_can_commit(sink: Maintained) -> None:
+def test_files_that_the_tag_has_outlived_no_sleeper_can_commit(sink: Maintained) -> None:
     files = sink.written(5)
     attempt = CommitAttempt(sink.view, sink._record(5), files)
     aged(attempt.files, seconds=(AGES.claim_max_ms + SKEW_MS) / 1000 + 60)
@@ -128,7 +128,7 @@ def test_point_6_files_that_the_tag_has_outlived_no_sleeper_can_commit(sink: Mai
     assert not isinstance(sink.sink.commit(attempt), Landed)
 
 
-def test_point_6_snapshots_on_any_branch_or_tag_keep_their_files(sink: Maintained) -> None:
+def test_snapshots_on_any_branch_or_tag_keep_their_files(sink: Maintained) -> None:
     sink.commits(4)
     table = sink.table
     head = table.metadata.current_snapshot_id
@@ -144,7 +144,7 @@ def test_point_6_snapshots_on_any_branch_or_tag_keep_their_files(sink: Maintaine
     assert before <= sink.stored()
 
 
-def test_point_6_what_is_owed_stays_with_its_drafts_and_goes_when_nobody_is(make: Make) -> None:
+def test_what_is_owed_stays_with_its_drafts_and_goes_when_nobody_is(make: Make) -> None:
     """As a quarantine: its rows are decided by the lead, and not paid yet."""
     lead = make()
     files = lead.written(5)
@@ -226,7 +226,7 @@ def owe(
     return record
 
 
-def test_point_6_what_cannot_be_read_of_debts_leaves_everything(sink: Maintained) -> None:
+def test_what_cannot_be_read_of_debts_leaves_everything(sink: Maintained) -> None:
     record = sink._record(0)
     missing = f"{sink.table.metadata.location}/metadata/headgate/trips/1-x/1-s0.avro"
     uuid = str(sink.table.metadata.table_uuid)
@@ -238,7 +238,7 @@ def test_point_6_what_cannot_be_read_of_debts_leaves_everything(sink: Maintained
         orphans(sink).found()
 
 
-def test_point_6_files_of_other_sinks_and_of_strangers_are_not_looked_at(sink: Maintained) -> None:
+def test_files_of_other_sinks_and_of_strangers_are_not_looked_at(sink: Maintained) -> None:
     folder = Path(sink.table.metadata.location.removeprefix("file://")) / "data"
     strange = [folder / "headgate/trips2/1-x/1/a.parquet", folder / "day=1/b.parquet"]
     for path in strange:
@@ -250,7 +250,7 @@ def test_point_6_files_of_other_sinks_and_of_strangers_are_not_looked_at(sink: M
     assert orphans(sink).found().files == ()
 
 
-def test_point_6_a_table_without_the_tag_is_left_alone(sink: Maintained) -> None:
+def test_a_table_without_the_tag_is_left_alone(sink: Maintained) -> None:
     aged(sink.written(5))
     sink.table.manage_snapshots().remove_tag("headgate-trips").commit()
 
@@ -259,7 +259,7 @@ def test_point_6_a_table_without_the_tag_is_left_alone(sink: Maintained) -> None
     assert (found.files, found.why) == ((), "db.trips or db.trips has no tag of this sink")
 
 
-def test_point_6_clocks_that_are_out_of_step_prove_nothing(sink: Maintained) -> None:
+def test_clocks_that_are_out_of_step_prove_nothing(sink: Maintained) -> None:
     aged(sink.written(5))
     sink.next_offset = 0
     sink.commit()
@@ -278,7 +278,7 @@ def test_point_6_clocks_that_are_out_of_step_prove_nothing(sink: Maintained) -> 
         ({}, "around", "shares its location"),
     ],
 )
-def test_point_6_where_files_of_others_may_be_nothing_is_looked_for(
+def test_where_files_of_others_may_be_nothing_is_looked_for(
     make: Make, properties: dict[str, str], beside: str, why: str
 ) -> None:
     sink = make()
@@ -293,7 +293,7 @@ def test_point_6_where_files_of_others_may_be_nothing_is_looked_for(
     assert found.files == ()
 
 
-def test_point_6_who_refers_to_a_condemned_file_in_time_keeps_it(sink: Maintained) -> None:
+def test_who_refers_to_a_condemned_file_in_time_keeps_it(sink: Maintained) -> None:
     files = sink.written(5)
     aged(files)
     sink.next_offset = 0
@@ -306,7 +306,7 @@ def test_point_6_who_refers_to_a_condemned_file_in_time_keeps_it(sink: Maintaine
     assert len(sink.live()) == 2
 
 
-def test_point_6_locations_are_compared_whatever_their_scheme() -> None:
+def test_locations_are_compared_whatever_their_scheme() -> None:
     from headgate.tables.iceberg.orphans import _name
 
     below = "headgate/trips/1-life/7/a.parquet"
@@ -314,7 +314,7 @@ def test_point_6_locations_are_compared_whatever_their_scheme() -> None:
     assert _name("s3a://b/w/metadata/x.avro", SINK) == "s3a://b/w/metadata/x.avro"
 
 
-def test_point_6_no_setting_deletes_what_may_still_be_committed(tmp_path: Path) -> None:
+def test_no_setting_deletes_what_may_still_be_committed(tmp_path: Path) -> None:
     with pytest.raises(MaintenanceUnfit, match="HG-147"):
         settings(tmp_path, "orphans_after_ms = 3600000\n")
 
@@ -322,7 +322,7 @@ def test_point_6_no_setting_deletes_what_may_still_be_committed(tmp_path: Path) 
 # ------------------------------------------------------------------------- mutants, planted here
 
 
-def test_point_6_planted_forgotten_drafts_lose_what_is_owed(
+def test_planted_forgotten_drafts_lose_what_is_owed(
     sink: Maintained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = sink.written(5)
@@ -339,7 +339,7 @@ def test_point_6_planted_forgotten_drafts_lose_what_is_owed(
     assert names(orphans(sink).found()) == [Path(files[0].path).name]
 
 
-def test_point_6_planted_deleting_without_reading_again_loses_rows(
+def test_planted_deleting_without_reading_again_loses_rows(
     sink: Maintained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = sink.written(5)
@@ -356,7 +356,7 @@ def test_point_6_planted_deleting_without_reading_again_loses_rows(
         sink.offsets()
 
 
-def test_point_6_planted_without_the_tag_a_sleeper_commits_what_is_gone(
+def test_planted_without_the_tag_a_sleeper_commits_what_is_gone(
     sink: Maintained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = sink.written(5)

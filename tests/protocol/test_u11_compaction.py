@@ -138,7 +138,7 @@ class Compacted:
 
 
 @pytest.mark.parametrize(("version", "partition_by"), KINDS)
-def test_u11_point_7_dead_rows_go_and_files_become_few(
+def test_u11_dead_rows_go_and_files_become_few(
     catalog: Catalog, tmp_path: Path, version: int, partition_by: tuple[str, ...]
 ) -> None:
     it = Compacted(catalog, tmp_path, version, partition_by)
@@ -158,7 +158,7 @@ def test_u11_point_7_dead_rows_go_and_files_become_few(
 
 
 @pytest.mark.parametrize(("version", "partition_by"), KINDS)
-def test_u11_point_7_it_settles_at_the_newest_head_and_nothing_that_died_comes_back(
+def test_u11_it_settles_at_the_newest_head_and_nothing_that_died_comes_back(
     catalog: Catalog, tmp_path: Path, version: int, partition_by: tuple[str, ...]
 ) -> None:
     it = Compacted(catalog, tmp_path, version, partition_by)
@@ -182,7 +182,7 @@ def test_u11_point_7_it_settles_at_the_newest_head_and_nothing_that_died_comes_b
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_u11_point_7_another_compaction_meanwhile_ends_it_and_its_files_go(
+def test_u11_another_compaction_meanwhile_ends_it_and_its_files_go(
     catalog: Catalog, tmp_path: Path, version: int
 ) -> None:
     it = Compacted(catalog, tmp_path, version)
@@ -198,7 +198,7 @@ def test_u11_point_7_another_compaction_meanwhile_ends_it_and_its_files_go(
     it.assert_fold()
 
 
-def test_u11_point_7_a_file_whose_rows_all_died_goes(catalog: Catalog, tmp_path: Path) -> None:
+def test_u11_a_file_whose_rows_all_died_goes(catalog: Catalog, tmp_path: Path) -> None:
     it = Compacted(catalog, tmp_path, 3)
     it.world.commit([Event((key,), "a") for key in range(5)])
     it.world.commit([Event((key,)) for key in range(5)])
@@ -211,7 +211,7 @@ def test_u11_point_7_a_file_whose_rows_all_died_goes(catalog: Catalog, tmp_path:
     it.assert_fold()
 
 
-def test_u11_point_7_a_large_file_is_rewritten_when_it_is_worn_and_not_before(
+def test_u11_a_large_file_is_rewritten_when_it_is_worn_and_not_before(
     catalog: Catalog, tmp_path: Path
 ) -> None:
     it = Compacted(catalog, tmp_path, 3, target_file_bytes=1)
@@ -226,7 +226,7 @@ def test_u11_point_7_a_large_file_is_rewritten_when_it_is_worn_and_not_before(
     it.assert_fold()
 
 
-def test_u11_point_7_who_is_killed_before_the_call_leaves_orphans_and_the_table_as_it_was(
+def test_u11_who_is_killed_before_the_call_leaves_orphans_and_the_table_as_it_was(
     catalog: Catalog, tmp_path: Path
 ) -> None:
     it = Compacted(catalog, tmp_path, 3)
@@ -267,7 +267,7 @@ def test_u11_point_7_who_is_killed_before_the_call_leaves_orphans_and_the_table_
         ),
     ],
 )
-def test_u11_point_7_planted(
+def test_u11_planted(
     catalog: Catalog,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -66,7 +66,7 @@ def shown(made: Coordinator, name: str = ORDERS) -> TransactionId | None:
 # ------------------------------------------------------------------------------------------ V4
 
 
-def test_point_7_v4_debts_gather_and_are_paid_in_one_commit() -> None:
+def test_v4_debts_gather_and_are_paid_in_one_commit() -> None:
     made = paced()
     for number in range(1, 4):
         decides(made, number)
@@ -94,7 +94,7 @@ def test_v4_what_has_gathered_is_paid_while_the_sink_is_paused() -> None:
     assert made.term.debts == ()
 
 
-def test_point_7_v4_what_gathers_is_not_even_read() -> None:
+def test_v4_what_gathers_is_not_even_read() -> None:
     made = paced()
     decides(made, 1)
     made.walk.clear()
@@ -102,7 +102,7 @@ def test_point_7_v4_what_gathers_is_not_even_read() -> None:
     assert (Phase.SETTLING, Phase.OPEN) in made.walk, "nothing is paid"
 
 
-def test_point_7_v4_other_tables_and_the_quarantine_are_paid_at_once() -> None:
+def test_v4_other_tables_and_the_quarantine_are_paid_at_once() -> None:
     made = paced()
     made.followers[CLICKS] = table(CLICKS, uuid="uuid-orders")
     made.state = replace(
@@ -117,13 +117,13 @@ def test_point_7_v4_other_tables_and_the_quarantine_are_paid_at_once() -> None:
     assert shown(made, ASIDE) == TransactionId(EPOCH, 1)  # type: ignore[arg-type]
 
 
-def test_point_7_v4_the_first_pattern_that_matches_counts() -> None:
+def test_v4_the_first_pattern_that_matches_counts() -> None:
     made = with_identity(paced(), paces=(Pace(ORDERS, 0), Pace(".*", EVERY_MS)))
     decides(made, 1)
     assert shown(made) is not None
 
 
-def test_point_7_v4_offsets_are_stored_all_the_same() -> None:
+def test_v4_offsets_are_stored_all_the_same() -> None:
     made = paced()
     before = made.table.record
     decides(made, 1)
@@ -134,7 +134,7 @@ def test_point_7_v4_offsets_are_stored_all_the_same() -> None:
     assert [debt.rows for debt in after.debts] == [3]
 
 
-def test_point_7_v4_a_new_epoch_pays_what_it_finds() -> None:
+def test_v4_a_new_epoch_pays_what_it_finds() -> None:
     made = paced(owed(EPOCH - 1, 3), owed(EPOCH - 1, 4))
     made.until(Phase.PAYING)
     made.reads()
@@ -143,7 +143,7 @@ def test_point_7_v4_a_new_epoch_pays_what_it_finds() -> None:
     assert [debt.transaction.number for debt in payment.debts] == [3, 4]
 
 
-def test_point_7_v4_who_could_not_be_paid_before_does_not_gather() -> None:
+def test_v4_who_could_not_be_paid_before_does_not_gather() -> None:
     made = paced(owed(EPOCH - 1, 4))
     made.until(Phase.PAYING)
     away = made.followers.pop(ORDERS)
@@ -153,7 +153,7 @@ def test_point_7_v4_who_could_not_be_paid_before_does_not_gather() -> None:
     assert shown(made) == TransactionId(EPOCH, 1)  # type: ignore[arg-type]
 
 
-def test_point_7_v4_a_table_that_is_resumed_is_paid_first() -> None:
+def test_v4_a_table_that_is_resumed_is_paid_first() -> None:
     made = paced()
     decides(made, 1)
     resuming = Parked(ORDERS, "HG-102 gone", 1, resuming=True)
@@ -169,7 +169,7 @@ def gathers(made: Coordinator, *debts: Debt) -> Coordinator:
     return made
 
 
-def test_point_7_v4_beyond_a_number_of_debts_nothing_gathers() -> None:
+def test_v4_beyond_a_number_of_debts_nothing_gathers() -> None:
     made = paced()
     decides(made, 1)
     gathers(made, *(owed(EPOCH, 1) for _ in range(GATHERED_MAX - 1)))
@@ -213,7 +213,7 @@ def test_v4_what_comes_after_too_many_have_gathered_is_waited_for_as_ever() -> N
     assert len(made.term.debts) == GATHERED_MAX + 2 * DEBTS_MAX
 
 
-def test_point_7_v4_what_has_gathered_does_not_park_its_table() -> None:
+def test_v4_what_has_gathered_does_not_park_its_table() -> None:
     made = paced()
     decides(made, 1)
     gathered = tuple(owed(EPOCH, 1) for _ in range(DEBTS_MAX + 5))
@@ -231,7 +231,7 @@ def test_point_7_v4_what_has_gathered_does_not_park_its_table() -> None:
 # -------------------------------------------------------------------------- D7 with many tables
 
 
-def test_point_6_d7_a_catalog_that_is_away_for_a_moment_parks_nobody() -> None:
+def test_d7_a_catalog_that_is_away_for_a_moment_parks_nobody() -> None:
     made = with_identity(ledgers(), paces=())
     made.until(Phase.COLLECTING)
     announces(made)
@@ -280,7 +280,7 @@ def idles(made: Coordinator) -> None:
     made.waits(SETTINGS.commit_timeout_ms)
 
 
-def test_point_7_v2_an_idle_table_learns_how_far_it_is_complete() -> None:
+def test_v2_an_idle_table_learns_how_far_it_is_complete() -> None:
     made = refreshing(paid(ORDERS, 1_000_000 - REFRESH_MS), paid(CLICKS, 999_999))
     idles(made)
     debts = made.attempt.record.debts
@@ -291,7 +291,7 @@ def test_point_7_v2_an_idle_table_learns_how_far_it_is_complete() -> None:
     assert found.valid_through_ms == 1_000_000
 
 
-def test_point_7_v2_only_where_it_is_asked_for() -> None:
+def test_v2_only_where_it_is_asked_for() -> None:
     made = with_identity(refreshing(paid(ORDERS, 0)), refresh_ms=0)
     idles(made)
     assert made.phase is Phase.SETTLING
@@ -299,7 +299,7 @@ def test_point_7_v2_only_where_it_is_asked_for() -> None:
     assert made.table.record.debts == ()
 
 
-def test_point_7_v2_some_for_each_transaction_the_furthest_behind_first() -> None:
+def test_v2_some_for_each_transaction_the_furthest_behind_first() -> None:
     tables = [paid(f"lake.t{n:03}", 100 - n) for n in range(AT_ONCE + 5)]
     made = refreshing(*tables)
     idles(made)
@@ -315,7 +315,7 @@ def test_point_7_v2_some_for_each_transaction_the_furthest_behind_first() -> Non
     assert made.phase is Phase.SETTLING, "then nothing is to be said any more"
 
 
-def test_point_7_v2_parked_owed_and_foreign_tables_are_left_alone() -> None:
+def test_v2_parked_owed_and_foreign_tables_are_left_alone() -> None:
     foreign = paid("lake.foreign", 0)
     assert foreign.record is not None
     foreign = replace(foreign, record=replace(foreign.record, lead="another"))
@@ -337,7 +337,7 @@ def filled(*names: str) -> Coordinator:
     return made
 
 
-def test_point_7_v2_tables_that_this_epoch_has_not_seen_are_looked_at() -> None:
+def test_v2_tables_that_this_epoch_has_not_seen_are_looked_at() -> None:
     made = filled(ORDERS, CLICKS, ASIDE)
     assert made.only(DescribeFollowers).tables == (CLICKS, ORDERS)
     made.given(FollowersRead({ORDERS: paid(ORDERS, 5)}, made.now_ms))
@@ -351,7 +351,7 @@ def test_point_7_v2_tables_that_this_epoch_has_not_seen_are_looked_at() -> None:
     assert not made.wants(DescribeFollowers), "as often as they are refreshed"
 
 
-def test_point_7_v2_not_all_tables_are_looked_at_at_once() -> None:
+def test_v2_not_all_tables_are_looked_at_at_once() -> None:
     names = [f"lake.t{n:03}" for n in range(AT_ONCE + 5)]
     made = filled(*names)
     assert made.only(DescribeFollowers).tables == tuple(names[:AT_ONCE])
@@ -359,14 +359,14 @@ def test_point_7_v2_not_all_tables_are_looked_at_at_once() -> None:
     assert made.term.unseen == tuple(names[AT_ONCE:])
 
 
-def test_point_7_v2_what_this_lead_has_never_paid_is_not_known() -> None:
+def test_v2_what_this_lead_has_never_paid_is_not_known() -> None:
     made = filled(ORDERS, CLICKS)
     rolled_back = replace(paid(CLICKS, 5), lineage=Lineage.ROLLED_BACK)
     made.given(FollowersRead({ORDERS: table(), CLICKS: rolled_back}, made.now_ms))
     assert not {ORDERS, CLICKS} & made.term.followers.keys()
 
 
-def test_point_7_v1_a_payment_says_the_sinks_valid_through() -> None:
+def test_v1_a_payment_says_the_sinks_valid_through() -> None:
     made = paced()
     made.state = replace(made.state, identity=replace(made.state.identity, paces=()))
     decides(made, 1)

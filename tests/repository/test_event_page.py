@@ -1,4 +1,4 @@
-"""Point 1: docs/events.md explains every event of the log, and no other."""
+"""Docs/events.md explains every event of the log, and no other."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from headgate.control_protocol.log_events import LogEvent
 PAGE = (ROOT / "docs/events.md").read_text()
 
 
-def test_point_1_every_log_event_is_explained_once_and_in_order() -> None:
+def test_every_log_event_is_explained_once_and_in_order() -> None:
     rows = re.findall(r"^\| `([a-z.-]+)` \| [^|]+ \| [^|]+ \| [^|]+ \|$", PAGE, re.MULTILINE)
     assert rows == [event.value for event in LogEvent]
 
 
-def test_point_1_every_log_event_is_logged_somewhere() -> None:
+def test_every_log_event_is_logged_somewhere() -> None:
     texts = [
         path.read_text() for name, path in modules().items() if not name.endswith("log_events")
     ]

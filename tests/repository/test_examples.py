@@ -66,7 +66,7 @@ def test_what_the_page_names_as_public_is_there() -> None:
 
 
 @every_module
-def test_point_4_an_example_imports_nothing_of_headgate_but_what_is_public(path: Path) -> None:
+def test_an_example_imports_nothing_of_headgate_but_what_is_public(path: Path) -> None:
     ours = {name for name in imports(path) if name.split(".")[0] == "headgate"}
     allowed = public()
     private = {name for name in ours if not any(f"{name}.".startswith(f"{p}.") for p in allowed)}
@@ -74,7 +74,7 @@ def test_point_4_an_example_imports_nothing_of_headgate_but_what_is_public(path:
 
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
-def test_point_4_headgate_knows_and_needs_nothing_of_an_example(folder: Path) -> None:
+def test_headgate_knows_and_needs_nothing_of_an_example(folder: Path) -> None:
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     package = project["name"].replace("-", "_")
     assert not any(package in path.read_text() for path in modules().values())
@@ -112,7 +112,7 @@ print(*kind_names(), able, traits.guarantee, sys.modules["headgate_postgres"].__
 """
 
 
-def test_point_1_an_installed_example_is_found_by_its_entry_point_alone(
+def test_an_installed_example_is_found_by_its_entry_point_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("psycopg", reason="the example's driver: make env installs it")
@@ -138,7 +138,7 @@ def said_of(kind: str) -> str:
 
 
 @pytest.mark.soak
-def test_point_1_an_example_s_own_tests_need_nothing_of_this_repository(
+def test_an_example_s_own_tests_need_nothing_of_this_repository(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As its author runs them: an installed headgate, and a server that somebody has."""

@@ -56,7 +56,7 @@ def known_properties() -> set[str]:
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda found: found["text"].split('"')[1])
-def test_point_9_a_platforms_sink_file_is_loaded_and_its_catalog_is_taken_or_refused(
+def test_a_platforms_sink_file_is_loaded_and_its_catalog_is_taken_or_refused(
     snippet: re.Match[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = loaded(snippet, monkeypatch).catalog
@@ -70,13 +70,13 @@ def test_point_9_a_platforms_sink_file_is_loaded_and_its_catalog_is_taken_or_ref
     assert {name for name in unknown if not name.startswith(HEADER)} == set()
 
 
-def test_point_9_every_property_of_the_guides_text_is_one() -> None:
+def test_every_property_of_the_guides_text_is_one() -> None:
     told = set(re.findall(r'`"([\w.-]+)"', PAGE))
     assert "s3.region" in told
     assert {name for name in told if name.startswith(PREFIXES)} - known_properties() == set()
 
 
-def test_point_9_the_extras_that_it_names_are_there() -> None:
+def test_the_extras_that_it_names_are_there() -> None:
     assert set(re.findall(r"headgate\[([\w-]+)\]", PAGE)) == {"glue", "adls", "postgres", "hive"}
     extras = PROJECT["project"]["optional-dependencies"]
     assert all(extras[name] for name in ("glue", "adls", "postgres"))
@@ -84,7 +84,7 @@ def test_point_9_the_extras_that_it_names_are_there() -> None:
     assert extras["hive"] == ["headgate[spark]"]
 
 
-def test_point_9_every_platform_says_what_was_run() -> None:
+def test_every_platform_says_what_was_run() -> None:
     table = PAGE.partition("## ")[0]
     for heading in re.findall(r"^## (.*)$", PAGE, re.MULTILINE):
         assert re.split(r"[ ,:]", heading)[0] in table, heading

@@ -19,20 +19,20 @@ def walked(forger: int) -> Tally:
     return played(range(forger, forger + SEEDS * ONE_SEED_IN, ONE_SEED_IN))
 
 
-def test_point_5_with_a_key_nothing_comes_of_what_others_say() -> None:
+def test_with_a_key_nothing_comes_of_what_others_say() -> None:
     walk = walked(WITH_KEY)
     assert not walk.failed, "\n".join(walk.failed)
     assert walk.counts["commits"] > SEEDS, "the seeds did next to nothing"
 
 
-def test_point_6_without_a_key_forged_events_lose_nothing_and_wedge_nobody() -> None:
+def test_without_a_key_forged_events_lose_nothing_and_wedge_nobody() -> None:
     walk = walked(WITHOUT_KEY)
     assert not walk.failed, "\n".join(walk.failed)
     assert walk.counts["commits"] > SEEDS, "the seeds did next to nothing"
 
 
 @pytest.mark.parametrize(("forger", "how"), [(WITH_KEY, "not believed"), (WITHOUT_KEY, "forged")])
-def test_point_6_every_kind_of_event_was_forged(forger: int, how: str) -> None:
+def test_every_kind_of_event_was_forged(forger: int, how: str) -> None:
     said = {what for what, times in walked(forger).struck.items() if times}
     assert {f"{how}: {kind.__name__}" for kind in get_args(Event)} - said == set()
     assert {f"{how}: replayed", f"{how}: a flawed claim"} - said == set()

@@ -25,7 +25,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def test_point_6_nothing_is_lost_or_doubled_beside_maintenance() -> None:
+def test_nothing_is_lost_or_doubled_beside_maintenance() -> None:
     seeds = range(KEPT_FROM, KEPT_FROM + SEEDS)
 
     walk = played(seeds, real=frozenset(seeds))
@@ -35,7 +35,7 @@ def test_point_6_nothing_is_lost_or_doubled_beside_maintenance() -> None:
     assert set(STRUCK) - walk.struck.keys() == set()
 
 
-def test_point_6_a_kept_seed_has_one_course() -> None:
+def test_a_kept_seed_has_one_course() -> None:
     seed = KEPT_FROM + 3
     one, other = (played([seed], real=frozenset({seed})) for _ in range(2))
 

@@ -34,20 +34,20 @@ def firsts() -> range:
 
 
 @pytest.mark.parametrize("first", firsts())
-def test_point_1_and_5_keyed_followers_are_the_fold_whatever_fails(first: int) -> None:
+def test_keyed_followers_are_the_fold_whatever_fails(first: int) -> None:
     walk = walked(first)
 
     assert not walk.failed, "\n".join(walk.failed)
     assert walk.counts["commits"] > SEEDS_AT_ONCE, "the seeds did next to nothing"
 
 
-def test_point_1_and_5_what_befalls_them_has_really_struck() -> None:
+def test_what_befalls_them_has_really_struck() -> None:
     struck = sum((walked(first).struck for first in firsts()), walked(ROUTED_KEYS[0]).struck)
 
     assert set(STRUCK) - struck.keys() == set()
 
 
-def test_point_1_and_5_a_seed_of_keyed_followers_has_one_course() -> None:
+def test_a_seed_of_keyed_followers_has_one_course() -> None:
     seed = ROUTED_KEYS[2]
     one, other = (played([seed], real=frozenset({seed}), keyed=frozenset({seed})) for _ in range(2))
 

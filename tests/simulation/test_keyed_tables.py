@@ -43,21 +43,21 @@ def really_walked() -> Tally:
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS, SEEDS_AT_ONCE))
-def test_point_1_a_keyed_table_is_the_fold_whatever_fails(first: int) -> None:
+def test_a_keyed_table_is_the_fold_whatever_fails(first: int) -> None:
     walk = walked(first)
 
     assert not walk.failed, "\n".join(walk.failed)
     assert walk.counts["commits"] > SEEDS_AT_ONCE, "the seeds did next to nothing"
 
 
-def test_point_1_a_keyed_table_is_the_fold_over_the_real_adapter() -> None:
+def test_a_keyed_table_is_the_fold_over_the_real_adapter() -> None:
     walk = really_walked()
 
     assert not walk.failed, "\n".join(walk.failed)
     assert walk.counts["commits"] > len(REAL_SEEDS)
 
 
-def test_point_1_what_befalls_keyed_tables_has_really_struck() -> None:
+def test_what_befalls_keyed_tables_has_really_struck() -> None:
     struck: Counter[str] = Counter(really_walked().struck)
     for first in range(1, SEEDS, SEEDS_AT_ONCE):
         struck += walked(first).struck
@@ -65,7 +65,7 @@ def test_point_1_what_befalls_keyed_tables_has_really_struck() -> None:
     assert set(STRUCK) - {what.partition(" at ")[0] for what in struck} == set()
 
 
-def test_point_1_the_checker_tells_a_fold_from_what_is_none() -> None:
+def test_the_checker_tells_a_fold_from_what_is_none() -> None:
     keys = Keys(11, drawn(random.Random(11)))
     log = [record(offset) for offset in range(60)]
     fold = {keys.key(each): each for each in log}

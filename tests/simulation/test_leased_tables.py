@@ -48,7 +48,7 @@ def played(seed: int, folder: Path) -> Counter[str]:
     return world.struck
 
 
-def test_point_6_every_row_is_there_once_though_the_lock_is_a_lease(tmp_path: Path) -> None:
+def test_every_row_is_there_once_though_the_lock_is_a_lease(tmp_path: Path) -> None:
     struck: Counter[str] = Counter()
     for seed in range(SEEDS):
         struck += played(seed, tmp_path)
@@ -56,11 +56,11 @@ def test_point_6_every_row_is_there_once_though_the_lock_is_a_lease(tmp_path: Pa
     assert set(STRUCK) - struck.keys() == set()
 
 
-def test_point_6_a_leased_seed_has_one_course(tmp_path: Path) -> None:
+def test_a_leased_seed_has_one_course(tmp_path: Path) -> None:
     assert played(3, tmp_path / "one") == played(3, tmp_path / "other")
 
 
-def test_point_6_a_commit_that_is_archived_as_soon_as_it_is_complete_is_known(
+def test_a_commit_that_is_archived_as_soon_as_it_is_complete_is_known(
     tmp_path: Path,
 ) -> None:
     """Its instant was reserved before all that others have committed; its writer dies then."""
@@ -80,7 +80,7 @@ def test_point_6_a_commit_that_is_archived_as_soon_as_it_is_complete_is_known(
     assert found.offsets[PARTITION] > 0
 
 
-def test_point_6_what_rises_again_stops_the_sink(tmp_path: Path) -> None:
+def test_what_rises_again_stops_the_sink(tmp_path: Path) -> None:
     """A claim has rolled it back and did not land, while its writer slept behind Hudi's last look:
     no commit came between."""
     world, writer, heir = calm(tmp_path)
@@ -159,9 +159,7 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any], int]] = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_point_6_a_mutant_is_noticed(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mutant_is_noticed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where, what, falsified, seed = MUTANTS[name]
     monkeypatch.setattr(where, what, falsified)
     with pytest.raises(Violation):

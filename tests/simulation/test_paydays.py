@@ -26,14 +26,14 @@ def walked(first: int) -> Tally:
 
 
 @pytest.mark.parametrize("first", FIRSTS)
-def test_point_7_and_9_every_row_is_there_once_whenever_tables_are_paid(first: int) -> None:
+def test_every_row_is_there_once_whenever_tables_are_paid(first: int) -> None:
     walk = walked(first)
 
     assert not walk.failed, "\n".join(walk.failed)
     assert walk.counts["commits"] > SEEDS_AT_ONCE, "the seeds did next to nothing"
 
 
-def test_point_9_a_joint_call_really_fails_in_all_its_ways() -> None:
+def test_a_joint_call_really_fails_in_all_its_ways() -> None:
     struck: Counter[str] = Counter()
     for first in FIRSTS:
         struck += walked(first).struck

@@ -31,20 +31,20 @@ def walked(first: int) -> Tally:
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS, SEEDS_AT_ONCE))
-def test_point_8_every_row_once_and_every_file_there_over_the_real_adapter(first: int) -> None:
+def test_every_row_once_and_every_file_there_over_the_real_adapter(first: int) -> None:
     walk = walked(first)
 
     assert not walk.failed, "\n".join(walk.failed)
     assert walk.counts["commits"] > SEEDS_AT_ONCE, "the seeds did next to nothing"
 
 
-def test_point_8_a_seed_has_one_course() -> None:
+def test_a_seed_has_one_course() -> None:
     one, other = (played([seed], real=frozenset({seed})) for seed in (18, 18))
 
     assert (one.counts, one.struck) == (other.counts, other.struck)
 
 
-def test_point_8_what_befalls_real_tables_has_really_struck() -> None:
+def test_what_befalls_real_tables_has_really_struck() -> None:
     struck: Counter[str] = Counter()
     for first in range(1, SEEDS, SEEDS_AT_ONCE):
         struck += walked(first).struck

@@ -109,7 +109,7 @@ def _refused(code: int) -> Future[Any]:
     return future
 
 
-def test_point_13_metadata_that_lag_behind_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_that_lag_behind_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
     module = "headgate.kafka.source_topics.time"
     monkeypatch.setattr(f"{module}.monotonic", lambda: clock.now_ms / 1000)
@@ -132,21 +132,21 @@ def test_point_13_metadata_that_lag_behind_are_waited_for(monkeypatch: pytest.Mo
         topics.describe()
 
 
-def test_point_13_who_asks_once_is_told_at_once() -> None:
+def test_who_asks_once_is_told_at_once() -> None:
     topics = KafkaSourceTopics(NOBODY, ["t"], "g")
     topics._admin = Forgetful(7)
     with pytest.raises(ConfigurationError, match="topic t does not exist"):
         topics.describe()
 
 
-def test_point_13_a_leader_that_does_not_know_the_partition_is_asked_again() -> None:
+def test_a_leader_that_does_not_know_the_partition_is_asked_again() -> None:
     topics = KafkaSourceTopics(NOBODY, ["t"], "g")
     topics._admin = Lagging(7)
     with pytest.raises(Unreachable, match="t/0"):
         topics.describe()
 
 
-def test_point_13_a_deleted_topic_of_a_pattern_is_left_out() -> None:
+def test_a_deleted_topic_of_a_pattern_is_left_out() -> None:
     topics = KafkaSourceTopics(NOBODY, ["^t$"], "g")
     topics._admin = Forgetful(7)
     assert topics.describe() == {}

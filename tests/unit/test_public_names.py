@@ -8,5 +8,5 @@ import headgate
 
 
 @pytest.mark.parametrize("name", headgate.__all__)
-def test_point_2_each_public_name_is_there(name: str) -> None:
+def test_each_public_name_is_there(name: str) -> None:
     assert getattr(headgate, name).__name__ == name

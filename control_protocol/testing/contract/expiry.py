@@ -27,7 +27,7 @@ class ExpiryContract:
         assert world.numbers() == [1, 2]
 
     @pytest.mark.parametrize("log", [True, False])
-    def test_point_12_maintenance_and_an_expiry_do_not_stop_an_idle_sink(
+    def test_maintenance_and_an_expiry_do_not_stop_an_idle_sink(
         self, world: ExpiryWorld, *, log: bool
     ) -> None:
         table = world.open()
@@ -40,7 +40,7 @@ class ExpiryContract:
         assert world.numbers() == [1, 2]
 
     @pytest.mark.parametrize("log", [True, False])
-    def test_point_12_neither_do_appends_of_others(self, world: ExpiryWorld, *, log: bool) -> None:
+    def test_neither_do_appends_of_others(self, world: ExpiryWorld, *, log: bool) -> None:
         table = world.open()
         view = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
         view = landed(commit(table, view, record(1, 2, 3)))  # a tag renewed without rows
@@ -53,9 +53,7 @@ class ExpiryContract:
         assert world.numbers() == [1, 2, 7, 8, 9]
 
     @pytest.mark.parametrize("log", [True, False])
-    def test_point_12_a_claim_without_rows_has_none_to_lose(
-        self, world: ExpiryWorld, *, log: bool
-    ) -> None:
+    def test_a_claim_without_rows_has_none_to_lose(self, world: ExpiryWorld, *, log: bool) -> None:
         table = world.open()
         claimed(table)
         for number in (1, 2, 3):
@@ -63,12 +61,10 @@ class ExpiryContract:
         forget(world, log=log)
         assert table.read().lineage is Lineage.CONTAINS_TAG
 
-    def test_point_12_a_rollback_is_seen_though_its_traces_have_expired(
-        self, world: ExpiryWorld
-    ) -> None:
+    def test_a_rollback_is_seen_though_its_traces_have_expired(self, world: ExpiryWorld) -> None:
         assert rolled_back_and_forgotten(world, log=True).lineage is Lineage.ROLLED_BACK
 
-    def test_point_12_what_nobody_can_know_stays_undecidable(self, world: ExpiryWorld) -> None:
+    def test_what_nobody_can_know_stays_undecidable(self, world: ExpiryWorld) -> None:
         view = rolled_back_and_forgotten(world, log=False)
         assert view.lineage is Lineage.UNDECIDABLE
         assert view.record is not None

@@ -17,9 +17,7 @@ from headgate.control_protocol.testing.contract.world import FollowerWorld, comm
 class FollowerContract:
     """The tests take a fixture ``world``, a ``FollowerWorld``."""
 
-    def test_point_5_files_are_taken_long_after_they_were_written(
-        self, world: FollowerWorld
-    ) -> None:
+    def test_files_are_taken_long_after_they_were_written(self, world: FollowerWorld) -> None:
         decided = (world.file(10), world.file(11))
         world.open().refuse_files(decided)
         for number in range(1, 4):
@@ -30,13 +28,13 @@ class FollowerContract:
         assert view.record == paid(2, 1)
         assert world.open().read() == view
 
-    def test_point_5_the_first_commit_may_bring_rows_for_nobody_claims_a_follower(
+    def test_the_first_commit_may_bring_rows_for_nobody_claims_a_follower(
         self, world: FollowerWorld
     ) -> None:
         landed(pays(world.open(), paid(1, 1), world.file(1)))
         assert world.numbers() == [1]
 
-    def test_point_5_two_pay_the_same_and_one_is_refused(self, world: FollowerWorld) -> None:
+    def test_two_pay_the_same_and_one_is_refused(self, world: FollowerWorld) -> None:
         one, other = world.open(), world.open()
         stale, file = other.read(), world.file(1)
         landed(pays(one, paid(1, 1), file))
@@ -44,9 +42,7 @@ class FollowerContract:
         assert isinstance(late, Refused)
         assert world.numbers() == [1]
 
-    def test_point_5_an_empty_payment_fences_one_that_comes_late(
-        self, world: FollowerWorld
-    ) -> None:
+    def test_an_empty_payment_fences_one_that_comes_late(self, world: FollowerWorld) -> None:
         zombie, heir = world.open(), world.open()
         stale, file = zombie.read(), world.file(1)
         landed(pays(heir, paid(2, 0)))
@@ -55,7 +51,7 @@ class FollowerContract:
         assert world.numbers() == []
 
     @pytest.mark.parametrize("did_land", [True, False])
-    def test_point_5_a_lost_answer_is_unknown_and_the_follower_tells(
+    def test_a_lost_answer_is_unknown_and_the_follower_tells(
         self, world: FollowerWorld, *, did_land: bool
     ) -> None:
         table, file = world.open(), world.file(1)
@@ -67,7 +63,7 @@ class FollowerContract:
             landed(pays(table, paid(1, 1), file))
         assert world.numbers() == [1]
 
-    def test_point_5_what_the_table_cannot_be_given_is_refused_before_it_is_decided(
+    def test_what_the_table_cannot_be_given_is_refused_before_it_is_decided(
         self, world: FollowerWorld
     ) -> None:
         sound, unfit = world.file(1), world.unfit_file()
@@ -77,7 +73,7 @@ class FollowerContract:
         table.refuse_files((sound,))
         assert table.read().record is None
 
-    def test_point_5_what_it_was_given_back_is_in_its_record(self, world: FollowerWorld) -> None:
+    def test_what_it_was_given_back_is_in_its_record(self, world: FollowerWorld) -> None:
         mark = Replayed(record(1, 1, 3).offsets, {"trips": TopicId("id-of-trips")})
         said = replace(paid(1, 1), replayed=mark, command=REPLAY)
         landed(pays(world.open(), said, world.file(1)))

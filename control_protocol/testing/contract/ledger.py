@@ -12,9 +12,7 @@ from headgate.control_protocol.testing.contract.world import World, claimed, com
 class LedgerContract:
     """The tests take a fixture ``world``, a ``World``."""
 
-    def test_point_4_n5_what_was_filled_is_remembered_until_a_commit_forgets_it(
-        self, world: World
-    ) -> None:
+    def test_n5_what_was_filled_is_remembered_until_a_commit_forgets_it(self, world: World) -> None:
         table = world.open()
         view = claimed(table)
         assert view.filled == {}
@@ -28,7 +26,7 @@ class LedgerContract:
         view = landed(table.commit(attempt))
         assert world.open().read().filled == view.filled == {"lake.b": "u3"}
 
-    def test_point_4_n5_a_refused_decision_remembers_nothing(self, world: World) -> None:
+    def test_n5_a_refused_decision_remembers_nothing(self, world: World) -> None:
         table = world.open()
         view = claimed(table)
         claimed(world.open(), epoch=2)

@@ -50,9 +50,7 @@ class OthersContract:
         landed(commit(table, view, record(1, 3, 3), world.file(3)))
         assert world.numbers() == [1, 2, 3]
 
-    def test_point_17_the_other_sinks_of_a_branch_say_what_they_read(
-        self, world: OthersWorld
-    ) -> None:
+    def test_the_other_sinks_of_a_branch_say_what_they_read(self, world: OthersWorld) -> None:
         claimed(world.open("copy"), sink="copy")
         view = world.open().read()
         assert view.others == {SinkName("copy"): {"trips": TopicId("id-of-trips")}}

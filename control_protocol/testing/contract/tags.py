@@ -24,7 +24,7 @@ class TagContract:
         assert view.lineage is Lineage.TAG_MISSING
         assert view.branch_record == record(1, 1, 3)
 
-    def test_point_11_tag_and_marker_gone_is_no_first_start(self, world: TagWorld) -> None:
+    def test_tag_and_marker_gone_is_no_first_start(self, world: TagWorld) -> None:
         """Filling the table again from the beginning would double its rows."""
         table = world.open()
         landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
@@ -35,7 +35,7 @@ class TagContract:
         assert view.lineage is Lineage.TAG_MISSING
         assert view.branch_record == record(1, 1, 3)
 
-    def test_point_11_not_even_when_the_branch_was_rolled_back_before_the_claim(
+    def test_not_even_when_the_branch_was_rolled_back_before_the_claim(
         self, world: TagWorld
     ) -> None:
         world.append_foreign(7)
@@ -50,7 +50,7 @@ class TagContract:
         assert view.lineage is Lineage.TAG_MISSING
         assert view.branch_record is None
 
-    def test_point_11_the_marker_alone_is_enough(self, world: TagWorld) -> None:
+    def test_the_marker_alone_is_enough(self, world: TagWorld) -> None:
         table = world.open()
         landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
         world.delete_tag()
@@ -61,7 +61,7 @@ class TagContract:
         assert view.lineage is Lineage.TAG_MISSING
         assert view.branch_record is None
 
-    def test_point_11_what_another_sink_wrote_does_not_count(self, world: TagWorld) -> None:
+    def test_what_another_sink_wrote_does_not_count(self, world: TagWorld) -> None:
         claimed(world.open("one"), sink="one")
         world.delete_tag("one")
         world.delete_marker("one")

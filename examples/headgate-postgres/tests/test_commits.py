@@ -18,13 +18,13 @@ from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 
 
-def test_point_4_other_sinks_of_the_table_say_what_they_read(world) -> None:
+def test_other_sinks_of_the_table_say_what_they_read(world) -> None:
     claimed(world.open("copy"), sink="copy")
     view = world.open().read()
     assert view.others == {SinkName("copy"): {"trips": TopicId("id-of-trips")}}
 
 
-def test_point_4_files_are_gone_once_their_rows_are_committed(world) -> None:
+def test_files_are_gone_once_their_rows_are_committed(world) -> None:
     table = world.open()
     view = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
     assert list(world.folder.iterdir()) == []
@@ -36,7 +36,7 @@ def test_point_4_files_are_gone_once_their_rows_are_committed(world) -> None:
     assert world.numbers() == [1, 2]
 
 
-def test_point_4_files_of_a_commit_that_did_not_land_stay(world) -> None:
+def test_files_of_a_commit_that_did_not_land_stay(world) -> None:
     table = world.open()
     view = claimed(table)
     file = world.file(1)
@@ -47,7 +47,7 @@ def test_point_4_files_of_a_commit_that_did_not_land_stay(world) -> None:
     assert world.numbers() == [1]
 
 
-def test_point_4_a_commit_with_the_same_number_in_a_restored_database_is_another_one(world) -> None:
+def test_a_commit_with_the_same_number_in_a_restored_database_is_another_one(world) -> None:
     """As after the promotion of a replica that had not received the newest transactions."""
     zombie = world.open()
     first = claimed(zombie)
@@ -70,7 +70,7 @@ def test_point_4_a_commit_with_the_same_number_in_a_restored_database_is_another
     assert world.numbers() == []
 
 
-def test_point_4_a_row_that_somebody_removed_is_no_first_start(world) -> None:
+def test_a_row_that_somebody_removed_is_no_first_start(world) -> None:
     """Filling the table again from the beginning would double its rows."""
     table = world.open()
     before = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
@@ -84,7 +84,7 @@ def test_point_4_a_row_that_somebody_removed_is_no_first_start(world) -> None:
     assert world.open().read() == after
 
 
-def test_point_4_a_file_that_was_changed_stops_the_sink(world) -> None:
+def test_a_file_that_was_changed_stops_the_sink(world) -> None:
     table = world.open()
     view = claimed(table)
     file = world.file(1)
@@ -109,7 +109,7 @@ def test_point_4_a_file_that_was_changed_stops_the_sink(world) -> None:
         "CREATE UNIQUE INDEX ON {} (number)",
     ],
 )
-def test_point_4_a_rule_that_was_added_stops_the_sink_and_leaves_nothing(world, rule) -> None:
+def test_a_rule_that_was_added_stops_the_sink_and_leaves_nothing(world, rule) -> None:
     table = world.open()
     view = claimed(table)
     world.sql(rule)
@@ -121,7 +121,7 @@ def test_point_4_a_rule_that_was_added_stops_the_sink_and_leaves_nothing(world, 
 # ------------------------------------------------------------------------------- a zombie's lock
 
 
-def test_point_4_who_stands_still_with_the_lock_is_cut_off(world) -> None:
+def test_who_stands_still_with_the_lock_is_cut_off(world) -> None:
     """A coordinator is paused between its last statement and COMMIT, and continues much later."""
     zombie, heir = world.open(), world.open()
     zombie._patience_ms = 300
@@ -139,7 +139,7 @@ def test_point_4_who_stands_still_with_the_lock_is_cut_off(world) -> None:
     assert world.numbers() == []
 
 
-def test_point_4_a_commit_on_its_way_is_waited_for(world) -> None:
+def test_a_commit_on_its_way_is_waited_for(world) -> None:
     """An answer is lost while the server still commits: the next one comes behind it."""
     one, other = world.open(), world.open()
     view = claimed(one)
@@ -187,7 +187,7 @@ def deletes(*told: tuple[int, int, int]) -> pa.Table:
     )
 
 
-def test_point_4_the_newest_record_of_a_key_wins_whatever_file_it_came_in(keyed) -> None:
+def test_the_newest_record_of_a_key_wins_whatever_file_it_came_in(keyed) -> None:
     table = keyed.open()
     view = landed(
         commit(
@@ -215,7 +215,7 @@ def test_point_4_the_newest_record_of_a_key_wins_whatever_file_it_came_in(keyed)
     assert keyed.open().read() == view
 
 
-def test_point_4_a_key_in_two_partitions_stops_the_sink(keyed) -> None:
+def test_a_key_in_two_partitions_stops_the_sink(keyed) -> None:
     table = keyed.open()
     view = landed(
         commit(table, claimed(table), record(1, 1, 5), keyed.written(rows((1, "a", 0, 3))))
@@ -229,7 +229,7 @@ def test_point_4_a_key_in_two_partitions_stops_the_sink(keyed) -> None:
     assert keyed.open().read() == view
 
 
-def test_point_4_a_keyed_commit_is_refused_and_lost_like_any_other(keyed) -> None:
+def test_a_keyed_commit_is_refused_and_lost_like_any_other(keyed) -> None:
     zombie, heir = keyed.open(), keyed.open()
     stale = claimed(zombie)
     view = claimed(heir, epoch=2)
@@ -245,7 +245,7 @@ def test_point_4_a_keyed_commit_is_refused_and_lost_like_any_other(keyed) -> Non
 # ------------------------------------------------------------------------------------------ rights
 
 
-def test_point_4_a_role_with_the_rights_of_the_readme_is_enough(world, uri) -> None:
+def test_a_role_with_the_rights_of_the_readme_is_enough(world, uri) -> None:
     claimed(world.open("owner"), sink="owner")  # the owner has made the ledger
     role = f"role_{world.wanted.name.partition('.')[2]}"
     world.sql(f"CREATE ROLE {role} LOGIN")
@@ -272,7 +272,7 @@ def readme_grants() -> str:
     return text.split("```sql\n")[1].split("```")[0]
 
 
-def test_point_4_a_server_that_is_not_there_is_tried_again(world) -> None:
+def test_a_server_that_is_not_there_is_tried_again(world) -> None:
     storage = {"uri": "postgresql://headgate@127.0.0.1:1/nothing"}
     world.wanted = type(world.wanted)(world.wanted.name, str(world.folder), storage=storage)
     with pytest.raises(Unreachable, match="did not answer"):

@@ -53,7 +53,7 @@ def kill_in_commit(server: servers.PostgresServer) -> Callable[[psycopg.Connecti
     return killed
 
 
-def test_point_4_a_server_that_is_killed_before_and_within_commit(world_at, tmp_path: Path) -> None:
+def test_a_server_that_is_killed_before_and_within_commit(world_at, tmp_path: Path) -> None:
     with servers.PostgresServer() as server:
         world = world_at(address(server), tmp_path)
         table = world.open()
@@ -82,9 +82,7 @@ def test_point_4_a_server_that_is_killed_before_and_within_commit(world_at, tmp_
         assert world.numbers() == [1, 2]
 
 
-def test_point_4_a_promoted_replica_has_rows_and_offsets_of_one_moment(
-    world_at, tmp_path: Path
-) -> None:
+def test_a_promoted_replica_has_rows_and_offsets_of_one_moment(world_at, tmp_path: Path) -> None:
     """What it confirmed is there; what it had not received is missing, and is made again.
 
     Who read the same commit of the primary knows a history that is gone, and is refused (D4).

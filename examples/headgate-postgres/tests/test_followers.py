@@ -58,7 +58,7 @@ def pays(world: Any, number: int, *files: WrittenFile) -> CommitOutcome:
 # ------------------------------------------------------------------------------------- payments
 
 
-def test_point_5_files_of_a_payment_stay_until_the_next_one_has_landed(world) -> None:
+def test_files_of_a_payment_stay_until_the_next_one_has_landed(world) -> None:
     """A replica that is promoted without the newest payment may have the decision."""
     first, second = world.file(1), world.file(2)
     landed(pays(world, 1, first))
@@ -72,7 +72,7 @@ def test_point_5_files_of_a_payment_stay_until_the_next_one_has_landed(world) ->
     assert world.numbers() == [1, 2]
 
 
-def test_point_5_files_of_a_payment_whose_answer_was_lost_go_with_the_next_one(world) -> None:
+def test_files_of_a_payment_whose_answer_was_lost_go_with_the_next_one(world) -> None:
     table = world.open()
     world.lose_next_answer(landed=True)
     assert isinstance(commit(table, table.read(), paid(1), world.file(1)), Unknown)
@@ -83,7 +83,7 @@ def test_point_5_files_of_a_payment_whose_answer_was_lost_go_with_the_next_one(w
     assert world.numbers() == [1]
 
 
-def test_point_6_files_of_payments_stay_as_long_as_a_replica_may_lag(world) -> None:
+def test_files_of_payments_stay_as_long_as_a_replica_may_lag(world) -> None:
     """Who lacks two payments is paid both again."""
     world.kept = KEPT
     files = [world.file(number) for number in (1, 2, 3)]
@@ -135,7 +135,7 @@ class Overtaken:
         return self._files.rows(*arguments)
 
 
-def test_point_5_who_finds_a_file_gone_because_others_paid_is_refused(world) -> None:
+def test_who_finds_a_file_gone_because_others_paid_is_refused(world) -> None:
     file, zombie = world.file(1), world.open()
     stale = zombie.read()
     zombie._place = replace(zombie._place, files=Overtaken(world, file))
@@ -148,7 +148,7 @@ def test_point_5_who_finds_a_file_gone_because_others_paid_is_refused(world) -> 
         commit(zombie, zombie.read(), paid(3), gone)
 
 
-def test_point_5_what_was_decided_before_a_column_was_added_is_paid(world) -> None:
+def test_what_was_decided_before_a_column_was_added_is_paid(world) -> None:
     file, strict = world.file(1), world.file(2)
     world.sql("ALTER TABLE {} ADD note text, ALTER number TYPE numeric(30, 0)")
     landed(pays(world, 1, file))
@@ -159,7 +159,7 @@ def test_point_5_what_was_decided_before_a_column_was_added_is_paid(world) -> No
         pays(world, 2, strict)
 
 
-def test_point_5_what_a_table_cannot_be_given_is_known_before_it_is_decided(world) -> None:
+def test_what_a_table_cannot_be_given_is_known_before_it_is_decided(world) -> None:
     table, file = world.open(), world.file(1)
     table.refuse_files([file])
     world.sql("ALTER TABLE {} ALTER number TYPE text")
@@ -201,7 +201,7 @@ WHOLE = [
 ]
 
 
-def test_point_5_bad_records_come_back_byte_by_byte(world, aside: WantedTable) -> None:
+def test_bad_records_come_back_byte_by_byte(world, aside: WantedTable) -> None:
     layout = world.kind.layout(aside)
     assert layout.columns == ASIDE
     rows = batch(*WHOLE)
@@ -216,9 +216,7 @@ def test_point_5_bad_records_come_back_byte_by_byte(world, aside: WantedTable) -
     assert world.sql(decoded) == [(b"\0\xff",)]
 
 
-def test_point_5_what_postgresql_does_not_hold_is_tamed_in_a_quarantine(
-    world, aside: WantedTable
-) -> None:
+def test_what_postgresql_does_not_hold_is_tamed_in_a_quarantine(world, aside: WantedTable) -> None:
     late = 253_402_300_800_000_000
     header = [{"key": "a\0b", "value": b"\0"}, {"key": None, "value": None}]
     rows = batch((0, late, b"\0", header, "nul \0 in it"), *WHOLE[1:])
@@ -239,7 +237,7 @@ def test_point_5_what_postgresql_does_not_hold_is_tamed_in_a_quarantine(
 # ----------------------------------------------------------------------------------- many tables
 
 
-def test_point_5_tables_are_listed_with_whatever_else_stands_in_their_way(world) -> None:
+def test_tables_are_listed_with_whatever_else_stands_in_their_way(world) -> None:
     schema = f"s_{world.wanted.name.partition('.')[2]}"
     like = replace(world.wanted, name=f"{schema}.any")
     assert world.kind.names(like) == []
@@ -250,7 +248,7 @@ def test_point_5_tables_are_listed_with_whatever_else_stands_in_their_way(world)
     assert sorted(world.kind.names(like)) == ["a view", "first"]
 
 
-def test_point_5_a_table_keeps_what_it_was_given_as_its_comment(world) -> None:
+def test_a_table_keeps_what_it_was_given_as_its_comment(world) -> None:
     given = {"headgate.raw-name": "Ärger \0"}
     wanted = replace(world.wanted, name=f"{world.wanted.name}_kept", properties=given)
     world.kind.refuse(wanted)
@@ -263,7 +261,7 @@ def test_point_5_a_table_keeps_what_it_was_given_as_its_comment(world) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 64, "é" * 32, "a\0b"])
-def test_point_5_names_that_postgresql_would_cut_off_are_refused(world, name: str) -> None:
+def test_names_that_postgresql_would_cut_off_are_refused(world, name: str) -> None:
     for wanted in (
         replace(world.wanted, name=f"lake.{name}"),
         replace(world.wanted, name=f"{name}.trips"),
@@ -275,7 +273,7 @@ def test_point_5_names_that_postgresql_would_cut_off_are_refused(world, name: st
 
 
 @pytest.mark.parametrize("names", [["ctid"], [""], [f"c{n}" for n in range(1_601)]])
-def test_point_5_columns_that_postgresql_does_not_make_are_an_answer(world, names) -> None:
+def test_columns_that_postgresql_does_not_make_are_an_answer(world, names) -> None:
     columns = Struct(tuple(Column(name, "long") for name in names))
     wanted = replace(world.wanted, name=f"{world.wanted.name}_unmade", columns=columns)
     with pytest.raises(ConfigurationError, match="makes no table"):

@@ -88,9 +88,7 @@ def goes_on(world: Any, stale: TableView, file: Any) -> None:
     assert world.numbers() == [1, 2]
 
 
-def test_point_4_a_server_that_is_stopped_in_commit_is_given_up(
-    server, world_at, tmp_path: Path
-) -> None:
+def test_a_server_that_is_stopped_in_commit_is_given_up(server, world_at, tmp_path: Path) -> None:
     """Its kernel has the COMMIT, and the server does it when it continues."""
     world = world_at(address(server.host), tmp_path)
     table = impatient(world)
@@ -107,7 +105,7 @@ def test_point_4_a_server_that_is_stopped_in_commit_is_given_up(
     goes_on(world, view, file)
 
 
-def test_point_4_an_answer_to_a_landed_commit_that_never_comes_is_a_lost_one(
+def test_an_answer_to_a_landed_commit_that_never_comes_is_a_lost_one(
     server, relay, world_at, tmp_path: Path
 ) -> None:
     world = world_at(address(relay.host), tmp_path)
@@ -121,7 +119,7 @@ def test_point_4_an_answer_to_a_landed_commit_that_never_comes_is_a_lost_one(
     goes_on(world, view, file)
 
 
-def test_point_4_a_commit_that_reaches_the_server_late_is_waited_for(
+def test_a_commit_that_reaches_the_server_late_is_waited_for(
     server, relay, world_at, tmp_path: Path
 ) -> None:
     """Until then nobody else commits; and when it has landed, its rows are not brought again."""
@@ -147,7 +145,7 @@ def test_point_4_a_commit_that_reaches_the_server_late_is_waited_for(
     goes_on(world, view, file)
 
 
-def test_point_4_a_commit_that_no_replica_confirms_is_given_up_and_lands(
+def test_a_commit_that_no_replica_confirms_is_given_up_and_lands(
     server, world_at, tmp_path: Path
 ) -> None:
     """With synchronous replication, COMMIT waits for a replica that may never come back."""
@@ -162,7 +160,7 @@ def test_point_4_a_commit_that_no_replica_confirms_is_given_up_and_lands(
     goes_on(world, view, file)
 
 
-def test_point_4_a_transaction_without_end_is_given_up(world, monkeypatch) -> None:
+def test_a_transaction_without_end_is_given_up(world, monkeypatch) -> None:
     """Whatever it waits for before COMMIT: nothing of it lands."""
     table = world.open()
     view = claimed(table)
@@ -179,7 +177,7 @@ def test_point_4_a_transaction_without_end_is_given_up(world, monkeypatch) -> No
     assert table.read() == view
 
 
-def test_point_4_a_question_without_answer_is_given_up(world) -> None:
+def test_a_question_without_answer_is_given_up(world) -> None:
     server = _place(world.wanted).server
 
     def asked() -> str:
@@ -190,7 +188,7 @@ def test_point_4_a_question_without_answer_is_given_up(world) -> None:
     assert "no answer within 1 s" in ends(asked)
 
 
-def test_point_4_who_stands_still_while_the_ledger_is_made_keeps_nobody_waiting(
+def test_who_stands_still_while_the_ledger_is_made_keeps_nobody_waiting(
     world,
 ) -> None:
     """A paused process has the lock of the first claim: others say so, and try again."""
@@ -203,9 +201,7 @@ def test_point_4_who_stands_still_while_the_ledger_is_made_keeps_nobody_waiting(
     claimed(table)
 
 
-def test_point_4_who_stands_still_while_the_table_is_made_keeps_nobody_waiting(
-    world, monkeypatch
-) -> None:
+def test_who_stands_still_while_the_table_is_made_keeps_nobody_waiting(world, monkeypatch) -> None:
     monkeypatch.setattr(kinds, "PATIENCE_MS", PATIENCE_MS)
     world.drop()
     with psycopg.connect(world.uri) as paused:

@@ -40,7 +40,7 @@ VALUES: dict[str, list[Any]] = {
 }
 
 
-def test_point_4_every_value_comes_back_as_it_was(world) -> None:
+def test_every_value_comes_back_as_it_was(world) -> None:
     columns = [Column(f"a {kind}", kind, required=False) for kind in VALUES]
     world.wanted = replace(
         world.wanted, name=f"{world.wanted.name}_typed", columns=Struct((*columns,))
@@ -65,7 +65,7 @@ def test_point_4_every_value_comes_back_as_it_was(world) -> None:
     assert read.equals(rows)
 
 
-def test_point_4_no_number_and_negative_zero_come_back_as_they_were(world) -> None:
+def test_no_number_and_negative_zero_come_back_as_they_were(world) -> None:
     """No comparison of values would tell them."""
     kinds = {"single": "float", "double": "double"}
     columns = [Column(name, kind, required=False) for name, kind in kinds.items()]
@@ -91,7 +91,7 @@ def _stored(value: Any) -> Any:
     return value.bytes if isinstance(value, uuid.UUID) else value
 
 
-def test_point_4_what_postgresql_does_not_hold_is_bad() -> None:
+def test_what_postgresql_does_not_hold_is_bad() -> None:
     late = dt.date(9999, 12, 31)
     microseconds = [0, 253_402_300_800_000_000, -62_135_596_800_000_001, None]
     rows = pa.record_batch(
@@ -125,7 +125,7 @@ def test_point_4_what_postgresql_does_not_hold_is_bad() -> None:
         "EXECUTE FUNCTION suppress_redundant_updates_trigger()",
     ],
 )
-def test_point_4_hg153_a_table_that_could_refuse_a_record_is_refused(world, definition) -> None:
+def test_hg153_a_table_that_could_refuse_a_record_is_refused(world, definition) -> None:
     world.sql("DROP TABLE {}")
     world.sql(definition.replace("{}", world.wanted.name))
     for ask in (world.kind.layout, world.kind.ensure):
@@ -133,14 +133,14 @@ def test_point_4_hg153_a_table_that_could_refuse_a_record_is_refused(world, defi
             ask(world.wanted)
 
 
-def test_point_4_columns_that_postgresql_fills_itself_are_its_own(world) -> None:
+def test_columns_that_postgresql_fills_itself_are_its_own(world) -> None:
     world.sql("ALTER TABLE {} ADD made bigint GENERATED ALWAYS AS IDENTITY")
     table = world.open()
     landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
     assert world.sql("SELECT made FROM {} ORDER BY row") == [(1,), (2,), (3,)]
 
 
-def test_point_4_hg153_a_key_wants_an_index_of_its_own(keyed) -> None:
+def test_hg153_a_key_wants_an_index_of_its_own(keyed) -> None:
     keyed.sql("ALTER TABLE {} DROP CONSTRAINT " + f"{keyed.wanted.name.partition('.')[2]}_pkey")
     with pytest.raises(TableUnfit, match="no primary key of id"):
         keyed.kind.layout(keyed.wanted)
@@ -164,7 +164,7 @@ def test_point_4_hg153_a_key_wants_an_index_of_its_own(keyed) -> None:
         ),
     ],
 )
-def test_point_4_what_is_not_supported_is_refused_by_name(world, change, error, said) -> None:
+def test_what_is_not_supported_is_refused_by_name(world, change, error, said) -> None:
     wanted = replace(world.wanted, **change)
     if said is None:
         world.kind.refuse(wanted)  # a port is judged by the server's client, when it connects
@@ -173,7 +173,7 @@ def test_point_4_what_is_not_supported_is_refused_by_name(world, change, error, 
         world.kind.refuse(wanted)
 
 
-def test_point_4_secrets_of_an_address_are_in_no_error(world) -> None:
+def test_secrets_of_an_address_are_in_no_error(world) -> None:
     wrong = {"uri": "postgresql://headgate:open-sesame@127.0.0.1:1/nothing"}
     wanted = replace(world.wanted, storage=wrong)
     with pytest.raises(Exception, match="did not answer") as told:

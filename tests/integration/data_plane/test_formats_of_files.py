@@ -43,7 +43,7 @@ MICROSECONDS = 315_537_897_599_999_999
 
 
 @pytest.mark.parametrize(("kind", "codec"), ALL_CODECS)
-def test_point_6_spark_sees_every_value_of_other_formats(
+def test_spark_sees_every_value_of_other_formats(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, kind: str, codec: str
 ) -> None:
     wanted = {FORMAT: kind, CODECS[kind][0]: codec}
@@ -66,7 +66,7 @@ def as_pyiceberg_packs(local: LocalCatalog) -> Table:
 
 
 @pytest.mark.parametrize("kind", CODECS)
-def test_point_6_spark_finds_any_moment_and_number_by_its_bounds(
+def test_spark_finds_any_moment_and_number_by_its_bounds(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, kind: str
 ) -> None:
     """Calendars, negative fractions of seconds and signs are where ORC's writers went wrong."""
@@ -114,7 +114,7 @@ def test_point_6_spark_finds_any_moment_and_number_by_its_bounds(
     assert found["id"].to_pylist() == [wanted["id"]]
 
 
-def test_point_6_pyiceberg_reads_orc(sqlite_catalog: LocalCatalog) -> None:
+def test_pyiceberg_reads_orc(sqlite_catalog: LocalCatalog) -> None:
     """But for UUIDs and fixed binary: it takes ORC's binary for neither (0.12)."""
     schema = Schema(*(field for field in SCHEMA.fields if field.name not in ("uuid", "fixed")))
     table = table_of(sqlite_catalog.catalog, "db.t", {FORMAT: "orc"}, schema=schema)
@@ -125,7 +125,7 @@ def test_point_6_pyiceberg_reads_orc(sqlite_catalog: LocalCatalog) -> None:
 
 
 @pytest.mark.parametrize("kind", CODECS)
-def test_point_6_duckdb_names_the_format_that_it_does_not_read(
+def test_duckdb_names_the_format_that_it_does_not_read(
     sqlite_catalog: LocalCatalog, kind: str
 ) -> None:
     """When this fails, a newer DuckDB may read it: see the limits in docs/files.md."""
@@ -137,7 +137,7 @@ def test_point_6_duckdb_names_the_format_that_it_does_not_read(
 
 
 @pytest.mark.parametrize("transform", partitioned.TRANSFORMS)
-def test_point_6_pyiceberg_reads_a_partitioned_table_of_orc_files(
+def test_pyiceberg_reads_a_partitioned_table_of_orc_files(
     sqlite_catalog: LocalCatalog, transform: str
 ) -> None:
     written = fill_partitions(sqlite_catalog, "db.t", transform, "orc")
@@ -148,7 +148,7 @@ def test_point_6_pyiceberg_reads_a_partitioned_table_of_orc_files(
 
 
 @pytest.mark.parametrize("kind", CODECS)
-def test_point_6_spark_reads_partitioned_tables_of_other_formats_and_prunes_them(
+def test_spark_reads_partitioned_tables_of_other_formats_and_prunes_them(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, kind: str
 ) -> None:
     name, database = sqlite_catalog.name, sqlite_catalog.database

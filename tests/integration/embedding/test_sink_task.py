@@ -123,7 +123,7 @@ def test_a_poison_record_ends_the_loop_with_its_place(
     assert rows(sqlite_catalog).num_rows == 0
 
 
-def test_point_19_an_embedded_loop_on_another_control_topic_ends_by_name(
+def test_an_embedded_loop_on_another_control_topic_ends_by_name(
     settings: SinkSettings,
 ) -> None:
     hurried = replace(settings.coordinator, election_timeout_ms=1_000, commit_timeout_ms=2_000)

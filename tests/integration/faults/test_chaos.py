@@ -24,12 +24,12 @@ def test_a_short_run_is_clean(tmp_path: Path, catalog: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("catalog", ["sqlite", "vending"])
-def test_point_10_so_is_one_on_s3(tmp_path: Path, catalog: str) -> None:
+def test_so_is_one_on_s3(tmp_path: Path, catalog: str) -> None:
     _is_clean(tmp_path, catalog=catalog, store="s3")
 
 
 @pytest.mark.soak
-def test_point_10_keys_that_live_for_40_s_are_renewed_before_they_expire(tmp_path: Path) -> None:
+def test_keys_that_live_for_40_s_are_renewed_before_they_expire(tmp_path: Path) -> None:
     """Beside others' work a batch may outlive its keys; what is seen is printed."""
     seen = _run(tmp_path, catalog="vending", store="s3", minutes=2.2, calm=True)
     print({name: seen[name] for name in ("commits", "gap_s", "refused_keys")})
@@ -37,13 +37,13 @@ def test_point_10_keys_that_live_for_40_s_are_renewed_before_they_expire(tmp_pat
 
 
 @pytest.mark.soak
-def test_point_6_so_is_one_on_a_delta_table(tmp_path: Path) -> None:
+def test_so_is_one_on_a_delta_table(tmp_path: Path) -> None:
     """With a quarantine beside it, which fails as the table does."""
     _is_clean(tmp_path, catalog="sqlite", store="s3", table="delta", bad_every=50)
 
 
 @pytest.mark.soak
-def test_point_6_so_is_one_on_postgresql_tables(tmp_path: Path) -> None:
+def test_so_is_one_on_postgresql_tables(tmp_path: Path) -> None:
     """With a quarantine in the same database."""
     _is_clean(tmp_path, catalog="sqlite", store="local", table="postgres", bad_every=50)
 

@@ -50,7 +50,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_point_3_a_commit_waits_out_a_store_that_asks_to_slow_down(
+def test_a_commit_waits_out_a_store_that_asks_to_slow_down(
     world: IcebergWorld, proxy: StoreProxy, times: int
 ) -> None:
     table = world.open()
@@ -61,7 +61,7 @@ def test_point_3_a_commit_waits_out_a_store_that_asks_to_slow_down(
     assert world.numbers() == [1]
 
 
-def test_point_3_so_does_what_writes_the_files_wherever_it_runs(
+def test_so_does_what_writes_the_files_wherever_it_runs(
     world: IcebergWorld, proxy: StoreProxy
 ) -> None:
     view = world.open().read()
@@ -73,7 +73,7 @@ def test_point_3_so_does_what_writes_the_files_wherever_it_runs(
     assert sum(request.method in ("POST", "PUT") for request in proxy.seen) > 3
 
 
-def test_point_3_a_commit_that_was_not_written_in_time_is_tried_again_with_the_same_files(
+def test_a_commit_that_was_not_written_in_time_is_tried_again_with_the_same_files(
     world: IcebergWorld, proxy: StoreProxy
 ) -> None:
     table = world.open()
@@ -86,7 +86,7 @@ def test_point_3_a_commit_that_was_not_written_in_time_is_tried_again_with_the_s
     assert world.numbers() == [1]
 
 
-def test_point_3_glues_client_has_bounds_of_its_own(object_store: ObjectStore) -> None:
+def test_glues_client_has_bounds_of_its_own(object_store: ObjectStore) -> None:
     with load_catalog("lake", {**object_store.glue(), "glue.max-retries": "1"}) as catalog:
         config = catalog.glue.meta.config  # type: ignore[attr-defined]
     assert (config.connect_timeout, config.read_timeout) == (5, 8)
@@ -94,7 +94,7 @@ def test_point_3_glues_client_has_bounds_of_its_own(object_store: ObjectStore) -
 
 
 @pytest.mark.soak
-def test_point_3_a_store_that_never_answers_is_given_up_in_time(
+def test_a_store_that_never_answers_is_given_up_in_time(
     world: IcebergWorld, proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = world.open()
@@ -111,7 +111,7 @@ def test_point_3_a_store_that_never_answers_is_given_up_in_time(
 
 
 @pytest.mark.soak
-def test_point_3_a_glue_that_never_answers_is_given_up_in_time(
+def test_a_glue_that_never_answers_is_given_up_in_time(
     object_store: ObjectStore, proxy: StoreProxy, tmp_path: Path
 ) -> None:
     world = IcebergWorld(tmp_path, object_store.glue(proxy.uri), table=own_table())

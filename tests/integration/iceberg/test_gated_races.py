@@ -66,7 +66,7 @@ def held(catalog: Catalog, wait: Callable[[], object]) -> None:
     catalog._write_metadata = write  # type: ignore[attr-defined]
 
 
-def test_point_4_of_two_that_were_checked_at_once_one_lands(committers: Committers) -> None:
+def test_of_two_that_were_checked_at_once_one_lands(committers: Committers) -> None:
     def at_gate(gate: Barrier) -> None:
         with suppress(BrokenBarrierError):  # some let the second in when the first is through
             gate.wait(GATE_S)
@@ -74,7 +74,7 @@ def test_point_4_of_two_that_were_checked_at_once_one_lands(committers: Committe
     of_two_one_lands(committers.world, committers.opened, at_gate)
 
 
-def test_point_4_a_committer_that_slept_through_its_heirs_commits_undoes_nothing(
+def test_a_committer_that_slept_through_its_heirs_commits_undoes_nothing(
     committers: Committers,
 ) -> None:
     a_sleeper_undoes_nothing(committers.world, committers.opened)

@@ -110,18 +110,18 @@ def another_catalog(hive: Hive, **own: str) -> JavaCatalog:
     return catalog
 
 
-def test_point_7_of_two_that_read_the_same_table_in_java_one_lands(
+def test_of_two_that_read_the_same_table_in_java_one_lands(
     hive: Hive, committer: Committer
 ) -> None:
     of_two_one_lands(hive, committer, lambda gate: gate.wait(GATE_S))
 
 
-def test_point_4_a_committer_held_on_its_way_to_the_metastore_undoes_nothing(hive: Hive) -> None:
+def test_a_committer_held_on_its_way_to_the_metastore_undoes_nothing(hive: Hive) -> None:
     with HeldSwaps(hive.uri) as swaps:
         a_sleeper_undoes_nothing(hive, held_on_its_way(hive, swaps))
 
 
-def test_point_7_a_call_that_hangs_in_java_ends_as_unknown_and_may_land_later(
+def test_a_call_that_hangs_in_java_ends_as_unknown_and_may_land_later(
     hive: Hive, committer: Committer
 ) -> None:
     view = claimed(hive.open())
@@ -135,7 +135,7 @@ def test_point_7_a_call_that_hangs_in_java_ends_as_unknown_and_may_land_later(
     catalog.close()
 
 
-def test_point_7_a_table_whose_committers_lock_is_refused(hive: Hive) -> None:
+def test_a_table_whose_committers_lock_is_refused(hive: Hive) -> None:
     view = claimed(hive.open())
     refuse_swapless(hive.catalog, hive.name)
     (lock,) = UNLOCKED
@@ -146,7 +146,7 @@ def test_point_7_a_table_whose_committers_lock_is_refused(hive: Hive) -> None:
         commit(hive.open(), view, record(1, 1), hive.file(1))
 
 
-def test_point_7_a_metastore_that_ignores_expectations_is_refused_and_left_as_it_was(
+def test_a_metastore_that_ignores_expectations_is_refused_and_left_as_it_was(
     hive: Hive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the expectation this one answers as Hive 3.1 does."""
@@ -163,7 +163,7 @@ def test_point_7_a_metastore_that_ignores_expectations_is_refused_and_left_as_it
 
 
 @pytest.mark.soak
-def test_point_4_hive_3_1_is_refused_and_nothing_is_left_behind(
+def test_hive_3_1_is_refused_and_nothing_is_left_behind(
     metastores: Metastores, tmp_path: Path
 ) -> None:
     properties = {
@@ -179,7 +179,7 @@ def test_point_4_hive_3_1_is_refused_and_nothing_is_left_behind(
 
 
 @pytest.mark.soak
-def test_point_4_hive_3_1_would_lose_a_landed_commit(
+def test_hive_3_1_would_lose_a_landed_commit(
     metastores: Metastores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Why it is refused: the sleeper's swap goes through, and its heir's rows are gone."""
@@ -193,7 +193,7 @@ def test_point_4_hive_3_1_would_lose_a_landed_commit(
 
 
 @pytest.mark.soak
-def test_point_4_hive_4_is_refused_by_name_without_a_client_of_its_own(
+def test_hive_4_is_refused_by_name_without_a_client_of_its_own(
     metastores: Metastores, tmp_path: Path
 ) -> None:
     properties = {
@@ -208,9 +208,7 @@ def test_point_4_hive_4_is_refused_by_name_without_a_client_of_its_own(
             refuse_swapless(catalog, own_table())
 
 
-def test_point_7_what_tasks_are_given_knows_nothing_of_the_catalog(
-    hive_uri: str, tmp_path: Path
-) -> None:
+def test_what_tasks_are_given_knows_nothing_of_the_catalog(hive_uri: str, tmp_path: Path) -> None:
     secret = {"s3.endpoint": "http://127.0.0.1:1", "token": "my-secret", "uri": hive_uri}
     properties = {"type": "hive", "warehouse": f"file://{tmp_path}/w", **secret}
     with load_catalog("lake", properties, jvm=java_with_iceberg()) as catalog:

@@ -22,7 +22,7 @@ def forgotten(sink: SinkOnTable) -> None:
 
 @pytest.mark.parametrize("version", [pytest.param("2", marks=pytest.mark.wide), "3"])
 @pytest.mark.parametrize("log", [True, False], ids=["log", "no-log"])
-def test_point_12_an_idle_sink_two_maintenance_commits_and_an_expiry(
+def test_an_idle_sink_two_maintenance_commits_and_an_expiry(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, version: str, log: bool
 ) -> None:
     spark = Spark(iceberg_spark, sqlite_catalog)
@@ -46,7 +46,7 @@ def test_point_12_an_idle_sink_two_maintenance_commits_and_an_expiry(
     assert spark.ids() == list(range(7))
 
 
-def test_point_12_a_rollback_under_the_maintenance_is_not_taken_for_it(
+def test_a_rollback_under_the_maintenance_is_not_taken_for_it(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark
 ) -> None:
     spark = Spark(iceberg_spark, sqlite_catalog)

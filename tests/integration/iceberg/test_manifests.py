@@ -279,7 +279,7 @@ def test_a_bad_file_stops_the_sink_and_commits_nothing(catalog: Catalog) -> None
 
 
 @pytest.mark.parametrize("codec", ["uncompressed", "snappy", "zstd", "gzip"])
-def test_point_6_manifests_are_written_whatever_packs_the_tables_avro_files(
+def test_manifests_are_written_whatever_packs_the_tables_avro_files(
     catalog: Catalog, codec: str
 ) -> None:
     """The property is that of data files, too, and pyiceberg does not know all of its values."""

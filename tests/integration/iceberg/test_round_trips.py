@@ -89,7 +89,7 @@ def catalog(
         yield kind, lake
 
 
-def test_point_1_a_commit_takes_a_handful_of_requests(catalog: tuple[str, Lake]) -> None:
+def test_a_commit_takes_a_handful_of_requests(catalog: tuple[str, Lake]) -> None:
     kind, lake = catalog
     table = lake.world.open()
     view = landed(commit(table, claimed(table), record(1, 1, 3), lake.world.file(1)))
@@ -107,7 +107,7 @@ def test_point_1_a_commit_takes_a_handful_of_requests(catalog: tuple[str, Lake])
     assert lake.world.numbers() == [1, 2, 3]
 
 
-def test_point_1_vended_keys_that_change_with_each_table_cost_no_connection(
+def test_vended_keys_that_change_with_each_table_cost_no_connection(
     tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
 ) -> None:
     for lake in lake_of("rest", tmp_path, object_store, proxy):
@@ -139,7 +139,7 @@ def rows(lake: Lake, count: int) -> pa.Table:
     return table.cast(lake.world.table().schema().as_arrow())
 
 
-def test_point_1_a_small_file_is_one_request(files: tuple[Lake, DataFiles]) -> None:
+def test_a_small_file_is_one_request(files: tuple[Lake, DataFiles]) -> None:
     lake, written = files
     written.write(PartitionKey(), rows(lake, 1000))
     (file,) = written.finish()
@@ -149,7 +149,7 @@ def test_point_1_a_small_file_is_one_request(files: tuple[Lake, DataFiles]) -> N
     assert lake.world.table().io.new_input(file.path).exists()
 
 
-def test_point_1_a_file_that_is_given_up_leaves_nothing(files: tuple[Lake, DataFiles]) -> None:
+def test_a_file_that_is_given_up_leaves_nothing(files: tuple[Lake, DataFiles]) -> None:
     lake, written = files
     written.write(PartitionKey(), rows(lake, 1000))
     lake.forget()
@@ -157,7 +157,7 @@ def test_point_1_a_file_that_is_given_up_leaves_nothing(files: tuple[Lake, DataF
     assert lake.exchanges() == []
 
 
-def test_point_1_a_large_object_goes_in_parts_while_it_is_written(
+def test_a_large_object_goes_in_parts_while_it_is_written(
     tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
 ) -> None:
     files = open_files(object_store.s3(proxy.uri), "s3://")
@@ -174,7 +174,7 @@ def test_point_1_a_large_object_goes_in_parts_while_it_is_written(
         assert found.read() == data * 3 + b"end"
 
 
-def test_point_1_a_lost_answer_to_the_last_request_of_a_large_object_is_found_out(
+def test_a_lost_answer_to_the_last_request_of_a_large_object_is_found_out(
     tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
 ) -> None:
     """The client asks again, and the store knows the upload no more: S3's own behaviour."""
@@ -195,7 +195,7 @@ def test_point_1_a_lost_answer_to_the_last_request_of_a_large_object_is_found_ou
     assert len(files.new_input(location)) == PART_BYTES + 1
 
 
-def test_point_1_what_is_given_up_halfway_leaves_no_upload(
+def test_what_is_given_up_halfway_leaves_no_upload(
     tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
 ) -> None:
     files = open_files(object_store.s3(proxy.uri), "s3://")
@@ -208,7 +208,7 @@ def test_point_1_what_is_given_up_halfway_leaves_no_upload(
     assert object_store.uploads(tmp_path.name) == []
 
 
-def test_point_1_a_thousand_files_are_deleted_by_one_request(
+def test_a_thousand_files_are_deleted_by_one_request(
     tmp_path: Path, object_store: ObjectStore, proxy: CountingProxy
 ) -> None:
     files = open_files(object_store.s3(proxy.uri), "s3://")

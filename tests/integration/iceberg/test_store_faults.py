@@ -143,7 +143,7 @@ def open_uploads(object_store: ObjectStore, prefix: str) -> int:
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-def test_point_3_a_request_that_goes_wrong_once_is_made_good(
+def test_a_request_that_goes_wrong_once_is_made_good(
     properties: dict[str, str],
     clock: Clock,
     object_store: ObjectStore,
@@ -165,7 +165,7 @@ def test_point_3_a_request_that_goes_wrong_once_is_made_good(
 
 
 @pytest.mark.parametrize("answer", [RESETS, ANSWERS["SlowDown"]])
-def test_point_3_a_store_that_is_gone_is_given_up_in_time(
+def test_a_store_that_is_gone_is_given_up_in_time(
     store: S3Store, clock: Clock, proxy: StoreProxy, answer: Answer
 ) -> None:
     proxy.refuse(".*", answer)
@@ -195,7 +195,7 @@ CALLS: Mapping[str, Callable[[S3Store], object]] = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_point_3_every_call_to_a_store_that_never_answers_ends_in_time(
+def test_every_call_to_a_store_that_never_answers_ends_in_time(
     properties: dict[str, str], clock: Clock, proxy: StoreProxy, call: Callable[[S3Store], object]
 ) -> None:
     proxy.refuse(".*", HANGS)
@@ -205,7 +205,7 @@ def test_point_3_every_call_to_a_store_that_never_answers_ends_in_time(
     assert clock.longest_s <= BOUND_S
 
 
-def test_point_3_a_role_that_nobody_gives_is_given_up_in_time(
+def test_a_role_that_nobody_gives_is_given_up_in_time(
     properties: dict[str, str], clock: Clock, proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """botocore's own client of STS waits for five minutes."""
@@ -221,7 +221,7 @@ def test_point_3_a_role_that_nobody_gives_is_given_up_in_time(
 
 
 @pytest.mark.parametrize("times", [1, TRIES - 1])
-def test_point_3_a_body_that_breaks_off_is_asked_for_again(
+def test_a_body_that_breaks_off_is_asked_for_again(
     store: S3Store, clock: Clock, proxy: StoreProxy, times: int
 ) -> None:
     uploading(store, "cut")
@@ -235,7 +235,7 @@ def test_point_3_a_body_that_breaks_off_is_asked_for_again(
         store.get(BUCKET, "cut")
 
 
-def test_point_3_a_body_that_trickles_is_given_up_in_time(
+def test_a_body_that_trickles_is_given_up_in_time(
     store: S3Store, clock: Clock, proxy: StoreProxy
 ) -> None:
     uploading(store, "slow")
@@ -248,7 +248,7 @@ def test_point_3_a_body_that_trickles_is_given_up_in_time(
     assert len(proxy.seen) == 1, "what took so long is not begun anew"
 
 
-def test_point_3_a_body_that_hangs_is_asked_for_again(
+def test_a_body_that_hangs_is_asked_for_again(
     properties: dict[str, str], store: S3Store, clock: Clock, proxy: StoreProxy
 ) -> None:
     uploading(store, "hung")
@@ -257,7 +257,7 @@ def test_point_3_a_body_that_hangs_is_asked_for_again(
     assert len(clock.pauses) == 1
 
 
-def test_point_3_an_upload_that_is_not_there_and_not_known_is_not_taken_for_done(
+def test_an_upload_that_is_not_there_and_not_known_is_not_taken_for_done(
     store: S3Store, object_store: ObjectStore, proxy: StoreProxy
 ) -> None:
     """Somebody's lifecycle ended it: the name is free, and nothing of the batch is announced."""
@@ -357,7 +357,7 @@ class _Said:
         ),
     ],
 )
-def test_point_3_a_batch_whose_every_try_went_wrong_is_done_again_and_nothing_is_doubled(
+def test_a_batch_whose_every_try_went_wrong_is_done_again_and_nothing_is_doubled(
     world: IcebergWorld,
     object_store: ObjectStore,
     proxy: StoreProxy,
@@ -376,7 +376,7 @@ def test_point_3_a_batch_whose_every_try_went_wrong_is_done_again_and_nothing_is
     assert max(clock.by_thread.values(), default=0) <= BOUND_S
 
 
-def test_point_3_keys_that_expire_in_mid_upload_cost_one_batch_and_no_row(
+def test_keys_that_expire_in_mid_upload_cost_one_batch_and_no_row(
     world: IcebergWorld, object_store: ObjectStore, proxy: StoreProxy, clock: Clock
 ) -> None:
     sink = Sink(world)
@@ -407,7 +407,7 @@ def test_point_3_keys_that_expire_in_mid_upload_cost_one_batch_and_no_row(
     sink.is_whole(object_store, [1])
 
 
-def test_point_3_a_minute_in_which_the_store_asks_to_slow_down_is_waited_out(
+def test_a_minute_in_which_the_store_asks_to_slow_down_is_waited_out(
     world: IcebergWorld, object_store: ObjectStore, proxy: StoreProxy, clock: Clock
 ) -> None:
     """One minute for a batch, one for its commit; a participant pauses between its tries, too."""

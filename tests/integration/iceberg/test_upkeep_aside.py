@@ -56,7 +56,7 @@ def rested(table: Any) -> None:
         thread.join(60)
 
 
-def test_point_1_a_commit_does_not_wait_for_what_is_cleared_away(
+def test_a_commit_does_not_wait_for_what_is_cleared_away(
     world: IcebergWorld, proxy: CountingProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_go_on = threading.Event()
@@ -83,7 +83,7 @@ def test_point_1_a_commit_does_not_wait_for_what_is_cleared_away(
     assert len(deletes) <= 5  # of a dozen manifest lists and as many metadata files
 
 
-def test_point_1_what_was_judged_is_judged_again_when_commits_overtook_it(
+def test_what_was_judged_is_judged_again_when_commits_overtook_it(
     world: IcebergWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table: Any = world.open()
@@ -109,7 +109,7 @@ def test_point_1_what_was_judged_is_judged_again_when_commits_overtook_it(
         assert world.table().io.new_input(snapshot.manifest_list).exists()
 
 
-def test_point_1_closing_waits_for_what_is_under_way(world: IcebergWorld) -> None:
+def test_closing_waits_for_what_is_under_way(world: IcebergWorld) -> None:
     table: Any = world.open()
     view = claimed(table)
     for number in range(1, KEEP + DUE):

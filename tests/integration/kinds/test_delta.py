@@ -25,7 +25,7 @@ def delta(location: Path, **more: object) -> Sections:
     }
 
 
-def test_point_3_killed_coordinators_and_foreign_writers_lose_and_double_nothing(
+def test_killed_coordinators_and_foreign_writers_lose_and_double_nothing(
     deploy: Deploy, tmp_path: Path
 ) -> None:
     location = tmp_path / "lake" / "rows"
@@ -62,7 +62,7 @@ def test_point_3_killed_coordinators_and_foreign_writers_lose_and_double_nothing
 
 
 @pytest.mark.soak
-def test_point_3_a_restored_table_stops_the_sink_until_somebody_decides(
+def test_a_restored_table_stops_the_sink_until_somebody_decides(
     deploy: Deploy, tmp_path: Path
 ) -> None:
     location = tmp_path / "lake" / "rows"
@@ -88,7 +88,7 @@ def test_point_3_a_restored_table_stops_the_sink_until_somebody_decides(
 
 @pytest.mark.soak
 @pytest.mark.spark
-def test_point_3_spark_writes_the_files_as_well(deploy: Deploy, tmp_path: Path) -> None:
+def test_spark_writes_the_files_as_well(deploy: Deploy, tmp_path: Path) -> None:
     location = tmp_path / "lake" / "rows"
     spark = {"writer": "spark", "master": "local[2]"}
     sink = deploy({**delta(location, partition_by=["zone"]), "spark": spark})

@@ -59,7 +59,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], tuple[int, int, int], str]] = {
 }
 
 
-def test_point_2_what_is_damaged_is_named_and_stops_the_sink_or_costs_nothing(
+def test_what_is_damaged_is_named_and_stops_the_sink_or_costs_nothing(
     deploy: Deploy, tmp_path: Path
 ) -> None:
     table, kept = tmp_path / "lake" / "rows", tmp_path / "kept"

@@ -46,7 +46,7 @@ def blocked(table: str) -> Path:
     return place
 
 
-def test_point_5_what_a_delta_quarantine_is_owed_is_paid_by_whoever_comes_next(
+def test_what_a_delta_quarantine_is_owed_is_paid_by_whoever_comes_next(
     deploy: Deploy, tmp_path: Path
 ) -> None:
     location = tmp_path / "lake" / "rows"
@@ -120,7 +120,7 @@ def everything(sink: Deployment, read: Callable[[str], pa.Table]) -> dict[str, i
 
 
 @pytest.mark.soak
-def test_point_5_a_coordinator_dies_between_two_of_three_tables_and_one_is_dropped_meanwhile(
+def test_a_coordinator_dies_between_two_of_three_tables_and_one_is_dropped_meanwhile(
     deploy: Deploy, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"

@@ -51,7 +51,7 @@ def running(sink: Deployment) -> Iterator[None]:
     assert failures == []
 
 
-def test_point_1_a_table_of_another_package_is_filled_and_judged(
+def test_a_table_of_another_package_is_filled_and_judged(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deploy: Deploy
 ) -> None:
     package = tmp_path / "package"
@@ -84,7 +84,7 @@ def test_point_1_a_table_of_another_package_is_filled_and_judged(
     assert_served_without_rollback(sink.settings, 3_000)
 
 
-def test_point_1_a_kind_that_declares_branches_and_new_columns_is_asked_for_both(
+def test_a_kind_that_declares_branches_and_new_columns_is_asked_for_both(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deploy: Deploy
 ) -> None:
     package = tmp_path / "package"

@@ -48,9 +48,7 @@ def examined(sink: Deployment, *audit: str) -> None:
         assert done.exit_code == 0, done.output
 
 
-def test_point_4_coordinators_and_the_server_are_killed_in_commits(
-    deploy: Deploy, tmp_path: Path
-) -> None:
+def test_coordinators_and_the_server_are_killed_in_commits(deploy: Deploy, tmp_path: Path) -> None:
     with PostgresServer() as server:
         sink = deploy(postgres(tmp_path, server))
         sink.rows = lambda: rows(server)  # type: ignore[method-assign]
@@ -73,7 +71,7 @@ def test_point_4_coordinators_and_the_server_are_killed_in_commits(
 
 
 @pytest.mark.soak
-def test_point_4_a_keyed_table_holds_the_last_record_of_each_key(
+def test_a_keyed_table_holds_the_last_record_of_each_key(
     deploy: Deploy, bootstrap: str, tmp_path: Path
 ) -> None:
     with PostgresServer() as server:
@@ -116,7 +114,7 @@ def kill_in_commit_of_keys(sink: Deployment, server: PostgresServer, producer: P
 
 
 @pytest.mark.soak
-def test_point_4_a_sink_goes_on_with_the_replica(deploy: Deploy, tmp_path: Path) -> None:
+def test_a_sink_goes_on_with_the_replica(deploy: Deploy, tmp_path: Path) -> None:
     """Asynchronous: the newest commits are missing there, rows and offsets, and are made again."""
     with ExitStack() as opening:
         primary = opening.enter_context(PostgresServer())
@@ -138,7 +136,7 @@ def test_point_4_a_sink_goes_on_with_the_replica(deploy: Deploy, tmp_path: Path)
 
 
 @pytest.mark.soak
-def test_point_4_values_that_postgresql_does_not_hold_are_bad_records(
+def test_values_that_postgresql_does_not_hold_are_bad_records(
     deploy: Deploy, tmp_path: Path
 ) -> None:
     with PostgresServer() as server:

@@ -25,7 +25,7 @@ def elsewhere() -> Iterator[PostgresServer]:
 
 
 @pytest.mark.parametrize("runs", [False, pytest.param(True, marks=pytest.mark.wide)])
-def test_point_4_a_sink_continues_in_a_restored_dump(
+def test_a_sink_continues_in_a_restored_dump(
     deploy: Deploy, server: PostgresServer, elsewhere: PostgresServer, tmp_path: Path, *, runs: bool
 ) -> None:
     """It reads again what the dump lacks. A process that saw the old table stops, once."""
@@ -51,7 +51,7 @@ def test_point_4_a_sink_continues_in_a_restored_dump(
     examined(sink)
 
 
-def test_point_5_a_sink_with_a_quarantine_stops_at_a_restored_dump(
+def test_a_sink_with_a_quarantine_stops_at_a_restored_dump(
     deploy: Deploy, server: PostgresServer, elsewhere: PostgresServer, tmp_path: Path
 ) -> None:
     """The dump's quarantine is another one than that to which the table owes rows."""
@@ -68,7 +68,7 @@ def test_point_5_a_sink_with_a_quarantine_stops_at_a_restored_dump(
     assert rows(elsewhere).num_rows == 80
 
 
-def test_point_5_a_sink_with_many_tables_stops_at_a_restored_dump(
+def test_a_sink_with_many_tables_stops_at_a_restored_dump(
     server: PostgresServer, elsewhere: PostgresServer, tmp_path: Path
 ) -> None:
     sink = SinkInProcess(settings_at([server, elsewhere], tmp_path / "staging"), value)

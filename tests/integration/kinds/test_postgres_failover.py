@@ -71,7 +71,7 @@ def shop(pair: Pair, tmp_path: Path) -> Iterator[SinkInProcess]:
         pytest.param(4, True, marks=pytest.mark.wide),
     ],
 )
-def test_point_6_payments_that_a_promoted_replica_lacks_are_made_again(
+def test_payments_that_a_promoted_replica_lacks_are_made_again(
     shop: SinkInProcess, pair: Pair, lost: int, *, heir: bool
 ) -> None:
     """The coordinator sees it happen, or its heir has cleared away meanwhile."""
@@ -100,7 +100,7 @@ def test_point_6_payments_that_a_promoted_replica_lacks_are_made_again(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("lost", [1, 2])
-def test_point_6_a_sink_with_a_quarantine_goes_on_with_a_replica_that_lacks_its_payments(
+def test_a_sink_with_a_quarantine_goes_on_with_a_replica_that_lacks_its_payments(
     deploy: Deploy, pair: Pair, tmp_path: Path, lost: int
 ) -> None:
     sink = keeping(deploy, tmp_path, pair.primary, pair.replica)

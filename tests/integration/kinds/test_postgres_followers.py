@@ -54,7 +54,7 @@ def keeping(deploy: Deploy, folder: Path, *servers: PostgresServer) -> Deploymen
     return sink
 
 
-def test_point_5_what_a_postgres_quarantine_is_owed_is_paid_by_whoever_comes_next(
+def test_what_a_postgres_quarantine_is_owed_is_paid_by_whoever_comes_next(
     deploy: Deploy, tmp_path: Path, server: PostgresServer
 ) -> None:
     sink = keeping(deploy, tmp_path, server)
@@ -81,7 +81,7 @@ def test_point_5_what_a_postgres_quarantine_is_owed_is_paid_by_whoever_comes_nex
 NUL = b'{"id": 1, "zone": "a\\u0000b"}'
 
 
-def test_point_5_a_quarantine_takes_whatever_postgresql_does_not_hold(
+def test_a_quarantine_takes_whatever_postgresql_does_not_hold(
     deploy: Deploy, tmp_path: Path, server: PostgresServer
 ) -> None:
     sink = keeping(deploy, tmp_path, server)
@@ -111,7 +111,7 @@ def test_point_5_a_quarantine_takes_whatever_postgresql_does_not_hold(
 
 
 @pytest.mark.soak
-def test_point_5_a_coordinator_dies_between_two_of_three_tables_and_one_is_renamed_meanwhile(
+def test_a_coordinator_dies_between_two_of_three_tables_and_one_is_renamed_meanwhile(
     deploy: Deploy, tmp_path: Path, server: PostgresServer
 ) -> None:
     properties = postgres(tmp_path, server)["catalog.properties"]

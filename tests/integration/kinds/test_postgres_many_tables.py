@@ -69,9 +69,7 @@ def places(server: PostgresServer, *names: str) -> list[tuple[Any, ...]]:
     return sorted(row for name in names for row in server.ask(f"SELECT {asked} FROM db.{name}"))
 
 
-def test_point_5_three_tables_and_what_no_route_takes(
-    shop: SinkInProcess, server: PostgresServer
-) -> None:
+def test_three_tables_and_what_no_route_takes(shop: SinkInProcess, server: PostgresServer) -> None:
     shop.begin()
     shop.produce(30)
     shop.until_settled()
@@ -85,7 +83,7 @@ def test_point_5_three_tables_and_what_no_route_takes(
     assert not audit(shop.settings, with_source=False).findings
 
 
-def test_point_5_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwhile(
+def test_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwhile(
     shop: SinkInProcess, server: PostgresServer
 ) -> None:
     shop.begin()
@@ -112,7 +110,7 @@ def test_point_5_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwh
 
 
 @pytest.mark.wide
-def test_point_5_a_restored_database_that_lacks_a_payment_is_paid_again(
+def test_a_restored_database_that_lacks_a_payment_is_paid_again(
     shop: SinkInProcess, server: PostgresServer
 ) -> None:
     """As a replica that is promoted: it has the decision, and what was paid since is missing."""
@@ -147,7 +145,7 @@ def elsewhere(server: PostgresServer, statement: str) -> None:
         connection.cursor().execute(statement)
 
 
-def test_point_5_n1_tables_of_fields_are_made_of_what_records_show(
+def test_n1_tables_of_fields_are_made_of_what_records_show(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     text = (BEGIN + MANY).replace('"declared"', '"infer"').replace(DECLARED, "")
@@ -165,7 +163,7 @@ def test_point_5_n1_tables_of_fields_are_made_of_what_records_show(
 
 
 @pytest.mark.wide
-def test_point_5_tables_are_looked_at_by_few_connections_however_many_they_are(
+def test_tables_are_looked_at_by_few_connections_however_many_they_are(
     shop: SinkInProcess, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import psycopg

@@ -39,7 +39,7 @@ def judged(sink: Deployment) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, pytest.param(PAST_ALL_S, marks=pytest.mark.soak)])
-def test_point_6_a_coordinator_that_is_paused_before_commit_is_cut_off(
+def test_a_coordinator_that_is_paused_before_commit_is_cut_off(
     sink: Deployment, server: PostgresServer, seconds: float
 ) -> None:
     """It gets the sink's row while it stands still; the server takes that from it."""
@@ -57,7 +57,7 @@ def test_point_6_a_coordinator_that_is_paused_before_commit_is_cut_off(
 
 
 @pytest.mark.parametrize("seconds", [0, pytest.param(PAST_ALL_S, marks=pytest.mark.soak)])
-def test_point_6_a_commit_lands_while_its_coordinator_is_paused(
+def test_a_commit_lands_while_its_coordinator_is_paused(
     sink: Deployment, server: PostgresServer, seconds: float
 ) -> None:
     """Its heir continues from there, and the answer is an old one when it is read."""

@@ -97,7 +97,7 @@ def killed_before_it_pays(sink: Deployment, proxy: LyingProxy) -> None:
     sink.start()
 
 
-def test_point_14_the_coordinator_is_killed_between_decision_and_payment(
+def test_the_coordinator_is_killed_between_decision_and_payment(
     beside_delta: Deployment, lying_proxy: LyingProxy
 ) -> None:
     sink = beside_delta
@@ -113,7 +113,7 @@ def test_point_14_the_coordinator_is_killed_between_decision_and_payment(
 
 @pytest.mark.wide
 @pytest.mark.usefixtures("installed_example")
-def test_point_14_so_it_is_beside_a_postgres_table(
+def test_so_it_is_beside_a_postgres_table(
     deploy: Deploy,
     lying_proxy: LyingProxy,
     tmp_path: Path,
@@ -133,7 +133,7 @@ def test_point_14_so_it_is_beside_a_postgres_table(
 
 
 @pytest.mark.spark
-def test_point_14_spark_writes_both_and_dead_letters_are_sent(
+def test_spark_writes_both_and_dead_letters_are_sent(
     beside_delta: Deployment, topic_factory: Callable[..., str]
 ) -> None:
     sink, letters = beside_delta, topic_factory(1)
@@ -152,7 +152,7 @@ def test_point_14_spark_writes_both_and_dead_letters_are_sent(
 
 
 @pytest.mark.wide
-def test_point_14_a_catalog_that_is_down_loses_nothing(
+def test_a_catalog_that_is_down_loses_nothing(
     beside_delta: Deployment, lying_proxy: LyingProxy
 ) -> None:
     sink = beside_delta

@@ -85,7 +85,7 @@ def test_a_lost_record_is_named(
     assert report.partitions[0].lost == 1
 
 
-def test_point_6_a_claim_without_rows_over_records_is_a_loss(
+def test_a_claim_without_rows_over_records_is_a_loss(
     filled: FilledTable, settings: SinkSettings, produced: Callable[[int, int], None]
 ) -> None:
     produced(0, 12)
@@ -98,7 +98,7 @@ def test_point_6_a_claim_without_rows_over_records_is_a_loss(
     assert report.partitions[0].lost == 2
 
 
-def test_point_16_beside_what_is_lost_it_says_how_much_was_skipped(
+def test_beside_what_is_lost_it_says_how_much_was_skipped(
     filled: FilledTable, settings: SinkSettings, produced: Callable[[int, int], None]
 ) -> None:
     """Whoever looks for three records must know that two of them were never meant to be there."""
@@ -113,7 +113,7 @@ def test_point_16_beside_what_is_lost_it_says_how_much_was_skipped(
     assert any(text.startswith(absent) for text in report.remarks)
 
 
-def test_point_16_records_that_a_forged_status_skipped_are_not_well(
+def test_records_that_a_forged_status_skipped_are_not_well(
     filled: FilledTable, settings: SinkSettings, produced: Callable[[int, int], None]
 ) -> None:
     produced(0, 4_010)

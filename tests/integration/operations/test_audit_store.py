@@ -48,9 +48,7 @@ def world(
     world.close()
 
 
-def test_point_8_each_commit_and_file_is_asked_for_once(
-    world: IcebergWorld, proxy: CountingProxy
-) -> None:
+def test_each_commit_and_file_is_asked_for_once(world: IcebergWorld, proxy: CountingProxy) -> None:
     reader = IcebergReader(world.table(), SinkName("sink"), "main")
     history, files = reader.history(), reader.live_files()
     assert examine_commits(reader, history, lambda *_: None) == []
@@ -64,9 +62,7 @@ def test_point_8_each_commit_and_file_is_asked_for_once(
     }
 
 
-def test_point_8_damage_is_found_by_the_one_request(
-    world: IcebergWorld, object_store: ObjectStore
-) -> None:
+def test_damage_is_found_by_the_one_request(world: IcebergWorld, object_store: ObjectStore) -> None:
     table = world.table()
     reader = IcebergReader(table, SinkName("sink"), "main")
     files = reader.live_files()
@@ -88,7 +84,7 @@ def test_point_8_damage_is_found_by_the_one_request(
     ("files", "mb"),
     [(5_000, 40), pytest.param(100_000, 200, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
 )
-def test_point_8_a_table_of_many_files_is_audited_in_little_memory(
+def test_a_table_of_many_files_is_audited_in_little_memory(
     tmp_path: Path, files: int, mb: int
 ) -> None:
     """A plan of the whole table alone would take more than three kilobytes for each, and so would
@@ -102,7 +98,7 @@ def test_point_8_a_table_of_many_files_is_audited_in_little_memory(
     assert seen["peak_mb"] - seen["before_mb"] <= mb, seen
 
 
-def test_point_8_orphans_are_looked_for_below_their_own_folder_only(
+def test_orphans_are_looked_for_below_their_own_folder_only(
     world: IcebergWorld, proxy: CountingProxy
 ) -> None:
     table = world.table()

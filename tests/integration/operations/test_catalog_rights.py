@@ -1,4 +1,4 @@
-"""Point 4: what ``headgate check`` tells of rights in the catalog, on servers that forbid some."""
+"""What ``headgate check`` tells of rights in the catalog, on servers that forbid some."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def rights(settings: SinkSettings) -> str:
     return check.rights()
 
 
-def test_point_4_a_rest_catalog_is_asked_whether_it_takes_commits(
+def test_a_rest_catalog_is_asked_whether_it_takes_commits(
     lying_proxy: LyingProxy, settings: Callable[[dict[str, str]], SinkSettings]
 ) -> None:
     sink = settings({"type": "rest", "uri": lying_proxy.uri})
@@ -83,7 +83,7 @@ def test_point_4_a_rest_catalog_is_asked_whether_it_takes_commits(
         assert catalog.load_table(sink.table.identifier).metadata_location == before
 
 
-def test_point_4_a_rest_catalog_is_asked_whether_it_lets_create(
+def test_a_rest_catalog_is_asked_whether_it_lets_create(
     lying_proxy: LyingProxy, settings: Callable[[dict[str, str]], SinkSettings]
 ) -> None:
     sink = settings({"type": "rest", "uri": lying_proxy.uri})
@@ -96,7 +96,7 @@ def test_point_4_a_rest_catalog_is_asked_whether_it_lets_create(
         assert not catalog.table_exists(sink.table.identifier)
 
 
-def test_point_4_the_rights_that_a_database_gives_are_named(
+def test_the_rights_that_a_database_gives_are_named(
     postgres: PostgresServer,
     settings: Callable[[dict[str, str]], SinkSettings],
     tmp_path: Path,

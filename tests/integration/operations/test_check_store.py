@@ -55,7 +55,7 @@ def asked(settings: SinkSettings) -> TableCheck:
     return check
 
 
-def test_point_5_the_store_is_written_read_and_left_as_it_was(
+def test_the_store_is_written_read_and_left_as_it_was(
     settings: SinkSettings, object_store: ObjectStore, tmp_path: Path
 ) -> None:
     before = object_store.keys(tmp_path.name)
@@ -70,7 +70,7 @@ def test_point_5_the_store_is_written_read_and_left_as_it_was(
     ("methods", "operation", "done"),
     [("POST|PUT", "PutObject", "written"), ("DELETE", "DeleteObject", "removed")],
 )
-def test_point_5_what_the_store_refuses_is_named(
+def test_what_the_store_refuses_is_named(
     settings: SinkSettings, proxy: StoreProxy, methods: str, operation: str, done: str
 ) -> None:
     check = asked(settings)
@@ -79,7 +79,7 @@ def test_point_5_what_the_store_refuses_is_named(
         check.storage()
 
 
-def test_point_5_wrong_keys_are_missing_rights_and_not_an_unreachable_catalog(
+def test_wrong_keys_are_missing_rights_and_not_an_unreachable_catalog(
     settings: SinkSettings, proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s3_files, "KEPT", KeptFiles())  # a process that has read nothing yet
@@ -89,7 +89,7 @@ def test_point_5_wrong_keys_are_missing_rights_and_not_an_unreachable_catalog(
     assert wrong.value.code == "HG-103"
 
 
-def test_point_5_a_table_to_be_made_is_tried_in_the_warehouse(
+def test_a_table_to_be_made_is_tried_in_the_warehouse(
     settings: SinkSettings, proxy: StoreProxy
 ) -> None:
     check = TableCheck(settings)
@@ -106,7 +106,7 @@ def test_point_5_a_table_to_be_made_is_tried_in_the_warehouse(
         TableCheck(elsewhere).storage()
 
 
-def test_point_5_a_bucket_that_is_not_there(settings: SinkSettings) -> None:
+def test_a_bucket_that_is_not_there(settings: SinkSettings) -> None:
     table = replace(settings.table, location="s3://absent-bucket/trips")
     with pytest.raises(Unreachable, match=r"NoSuchBucket"):
         TableCheck(replace(settings, table=table)).storage()
@@ -115,7 +115,7 @@ def test_point_5_a_bucket_that_is_not_there(settings: SinkSettings) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # py4j's sockets
-def test_point_5_executors_that_know_no_keys_are_told_before_the_first_batch(
+def test_executors_that_know_no_keys_are_told_before_the_first_batch(
     settings: SinkSettings, proxy: StoreProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

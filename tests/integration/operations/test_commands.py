@@ -194,7 +194,7 @@ def test_a_pause_that_nobody_takes_is_heard_but_not_promised(
     assert {(said.epoch, said.transaction) for said in heard} == {(seen.epoch, seen.number)}
 
 
-def test_point_5_status_tells_of_events_that_are_not_believed(
+def test_status_tells_of_events_that_are_not_believed(
     filled: FilledTable,
     sink_file: Path,
     settings: SinkSettings,

@@ -1,4 +1,4 @@
-"""Point 3: the face of real participants, through a kill, against what the brokers say."""
+"""The face of real participants, through a kill, against what the brokers say."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def told(sink: Deployment, name: str) -> list[float]:
     return [value for p in running for (n, _), value in series(p).items() if n == name]
 
 
-def test_point_3_metrics_page_and_moves_through_a_kill(deploy: Deploy, tmp_path: Path) -> None:
+def test_metrics_page_and_moves_through_a_kill(deploy: Deploy, tmp_path: Path) -> None:
     token = tmp_path / "operator-token"
     token.write_text(OPERATOR)
     http: dict[str, Any] = {"listen": "127.0.0.1:0", "operator_token": f"${{file:{token}}}"}
@@ -94,9 +94,7 @@ def test_point_3_metrics_page_and_moves_through_a_kill(deploy: Deploy, tmp_path:
     sink.judge()
 
 
-def test_point_3_a_stopped_sink_stays_stopped_until_it_is_started(
-    deploy: Deploy, tmp_path: Path
-) -> None:
+def test_a_stopped_sink_stays_stopped_until_it_is_started(deploy: Deploy, tmp_path: Path) -> None:
     """Over processes that end and begin; each of them leaves the group, and waits."""
     token = tmp_path / "operator-token"
     token.write_text(OPERATOR)

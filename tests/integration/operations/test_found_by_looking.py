@@ -105,7 +105,7 @@ def at_work(deploy: Deploy, **change: Any) -> tuple[Deployment, Participant]:
     return sink, participant
 
 
-def test_point_2_a_column_of_another_type(deploy: Deploy) -> None:
+def test_a_column_of_another_type(deploy: Deploy) -> None:
     sink, first = at_work(deploy)
     sink.stop(first)
     sink.change({"table.columns": {"columns": {**COLUMNS, "zone": "long"}}})
@@ -113,7 +113,7 @@ def test_point_2_a_column_of_another_type(deploy: Deploy) -> None:
     finds(sink, "HG-208", second, where="zone")
 
 
-def test_point_2_a_full_disk(deploy: Deploy) -> None:
+def test_a_full_disk(deploy: Deploy) -> None:
     sink, participant = at_work(deploy)
     participant.pause()  # it shall see all of them at once, as one file that is too large
     resource.prlimit(participant.pid, resource.RLIMIT_FSIZE, (64 * 1024, -1))
@@ -122,14 +122,14 @@ def test_point_2_a_full_disk(deploy: Deploy) -> None:
     finds(sink, "HG-403", participant)
 
 
-def test_point_2_a_record_that_does_not_fit(deploy: Deploy) -> None:
+def test_a_record_that_does_not_fit(deploy: Deploy) -> None:
     sink, participant = at_work(deploy, quarantine={"policy": "fail"})
     sink.bad_every = 1
     sink.produce(1)
     finds(sink, "HG-207", participant, where=f"{sink.topics[0]} partition 0 offset 500")
 
 
-def test_point_2_a_topic_that_was_dropped(deploy: Deploy, admin: AdminClient) -> None:
+def test_a_topic_that_was_dropped(deploy: Deploy, admin: AdminClient) -> None:
     sink, participant = at_work(deploy)
     for gone in admin.delete_topics(list(sink.topics)).values():
         gone.result()
@@ -166,7 +166,7 @@ def forbidding(folder: Path) -> Iterator[Forbidding]:
         yield server
 
 
-def test_point_2_rights_that_were_taken(deploy: Deploy, tmp_path: Path) -> None:
+def test_rights_that_were_taken(deploy: Deploy, tmp_path: Path) -> None:
     with forbidding(tmp_path) as server:
         rest = {"type": "rest", "uri": server.uri}
         sink, participant = at_work(deploy, **{"catalog.properties": rest})
@@ -175,7 +175,7 @@ def test_point_2_rights_that_were_taken(deploy: Deploy, tmp_path: Path) -> None:
         finds(sink, "HG-103", participant)
 
 
-def test_point_2_two_files_for_one_sink(deploy: Deploy) -> None:
+def test_two_files_for_one_sink(deploy: Deploy) -> None:
     sink, first = at_work(deploy)
     sink.change({"quarantine": {"policy": "skip"}})
     (second,) = sink.start()

@@ -1,4 +1,4 @@
-"""Point 4: ``headgate kafka`` runs a broker that still has its topics after a restart."""
+"""``headgate kafka`` runs a broker that still has its topics after a restart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.operations.embedded_kafka import keep
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 
 
-def test_point_4_a_broker_has_its_topics_still(tmp_path: Path) -> None:
+def test_a_broker_has_its_topics_still(tmp_path: Path) -> None:
     found: list[bool] = []
     for _ in range(2):
         stop, port = threading.Event(), free_port()

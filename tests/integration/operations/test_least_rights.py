@@ -1,4 +1,4 @@
-"""Points 4 and 22: the rights in docs/security.md suffice for each role, and each is needed."""
+"""The rights in docs/security.md suffice for each role, and each is needed."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def until_check_says(file: Path, question: str, code: str, role: str = "sink") -
         assert time.monotonic() < deadline, text
 
 
-def test_point_4_the_rights_of_each_role_are_enough(sink: Deployment) -> None:
+def test_the_rights_of_each_role_are_enough(sink: Deployment) -> None:
     for question in ASKED.values():
         until_check_says(sink.sink_file, question, "")
     sink.start()
@@ -224,7 +224,7 @@ def viewing(file: Path) -> None:
 
 
 @pytest.mark.parametrize("right", counting("trips-sink"), ids=str)
-def test_point_22_each_right_that_is_taken_away_is_named(
+def test_each_right_that_is_taken_away_is_named(
     kafka: GuardedKafka, sink: Deployment, right: tuple[ResourceType, str, AclOperation]
 ) -> None:
     rules = Rules(kafka.bootstrap)
@@ -250,7 +250,7 @@ def test_point_22_each_right_that_is_taken_away_is_named(
     ],
     ids=str,
 )
-def test_point_22_each_right_of_people_that_is_taken_away_is_named(
+def test_each_right_of_people_that_is_taken_away_is_named(
     kafka: GuardedKafka,
     sink: Deployment,
     user: str,

@@ -1,4 +1,4 @@
-"""Point 4: a real sink is rolled back next to a paused coordinator; every row is there once."""
+"""A real sink is rolled back next to a paused coordinator; every row is there once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.operations.tables import tables
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 
 
-def test_point_4_a_rollback_beside_a_paused_zombie(deploy: Deploy) -> None:
+def test_a_rollback_beside_a_paused_zombie(deploy: Deploy) -> None:
     sink = deploy()
     (zombie,) = sink.start()
     for _ in range(3):
@@ -53,7 +53,7 @@ def test_point_4_a_rollback_beside_a_paused_zombie(deploy: Deploy) -> None:
     sink.judge()
 
 
-def test_point_4_d10_many_tables_go_back_beside_a_paused_zombie_and_come_again(
+def test_d10_many_tables_go_back_beside_a_paused_zombie_and_come_again(
     deploy: Deploy,
 ) -> None:
     sink = routed(deploy)

@@ -1,4 +1,4 @@
-"""Point 5: what participants tell while they are killed, beside what Kafka and the table say.
+"""What participants tell while they are killed, beside what Kafka and the table say.
 
 For ten minutes, or as many as ``HEADGATE_SCRAPE_MINUTES`` says.
 """
@@ -161,7 +161,7 @@ def scraping(sink: Deployment) -> Iterator[Course]:
     assert course.wrong == []
 
 
-def test_point_5_lag_and_freshness_as_told_are_kafkas_and_the_tables(deploy: Deploy) -> None:
+def test_lag_and_freshness_as_told_are_kafkas_and_the_tables(deploy: Deploy) -> None:
     http: dict[str, Any] = {"listen": "127.0.0.1:0"}
     sink = deploy(change={"http": http, "telemetry": {"interval_ms": 1_000}})
     sink.start(3)

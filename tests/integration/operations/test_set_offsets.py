@@ -38,7 +38,7 @@ def sink(deploy: Deploy) -> Deployment:
     return sink
 
 
-def test_point_16_rows_come_again_or_not_at_all_and_the_audit_knows_why(sink: Deployment) -> None:
+def test_rows_come_again_or_not_at_all_and_the_audit_knows_why(sink: Deployment) -> None:
     sink.produce(100)
     zero, one = (f"{sink.topics[0]}/{number}" for number in (0, 1))
     result = offsets(sink, "set", f"{zero}=70", f"{one}=120", answer="y\n")

@@ -1,4 +1,4 @@
-"""Point 20: what ``headgate status`` says in each failure, with its exit code."""
+"""What ``headgate status`` says in each failure, with its exit code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def wait_for(sink: Deployment, condition: str, exit_code: int) -> dict[str, Any]
     return seen[-1][2]
 
 
-def test_point_20_from_the_first_start_to_a_death(deploy: Deploy) -> None:
+def test_from_the_first_start_to_a_death(deploy: Deploy) -> None:
     sink = deploy()
     assert asked(sink.sink_file) == ("never started", 0, None)
     sink.start()
@@ -53,7 +53,7 @@ def test_point_20_from_the_first_start_to_a_death(deploy: Deploy) -> None:
     wait_for(sink, "not running", 1)
 
 
-def test_point_20_a_record_that_ends_the_sink(deploy: Deploy) -> None:
+def test_a_record_that_ends_the_sink(deploy: Deploy) -> None:
     sink = deploy()
     sink.start()
     sink.produce()
@@ -77,7 +77,7 @@ def produce_bad(sink: Deployment) -> None:
     assert producer.flush(10) == 0
 
 
-def test_point_20_batches_that_fail_and_work_again(deploy: Deploy) -> None:
+def test_batches_that_fail_and_work_again(deploy: Deploy) -> None:
     sink = deploy()
     sink.start()
     sink.produce()
@@ -97,7 +97,7 @@ def test_point_20_batches_that_fail_and_work_again(deploy: Deploy) -> None:
     assert error["past"]
 
 
-def test_point_20_a_table_that_was_rolled_back(deploy: Deploy) -> None:
+def test_a_table_that_was_rolled_back(deploy: Deploy) -> None:
     sink = deploy()
     sink.start()
     for _ in range(2):
@@ -114,7 +114,7 @@ def test_point_20_a_table_that_was_rolled_back(deploy: Deploy) -> None:
     assert error["code"] == "HG-201"
 
 
-def test_point_20_a_missing_topic(filled: FilledTable, sink_file: Path) -> None:
+def test_a_missing_topic(filled: FilledTable, sink_file: Path) -> None:
     filled.good_start()
     sink_file.write_text(sink_file.read_text().replace(filled.topic, f"{filled.topic}-absent"))
     condition, exit_code, error = asked(sink_file)
@@ -123,7 +123,7 @@ def test_point_20_a_missing_topic(filled: FilledTable, sink_file: Path) -> None:
     assert "does not exist" in error["text"]
 
 
-def test_point_20_a_catalog_that_takes_no_commits(deploy: Deploy) -> None:
+def test_a_catalog_that_takes_no_commits(deploy: Deploy) -> None:
     sink = deploy()
     uri = sink.settings.catalog.properties["uri"]
     sink.change({"catalog.properties": {"uri": f"{uri}?timeout=3"}})  # seconds for SQLite's lock

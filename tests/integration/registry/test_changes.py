@@ -1,4 +1,4 @@
-"""Point 4: Debezium's changes in Avro, through a registry: the table is proven to be their fold."""
+"""Debezium's changes in Avro, through a registry: the table is proven to be their fold."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ ENVELOPE = {
 }
 
 
-def test_point_4_debezium_in_avro_of_a_registry_is_its_fold(
-    deploy: Deploy, registry_url: str
-) -> None:
+def test_debezium_in_avro_of_a_registry_is_its_fold(deploy: Deploy, registry_url: str) -> None:
     sink = deploy(
         {
             "table": {"key": ["id"], "properties": {"format-version": "3"}},

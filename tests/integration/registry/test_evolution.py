@@ -11,9 +11,7 @@ from integration.registry.test_whole_sink import Writer, row, rows_by_id, sectio
 pytestmark = pytest.mark.integration
 
 
-def test_point_5_a_new_version_of_a_schema_brings_its_columns(
-    deploy: Deploy, registry_url: str
-) -> None:
+def test_a_new_version_of_a_schema_brings_its_columns(deploy: Deploy, registry_url: str) -> None:
     change = sections(registry_url)
     change["table.columns"] = {
         "columns": {"id": "long", "at": "timestamptz", "tags": "map<string, int>"}

@@ -56,7 +56,7 @@ def nested_file(package: str) -> Any:
     return made
 
 
-def test_point_8_several_types_in_one_batch_in_the_records_order(troubled: RegistryServer) -> None:
+def test_several_types_in_one_batch_in_the_records_order(troubled: RegistryServer) -> None:
     one = registered_file(troubled.url, "one", nested_file("one"))
     two = registered_file(troubled.url, "two", nested_file("two"))
     fronts = [(one, b"\x00"), (one, b"\x04\x02\x02"), (two, b"\x02\x00"), (two, b"\x04\x02\x02")]
@@ -71,7 +71,7 @@ def test_point_8_several_types_in_one_batch_in_the_records_order(troubled: Regis
     assert all("format=serialized" in path for path in asked)
 
 
-def test_point_8_imports_are_followed(troubled: RegistryServer) -> None:
+def test_imports_are_followed(troubled: RegistryServer) -> None:
     shared = descriptor_pb2.FileDescriptorProto(name="s.proto", package="s", syntax="proto3")
     field(shared.message_type.add(name="Shared"), "x", 1, "int64")
     registered_file(troubled.url, "shared", shared)
@@ -85,7 +85,7 @@ def test_point_8_imports_are_followed(troubled: RegistryServer) -> None:
     assert rows.to_pylist() == [{"s": {"x": 5}}]
 
 
-def test_point_8_what_has_no_schema_is_a_bad_record_and_no_other_is(
+def test_what_has_no_schema_is_a_bad_record_and_no_other_is(
     troubled: RegistryServer,
 ) -> None:
     number = registered_file(troubled.url, "one", nested_file("one"))
@@ -112,7 +112,7 @@ def test_point_8_what_has_no_schema_is_a_bad_record_and_no_other_is(
     assert "message indexes" in caught.value.bad[6]
 
 
-def test_point_8_a_registry_that_has_text_only_stops_the_sink_by_name(
+def test_a_registry_that_has_text_only_stops_the_sink_by_name(
     troubled: RegistryServer,
 ) -> None:
     text = 'syntax = "proto3"; message M { int64 x = 1; }'
@@ -155,7 +155,7 @@ def value(number: int) -> bytes:
         ("protobuf-registry", SPARK),
     ],
 )
-def test_point_8_whole_sinks_are_filled_with_messages(
+def test_whole_sinks_are_filled_with_messages(
     deploy: Deploy, troubled: RegistryServer, spark: dict[str, str], format_name: str
 ) -> None:
     options: Mapping[str, str] = WORLD.options

@@ -135,7 +135,7 @@ def assert_well(sink: Deployment) -> None:
 
 
 @pytest.mark.parametrize("version", [pytest.param("2", marks=pytest.mark.soak), "3"])
-def test_point_5_a_compacted_topic_over_kills_and_restarts_is_its_fold(
+def test_a_compacted_topic_over_kills_and_restarts_is_its_fold(
     deploy: Deploy, version: str
 ) -> None:
     table = {**KEYED["table"], "properties": {"format-version": version}}
@@ -192,7 +192,7 @@ DEBEZIUM = {**KEYED, "changes": {"envelope": "debezium"}}
 
 
 @pytest.mark.soak
-def test_point_5_key_updates_of_debezium_over_a_kill_are_their_fold(
+def test_key_updates_of_debezium_over_a_kill_are_their_fold(
     deploy: Deploy,
 ) -> None:
     sink = deploy(DEBEZIUM)
@@ -211,7 +211,7 @@ def test_point_5_key_updates_of_debezium_over_a_kill_are_their_fold(
 
 @pytest.mark.soak
 @pytest.mark.spark
-def test_point_5_debezium_through_spark_is_its_fold(deploy: Deploy) -> None:
+def test_debezium_through_spark_is_its_fold(deploy: Deploy) -> None:
     """The table asks for its rows to be brought together, which those of changes are not."""
     asks = {"format-version": "3", "write.distribution-mode": "hash"}
     table = {**KEYED["table"], "properties": asks, "partition_by": ["bucket(3, id)"]}

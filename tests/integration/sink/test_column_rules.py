@@ -43,7 +43,7 @@ def value(number: int) -> bytes:
 @pytest.mark.parametrize(
     "spark", [{"writer": "in-process"}, {"writer": "spark", "master": "local[2]"}]
 )
-def test_point_8_both_writers_give_the_rows_that_the_rules_say(
+def test_both_writers_give_the_rows_that_the_rules_say(
     deploy: Deploy, spark: dict[str, str]
 ) -> None:
     sink = deploy({**SECTIONS, "spark": spark})

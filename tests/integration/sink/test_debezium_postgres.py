@@ -1,4 +1,4 @@
-"""Point 9: a real PostgreSQL through Debezium and Kafka into a table that equals it."""
+"""A real PostgreSQL through Debezium and Kafka into a table that equals it."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def registry(request: pytest.FixtureRequest) -> Iterator[str]:
         yield server.url
 
 
-def test_point_9_the_table_equals_the_postgresql_table(
+def test_the_table_equals_the_postgresql_table(
     deploy: Deploy, server: PostgresServer, tmp_path: Path, registry: str
 ) -> None:
     avro = {"format": {"type": "avro-registry"}, "format.options": {"registry.url": registry}}

@@ -164,7 +164,7 @@ transforms.one.topic.replacement=shop
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("router", [ONE_TOPIC, BY_TABLE], ids=["regex", "logical"])
 @pytest.mark.usefixtures("besides")
-def test_point_9_tables_of_one_topic_equal_those_of_postgresql(
+def test_tables_of_one_topic_equal_those_of_postgresql(
     deploy: Deploy, server: PostgresServer, tmp_path: Path, router: str
 ) -> None:
     """A null in a column with a default stays one, unless Debezium's router builds the record."""

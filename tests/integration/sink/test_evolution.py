@@ -39,7 +39,7 @@ def rows(sink: Deployment) -> dict[int, dict[str, Any]]:
     return {row["id"]: row for row in found.to_pylist()}
 
 
-def test_point_5_the_first_record_of_a_new_field_has_its_value(deploy: Deploy) -> None:
+def test_the_first_record_of_a_new_field_has_its_value(deploy: Deploy) -> None:
     sink = deploy(EVOLVE)
     sink.start(2)
     sink.wait_until(lambda: sink.shares() == [1, 1], "a partition for each")
@@ -60,9 +60,7 @@ def test_point_5_the_first_record_of_a_new_field_has_its_value(deploy: Deploy) -
     assert all(found[n]["user"]["tags"] == ["a"] for n in range(1_300, 1_400))
 
 
-def test_point_5_a_coordinator_dies_between_the_update_and_tables(
-    deploy: Deploy, tmp_path: Path
-) -> None:
+def test_a_coordinator_dies_between_the_update_and_tables(deploy: Deploy, tmp_path: Path) -> None:
     sink = deploy(EVOLVE)
     flag = tmp_path / "died"
     sink.start(2, [sys.executable, KILLED_BETWEEN, flag])
@@ -84,7 +82,7 @@ def test_point_5_a_coordinator_dies_between_the_update_and_tables(
 
 
 @pytest.mark.soak
-def test_point_5_a_person_renames_drops_and_widens_while_the_sink_runs(deploy: Deploy) -> None:
+def test_a_person_renames_drops_and_widens_while_the_sink_runs(deploy: Deploy) -> None:
     change = {"table.columns": {"columns": {"id": "long", "zone": "string", "pax": "int"}}}
     sink = deploy({**EVOLVE, **change})
     sink.start(1)
@@ -111,7 +109,7 @@ def test_point_5_a_person_renames_drops_and_widens_while_the_sink_runs(deploy: D
 @pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["none", "hash"])
-def test_point_5_a_new_field_by_way_of_spark(deploy: Deploy, mode: str) -> None:
+def test_a_new_field_by_way_of_spark(deploy: Deploy, mode: str) -> None:
     spark = {"writer": "spark", "master": "local[2]", "distribution": mode}
     sink = deploy({**EVOLVE, "spark": spark, "table": {"partition_by": ["zone"]}})
     sink.start(1)

@@ -70,7 +70,7 @@ def at_work(deploy: Deploy) -> Deployment:
     return sink
 
 
-def test_point_16_a_forged_claim_beyond_the_logs_end_moves_nothing(deploy: Deploy) -> None:
+def test_a_forged_claim_beyond_the_logs_end_moves_nothing(deploy: Deploy) -> None:
     sink = at_work(deploy)
     record = sink.record()
     assert record is not None
@@ -85,7 +85,7 @@ def test_point_16_a_forged_claim_beyond_the_logs_end_moves_nothing(deploy: Deplo
     all_comes_all_the_same(sink)
 
 
-def test_point_6_forged_numbers_and_words_in_anothers_name_move_nothing(deploy: Deploy) -> None:
+def test_forged_numbers_and_words_in_anothers_name_move_nothing(deploy: Deploy) -> None:
     sink = at_work(deploy)
     record = sink.record()
     assert record is not None
@@ -105,7 +105,7 @@ def test_point_6_forged_numbers_and_words_in_anothers_name_move_nothing(deploy: 
     all_comes_all_the_same(sink)
 
 
-def test_point_6_forged_columns_are_not_taken_up(deploy: Deploy) -> None:
+def test_forged_columns_are_not_taken_up(deploy: Deploy) -> None:
     """Its settings ignore fields without a column, so that no participant has asked for any."""
     sink = at_work(deploy)
     record = sink.record()

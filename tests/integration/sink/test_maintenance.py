@@ -30,7 +30,7 @@ MAINTAINED = {
 }
 
 
-def test_point_6_ten_minutes_beside_a_stream(deploy: Deploy) -> None:
+def test_ten_minutes_beside_a_stream(deploy: Deploy) -> None:
     sink = deploy(
         {
             "coordinator": {

@@ -79,7 +79,7 @@ def test_f67_f68_f69_a_table_that_contradicts_what_the_sink_knows(
     assert record is None or record.transaction.epoch == 1, "nothing is claimed over it"
 
 
-def test_point_12_two_commits_of_others_and_an_expiry_stop_nobody(deploy: Deploy) -> None:
+def test_two_commits_of_others_and_an_expiry_stop_nobody(deploy: Deploy) -> None:
     sink = deploy()
     sink.start()
     sink.produce()
@@ -94,7 +94,7 @@ def test_point_12_two_commits_of_others_and_an_expiry_stop_nobody(deploy: Deploy
     assert sink.rows().num_rows == 2 * rows + 2
 
 
-def test_point_12_what_stopped_the_sink_is_accepted_once_by_a_command(deploy: Deploy) -> None:
+def test_what_stopped_the_sink_is_accepted_once_by_a_command(deploy: Deploy) -> None:
     sink = deploy()
     sink.start()
     for _ in range(2):

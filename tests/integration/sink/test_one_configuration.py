@@ -1,4 +1,4 @@
-"""Point 19: participants of one sink that were started with different sink files."""
+"""Participants of one sink that were started with different sink files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def all_is_there(sink: Deployment, right: Sections) -> None:
     sink.judge()
 
 
-def test_point_19_another_table_ends_by_name(deploy: Deploy) -> None:
+def test_another_table_ends_by_name(deploy: Deploy) -> None:
     sink = deploy()
     right = sink.settings.table.identifier
     _, line = ended_beside(sink, {"table": {"identifier": "db.other"}})
@@ -54,7 +54,7 @@ def test_point_19_another_table_ends_by_name(deploy: Deploy) -> None:
     all_is_there(sink, {"table": {"identifier": right}})
 
 
-def test_point_19_another_control_topic_ends_by_name(deploy: Deploy) -> None:
+def test_another_control_topic_ends_by_name(deploy: Deploy) -> None:
     sink = deploy()
     own = sink.settings.control.topic
     _, line = ended_beside(sink, {"control": {"topic": f"{own}-other"}})
@@ -63,7 +63,7 @@ def test_point_19_another_control_topic_ends_by_name(deploy: Deploy) -> None:
     all_is_there(sink, {"control": {"topic": own}})
 
 
-def test_point_19_other_rows_than_the_coordinators_end_by_name(deploy: Deploy) -> None:
+def test_other_rows_than_the_coordinators_end_by_name(deploy: Deploy) -> None:
     sink = deploy()
     _, line = ended_beside(sink, {"quarantine": {"policy": "skip"}})
     assert "HG-114" in line
@@ -71,7 +71,7 @@ def test_point_19_other_rows_than_the_coordinators_end_by_name(deploy: Deploy) -
     all_is_there(sink, {"quarantine": {"policy": "fail"}})
 
 
-def test_point_19_another_name_in_the_group_ends_by_name(deploy: Deploy) -> None:
+def test_another_name_in_the_group_ends_by_name(deploy: Deploy) -> None:
     sink = deploy()
     name, table, topic = sink.name, sink.settings.table.identifier, sink.settings.control.topic
     other = {
@@ -85,7 +85,7 @@ def test_point_19_another_name_in_the_group_ends_by_name(deploy: Deploy) -> None
     all_is_there(sink, {"name": name, "table": {"identifier": table}, "control": {"topic": topic}})
 
 
-def test_point_19_another_key_ends_by_name(deploy: Deploy, tmp_path: Path) -> None:
+def test_another_key_ends_by_name(deploy: Deploy, tmp_path: Path) -> None:
     for name in ("one", "other"):
         (tmp_path / name).write_text(name * 16)
     right = {"control": {"key": f"${{file:{tmp_path / 'one'}}}"}}

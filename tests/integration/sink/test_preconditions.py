@@ -1,4 +1,4 @@
-"""Point 21: a start refuses what ``headgate check`` refuses, before it creates anything."""
+"""A start refuses what ``headgate check`` refuses, before it creates anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def checked(sink: Deployment) -> set[str]:
     return {answer["code"] for answer in json.loads(result.stdout) if answer["code"]}
 
 
-def test_point_21_a_missing_topic_ends_the_start_and_nothing_is_created(
+def test_a_missing_topic_ends_the_start_and_nothing_is_created(
     deploy: Deploy, admin: AdminClient
 ) -> None:
     sink = deploy()
@@ -43,7 +43,7 @@ def test_point_21_a_missing_topic_ends_the_start_and_nothing_is_created(
     ],
     ids=["no storage", "no scheme", "no folder", "no kind"],
 )
-def test_point_21_a_catalog_or_warehouse_that_is_none(
+def test_a_catalog_or_warehouse_that_is_none(
     deploy: Deploy, admin: AdminClient, wrong: dict[str, str], words: str, code: str
 ) -> None:
     sink = deploy({"catalog.properties": wrong})
@@ -53,7 +53,7 @@ def test_point_21_a_catalog_or_warehouse_that_is_none(
     assert sink.settings.control.topic not in admin.list_topics(timeout=10).topics
 
 
-def test_point_21_a_column_of_another_type(deploy: Deploy) -> None:
+def test_a_column_of_another_type(deploy: Deploy) -> None:
     sink = deploy()
     sink.start()
     sink.produce()

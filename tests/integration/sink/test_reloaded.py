@@ -1,4 +1,4 @@
-"""Point 5: a sink file that changes under a real participant, on a real broker."""
+"""A sink file that changes under a real participant, on a real broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def changed(sink: Deployment, participant: Participant, text: str | None = None)
     new.replace(own)
 
 
-def test_point_5_a_file_that_changes_holds_live_or_anew_and_no_record_is_lost(
+def test_a_file_that_changes_holds_live_or_anew_and_no_record_is_lost(
     deploy: Deploy,
 ) -> None:
     sink = deploy()

@@ -1,4 +1,4 @@
-"""Point 17: the same sink file under another name."""
+"""The same sink file under another name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.operations.cli import main
 pytestmark = pytest.mark.integration
 
 
-def test_point_17_the_same_file_under_another_name(deploy: Deploy) -> None:
+def test_the_same_file_under_another_name(deploy: Deploy) -> None:
     sink = deploy()
     sink.start()
     sink.produce()

@@ -57,7 +57,7 @@ def everything_said(settings: SinkSettings) -> list[bytes]:
         consumer.close()
 
 
-def test_point_5_forged_and_repeated_events_move_nothing(
+def test_forged_and_repeated_events_move_nothing(
     deploy: Deploy, tmp_path: Path, bootstrap: str
 ) -> None:
     key = tmp_path / "control.key"

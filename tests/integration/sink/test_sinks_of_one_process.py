@@ -48,7 +48,7 @@ def offsets_of(sink: Deployment, table: str) -> int:
     return len(held)
 
 
-def test_point_2_two_sinks_of_one_process_and_one_that_ends(deploy: Deploy) -> None:
+def test_two_sinks_of_one_process_and_one_that_ends(deploy: Deploy) -> None:
     sink = deploy(change={"quarantine": {"policy": "fail"}})
 
     def turned(*sinks: headgate.Sink) -> None:
@@ -83,7 +83,7 @@ def lines_of(participant: Participant) -> list[dict[str, Any]]:
     return [json.loads(text) for text in texts if text.startswith("{")]
 
 
-def test_point_1_one_command_runs_two_sinks_and_the_end_of_one_is_that_ones(
+def test_one_command_runs_two_sinks_and_the_end_of_one_is_that_ones(
     deploy: Deploy,
 ) -> None:
     http = {"listen": "127.0.0.1:0"}

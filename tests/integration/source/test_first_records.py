@@ -1,4 +1,4 @@
-"""Point 2: lag in seconds is read from the log, and not interpolated."""
+"""Lag in seconds is read from the log, and not interpolated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.kafka.first_records import first_timestamps
 pytestmark = pytest.mark.integration
 
 
-def test_point_2_the_timestamp_of_the_first_record_behind_an_offset(
+def test_the_timestamp_of_the_first_record_behind_an_offset(
     bootstrap: str, topic_factory: Callable[[int], str], unique_name: str
 ) -> None:
     topic = topic_factory(3)
@@ -30,6 +30,6 @@ def test_point_2_the_timestamp_of_the_first_record_behind_an_offset(
     assert first_timestamps({"bootstrap.servers": bootstrap}, group, {at[0]: 10}) == {}
 
 
-def test_point_2_brokers_that_are_away_cost_only_the_look(unique_name: str) -> None:
+def test_brokers_that_are_away_cost_only_the_look(unique_name: str) -> None:
     kafka = {"bootstrap.servers": "127.0.0.1:1"}
     assert first_timestamps(kafka, unique_name, {TopicPartition("t", 0): 0}) == {}

@@ -1,4 +1,4 @@
-"""Point 2: a record that kills the worker that reads it is found, or ends the sink by a name."""
+"""A record that kills the worker that reads it is found, or ends the sink by a name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def send(sink: Deployment) -> None:
     produce(sink.bootstrap, sink.topics[0], [*values[:5], DEADLY, *values[5:]], partitions=1)
 
 
-def test_point_2_a_record_that_kills_sparks_worker_is_quarantined(deadly: Deployment) -> None:
+def test_a_record_that_kills_sparks_worker_is_quarantined(deadly: Deployment) -> None:
     deadly.change({"quarantine": {"policy": "quarantine", "sample_records_min": 100}})
     deadly.start()
     send(deadly)
@@ -41,7 +41,7 @@ def test_point_2_a_record_that_kills_sparks_worker_is_quarantined(deadly: Deploy
 
 
 @pytest.mark.soak  # what a policy makes of such a record: unit/data/writers/test_narrowing.py
-def test_point_2_a_record_that_kills_sparks_worker_ends_the_sink_by_its_name(
+def test_a_record_that_kills_sparks_worker_ends_the_sink_by_its_name(
     deadly: Deployment,
 ) -> None:
     deadly.start()

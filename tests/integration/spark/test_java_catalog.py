@@ -27,7 +27,7 @@ def properties(request: pytest.FixtureRequest, tmp_path: Path) -> Mapping[str, s
     return {"type": "hive", "uri": hive_uri, "warehouse": f"file://{tmp_path}/warehouse"}
 
 
-def test_point_7_a_sink_runs_in_java_and_is_checked(
+def test_a_sink_runs_in_java_and_is_checked(
     deploy: Deploy, properties: Mapping[str, str | None], unique_name: str
 ) -> None:
     database = unique_name.replace("-", "_")

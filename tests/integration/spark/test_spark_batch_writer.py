@@ -141,7 +141,7 @@ def test_a_batch_of_several_partitions_is_cut_to_the_cores_and_joined_again(
 
 
 @pytest.mark.parametrize("kind", ["orc", "avro"])
-def test_point_6_tasks_write_other_formats_into_partitions(
+def test_tasks_write_other_formats_into_partitions(
     spark: SparkProcess,
     catalog: LocalCatalog,
     table: str,
@@ -177,7 +177,7 @@ def test_point_6_tasks_write_other_formats_into_partitions(
     assert vendors == sorted([*range(400), *range(300)])
 
 
-def test_point_2_what_tasks_are_given_has_the_keys_for_files_and_no_secret_of_the_catalog(
+def test_what_tasks_are_given_has_the_keys_for_files_and_no_secret_of_the_catalog(
     spark: SparkProcess,
     catalog: LocalCatalog,
     table: str,
@@ -194,7 +194,7 @@ def test_point_2_what_tasks_are_given_has_the_keys_for_files_and_no_secret_of_th
 
 
 @pytest.mark.soak
-def test_point_2_executors_that_know_nothing_write_with_the_keys_of_the_sink_file(
+def test_executors_that_know_nothing_write_with_the_keys_of_the_sink_file(
     object_store: ObjectStore,
     tmp_path: Path,
     bootstrap: str,

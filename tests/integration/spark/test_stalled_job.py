@@ -14,7 +14,7 @@ POLL_MS_MAX = 7_000
 START_S = 240
 
 
-def test_f43_point_2_the_group_is_polled_while_a_job_hangs_and_for_too_long_ends_the_sink(
+def test_f43_the_group_is_polled_while_a_job_hangs_and_for_too_long_ends_the_sink(
     deploy: Deploy,
 ) -> None:
     """First for longer than the poll interval, then for the time of two batches."""

@@ -98,9 +98,7 @@ def _table(topic: str) -> str:
 
 
 @pytest.mark.parametrize("topics", [6, pytest.param(30, marks=pytest.mark.soak)])
-def test_point_4_topics_of_three_shapes_make_and_evolve_their_tables(
-    deploy: Deploy, topics: int
-) -> None:
+def test_topics_of_three_shapes_make_and_evolve_their_tables(deploy: Deploy, topics: int) -> None:
     sink = undeclared(deploy, topics)
     fill(sink, 0)
     sink.start(2)

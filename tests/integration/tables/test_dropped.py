@@ -49,7 +49,7 @@ def exists(sink: Deployment, table: str) -> bool:
         return catalog.table_exists(table)
 
 
-def test_point_4_n5_a_table_dropped_between_two_runs_is_parked_until_a_person_decides(
+def test_n5_a_table_dropped_between_two_runs_is_parked_until_a_person_decides(
     deploy: Deploy,
 ) -> None:
     sink = routed(deploy)
@@ -83,7 +83,7 @@ def test_point_4_n5_a_table_dropped_between_two_runs_is_parked_until_a_person_de
         assert states(sink)["db.orders"] == "parked"
 
 
-def test_point_4_n5_a_new_one_is_made_where_the_file_asks_for_it(deploy: Deploy) -> None:
+def test_n5_a_new_one_is_made_where_the_file_asks_for_it(deploy: Deploy) -> None:
     sink = routed(deploy, {"tables": {"ledger": "db.ledger", "on_missing": "create"}})
     by_name = filled(sink)
     produce(sink)
@@ -106,7 +106,7 @@ def noted(sink: Deployment) -> bool:
 
 
 @pytest.mark.parametrize("many", [True, False])
-def test_point_4_p11_nothing_is_made_when_the_whole_catalog_is_gone(
+def test_p11_nothing_is_made_when_the_whole_catalog_is_gone(
     deploy: Deploy,
     many: bool,
 ) -> None:

@@ -183,7 +183,7 @@ def judged(sink: Deployment, events: Outbox) -> None:
         assert sorted(read(location).column("id").to_pylist()) == events.logs, read.__name__
 
 
-def test_point_5_one_topic_of_debezium_s_goes_to_keyed_tables_over_kills(deploy: Deploy) -> None:
+def test_one_topic_of_debezium_s_goes_to_keyed_tables_over_kills(deploy: Deploy) -> None:
     sink = outbox(deploy)
     events = Outbox(sink, 1)
     events.produce(800)
@@ -227,7 +227,7 @@ def lose_a_log(sink: Deployment) -> str:
     return f"{where}: 1 records, offsets {offset}"
 
 
-def test_point_6_a_keyed_table_made_anew_and_a_lost_row_of_another_are_named(
+def test_a_keyed_table_made_anew_and_a_lost_row_of_another_are_named(
     deploy: Deploy,
 ) -> None:
     """What went into the table before is not there without a word, and is not called lost."""
@@ -286,7 +286,7 @@ def ids(sink: Deployment, table: str) -> list[int]:
         pytest.param("flattened", "__table", "id", FlattenedOutbox, marks=pytest.mark.soak),
     ],
 )
-def test_point_5_so_do_other_envelopes(
+def test_so_do_other_envelopes(
     deploy: Deploy, envelope: str, field_name: str, log: str, made: type[Outbox]
 ) -> None:
     sink = outbox(deploy)
@@ -312,7 +312,7 @@ def test_point_5_so_do_other_envelopes(
     assert_proven(sink, events)
 
 
-def test_point_5_a_header_sends_what_has_no_value_to_the_table_of_its_key(deploy: Deploy) -> None:
+def test_a_header_sends_what_has_no_value_to_the_table_of_its_key(deploy: Deploy) -> None:
     """What it does not tell of is in the quarantine. A row that comes to another table stays in the
     one before, where nobody has deleted it."""
     routes = [{"header": "table", "to": "db.{header}"}]
@@ -343,7 +343,7 @@ def test_point_5_a_header_sends_what_has_no_value_to_the_table_of_its_key(deploy
 @pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_point_5_so_do_spark_s_tasks_over_a_kill(deploy: Deploy) -> None:
+def test_so_do_spark_s_tasks_over_a_kill(deploy: Deploy) -> None:
     sink = outbox(deploy, {"spark": {"writer": "spark", "master": "local[2]"}})
     events = Outbox(sink, 3)
     events.produce(600)

@@ -38,7 +38,7 @@ DUE_AT_ONCE = {
 
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("files", [60, pytest.param(10_000, marks=pytest.mark.soak)])
-def test_point_3_data_files_with_one_key_each_are_read_by_few_requests(
+def test_data_files_with_one_key_each_are_read_by_few_requests(
     tmp_path: Path, files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3, ("zone",))
@@ -58,7 +58,7 @@ def test_point_3_data_files_with_one_key_each_are_read_by_few_requests(
 
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_point_3_a_key_that_was_widened_is_found_in_files_of_before(
+def test_a_key_that_was_widened_is_found_in_files_of_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, cold: bool
 ) -> None:
     """Some of these files are of claims that were made before."""
@@ -88,7 +88,7 @@ class Meeting(KeyReader):
         return super().rows(*asked)
 
 
-def test_point_3_a_coordinator_that_begins_waits_for_storage_once(tmp_path: Path) -> None:
+def test_a_coordinator_that_begins_waits_for_storage_once(tmp_path: Path) -> None:
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
     for number in range(4):
         world.commit([Event((number,), "a"), Event((9,), "b")])
@@ -107,7 +107,7 @@ class Colliding(KeyHash):
 
 
 @pytest.mark.parametrize("key", [("id",), ("name", "id")])
-def test_point_3_keys_whose_hashes_collide_in_a_word_stay_apart(
+def test_keys_whose_hashes_collide_in_a_word_stay_apart(
     tmp_path: Path, key: tuple[str, ...]
 ) -> None:
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3, (), key)
@@ -128,7 +128,7 @@ def test_point_3_keys_whose_hashes_collide_in_a_word_stay_apart(
     _check(world)
 
 
-def test_point_2_a_puffin_file_stays_as_long_as_one_of_its_vectors_is_live(tmp_path: Path) -> None:
+def test_a_puffin_file_stays_as_long_as_one_of_its_vectors_is_live(tmp_path: Path) -> None:
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3, ("zone",), **DUE_AT_ONCE)
     world.commit([Event((n,), "a" if n < 5 else "b") for n in range(10)])
     world.commit([Event((0,)), Event((9,))])

@@ -1,4 +1,4 @@
-"""Point 2: other writers change a keyed table between a commit's keys and its call.
+"""Other writers change a keyed table between a commit's keys and its call.
 
 Spark changes, compacts and upgrades the table by Iceberg's own code of two versions. What is there
 then is compared value by value with a dictionary, as both of them, DuckDB and pyiceberg read it.
@@ -135,7 +135,7 @@ ALL = ("'rewrite-all'", "'true'")
         pytest.param(3, ("zone",), "copy-on-write", False, marks=pytest.mark.wide),
     ],
 )
-def test_point_2_others_change_and_rewrite_between_and_around(
+def test_others_change_and_rewrite_between_and_around(
     sqlite_catalog: LocalCatalog,
     iceberg_spark: IcebergSpark,
     later_spark: IcebergSpark,
@@ -169,7 +169,7 @@ def test_point_2_others_change_and_rewrite_between_and_around(
 
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.wide), 3])
-def test_point_2_snapshots_expire_and_orphans_go_between_and_around(
+def test_snapshots_expire_and_orphans_go_between_and_around(
     sqlite_catalog: LocalCatalog,
     iceberg_spark: IcebergSpark,
     later_spark: IcebergSpark,
@@ -219,7 +219,7 @@ def expiry(world: KeyedWorld) -> str:
 
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("upgraded", [False, True])
-def test_point_2_deletes_by_equality_between_and_around(
+def test_deletes_by_equality_between_and_around(
     sqlite_catalog: LocalCatalog,
     iceberg_spark: IcebergSpark,
     later_spark: IcebergSpark,
@@ -252,7 +252,7 @@ def test_point_2_deletes_by_equality_between_and_around(
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_point_2_a_branch_has_keys_of_its_own(
+def test_a_branch_has_keys_of_its_own(
     sqlite_catalog: LocalCatalog, iceberg_spark: IcebergSpark, version: int
 ) -> None:
     world = KeyedWorld.made(sqlite_catalog.catalog, version, ("zone",))

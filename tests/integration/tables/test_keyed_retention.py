@@ -29,7 +29,7 @@ Fold = list[tuple[Any, ...]]
 
 @pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.wide), 3])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
-def test_point_8_every_kept_snapshot_has_its_delete_files(
+def test_every_kept_snapshot_has_its_delete_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, seed: int
 ) -> None:
     monkeypatch.setattr(upkeep, "DUE_MIN", 3)

@@ -87,7 +87,7 @@ def judged(sink: Deployment, orders: Changelog, users: Changelog, trips: int) ->
     assert found.num_rows == trips
 
 
-def test_point_5_topics_go_to_keyed_tables_over_a_kill(deploy: Deploy) -> None:
+def test_topics_go_to_keyed_tables_over_a_kill(deploy: Deploy) -> None:
     sink = keyed_routes(deploy)
     orders = Changelog(sink, 1, topic=sink.topics[0])
     users = Changelog(sink, 2, topic=sink.topics[1])
@@ -123,7 +123,7 @@ def assert_well(sink: Deployment) -> None:
     assert report.verdict is Verdict.WELL
 
 
-def test_point_5_columns_that_their_rows_need_are_added_over_a_kill(deploy: Deploy) -> None:
+def test_columns_that_their_rows_need_are_added_over_a_kill(deploy: Deploy) -> None:
     evolves = {"tables.schema": {"unknown_fields": "evolve"}}
     sink = keyed_routes(deploy, evolves, columns=_ROWS[:-1])
     orders = Changelog(sink, 5, topic=sink.topics[0])
@@ -143,7 +143,7 @@ def test_point_5_columns_that_their_rows_need_are_added_over_a_kill(deploy: Depl
 
 
 @pytest.mark.soak
-def test_point_5_so_they_do_over_kills_and_pauses(deploy: Deploy) -> None:
+def test_so_they_do_over_kills_and_pauses(deploy: Deploy) -> None:
     sink = keyed_routes(deploy)
     orders = Changelog(sink, 1, topic=sink.topics[0])
     users = Changelog(sink, 2, topic=sink.topics[1])
@@ -170,7 +170,7 @@ def test_point_5_so_they_do_over_kills_and_pauses(deploy: Deploy) -> None:
 
 @pytest.mark.soak
 @pytest.mark.spark
-def test_point_5_so_do_spark_s_tasks(deploy: Deploy) -> None:
+def test_so_do_spark_s_tasks(deploy: Deploy) -> None:
     sink = keyed_routes(deploy, {"spark": {"writer": "spark", "master": "local[2]"}})
     orders = Changelog(sink, 3, topic=sink.topics[0])
     users = Changelog(sink, 4, topic=sink.topics[1])

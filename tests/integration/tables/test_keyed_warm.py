@@ -35,7 +35,7 @@ class Reading(KeyReader):
         return super().rows(*asked)
 
 
-def test_point_3_the_commit_after_a_claim_finds_the_index_read(tmp_path: Path) -> None:
+def test_the_commit_after_a_claim_finds_the_index_read(tmp_path: Path) -> None:
     reading = Reading()
     world = _claimed(tmp_path, reading)
     _thread().join(60)
@@ -44,7 +44,7 @@ def test_point_3_the_commit_after_a_claim_finds_the_index_read(tmp_path: Path) -
     assert reading.count == 4
 
 
-def test_point_3_a_commit_waits_for_the_index_that_is_being_read(tmp_path: Path) -> None:
+def test_a_commit_waits_for_the_index_that_is_being_read(tmp_path: Path) -> None:
     go_on = threading.Event()
     reading = Reading(lambda: _assert_true(go_on.wait(60)))
     world = _claimed(tmp_path, reading)
@@ -53,7 +53,7 @@ def test_point_3_a_commit_waits_for_the_index_that_is_being_read(tmp_path: Path)
     assert reading.count == 4
 
 
-def test_point_3_what_storage_refused_is_read_by_the_commit(tmp_path: Path) -> None:
+def test_what_storage_refused_is_read_by_the_commit(tmp_path: Path) -> None:
     def fail() -> None:
         if threading.current_thread() is not threading.main_thread() and not mended.is_set():
             raise OSError("storage is away")
@@ -65,7 +65,7 @@ def test_point_3_what_storage_refused_is_read_by_the_commit(tmp_path: Path) -> N
     _commits(world)
 
 
-def test_point_3_closing_ends_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_ends_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed_rows, "_ENDING_MAX_S", 0.05)
     go_on = threading.Event()
     world = _claimed(tmp_path, Reading(lambda: _assert_true(go_on.wait(60))))

@@ -86,7 +86,7 @@ def states(sink: Deployment) -> dict[str, str]:
     return {table.table: table.state for table in tables(sink.settings).tables}
 
 
-def test_point_6_dropped_renamed_and_refused_tables_are_parked_and_the_sink_goes_on(
+def test_dropped_renamed_and_refused_tables_are_parked_and_the_sink_goes_on(
     deploy: Deploy, forbidden: set[str]
 ) -> None:
     sink = routed(deploy)

@@ -24,7 +24,7 @@ from headgate.operations.tables import tables
 pytestmark = pytest.mark.integration
 
 
-def test_point_3_three_topics_go_into_their_tables(deploy: Deploy) -> None:
+def test_three_topics_go_into_their_tables(deploy: Deploy) -> None:
     sink = routed(deploy)
     with_zones(sink)
     for topic in sink.topics:
@@ -57,7 +57,7 @@ def test_point_3_three_topics_go_into_their_tables(deploy: Deploy) -> None:
     assert all("no table db.zone_c" in message for message in messages)
 
 
-def test_point_3_the_coordinator_is_killed_between_decision_and_payment(
+def test_the_coordinator_is_killed_between_decision_and_payment(
     deploy: Deploy, lying_proxy: LyingProxy, unique_name: str
 ) -> None:
     """The ledger has landed, the call for one of the tables is under way and will be lost."""
@@ -90,7 +90,7 @@ def test_point_3_the_coordinator_is_killed_between_decision_and_payment(
     assert len(report.epochs) >= 2
 
 
-def test_point_3_routes_are_edited_between_a_kill_and_a_restart(deploy: Deploy) -> None:
+def test_routes_are_edited_between_a_kill_and_a_restart(deploy: Deploy) -> None:
     """What was decided stays where it was decided to; what was not goes by the new routes."""
     sink = routed(deploy)
     with_zones(sink)
@@ -118,7 +118,7 @@ def test_point_3_routes_are_edited_between_a_kill_and_a_restart(deploy: Deploy) 
     assert (report.findings, report.unproven) == ((), ())
 
 
-def test_point_3_topics_of_a_pattern_appear_and_vanish_while_the_sink_runs(
+def test_topics_of_a_pattern_appear_and_vanish_while_the_sink_runs(
     deploy: Deploy, admin: AdminClient, unique_name: str
 ) -> None:
     """A new one has its table before anybody reads it; what a deleted one brought stays."""
@@ -153,7 +153,7 @@ def test_point_3_topics_of_a_pattern_appear_and_vanish_while_the_sink_runs(
 
 
 @pytest.mark.spark
-def test_point_3_through_spark_in_one_job(deploy: Deploy) -> None:
+def test_through_spark_in_one_job(deploy: Deploy) -> None:
     sink = routed(deploy, {"spark": {"writer": "spark", "master": "local[2]"}})
     with_zones(sink)
     for topic in sink.topics:
@@ -176,7 +176,7 @@ def test_point_3_through_spark_in_one_job(deploy: Deploy) -> None:
 
 
 @pytest.mark.spark
-def test_point_3_a_transform_says_where_each_row_goes(deploy: Deploy) -> None:
+def test_a_transform_says_where_each_row_goes(deploy: Deploy) -> None:
     """To a table that there is, to none (null, or unknown), or nowhere at all."""
     named = "CASE zone WHEN 'c' THEN NULL ELSE zone END"
     sink = routed(

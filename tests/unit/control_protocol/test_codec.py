@@ -138,7 +138,7 @@ def offsets(partitions: list[int], next_offsets: list[int]) -> list[dict[str, ob
         ("presence", {"buffered_bytes": -1}),
     ],
 )
-def test_point_6_absurd_values_are_undecodable(name: str, changes: dict[str, object]) -> None:
+def test_absurd_values_are_undecodable(name: str, changes: dict[str, object]) -> None:
     assert not isinstance(codec.decode(written(name)), Skipped)
     assert reason(written(name, **changes)) == SkipReason.UNDECODABLE
 

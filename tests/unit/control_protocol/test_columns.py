@@ -61,22 +61,22 @@ def same(one: Type, other: Type) -> bool:
 
 
 @given(STRUCTS, STRUCTS)
-def test_point_5_a_join_is_commutative(one: Struct, other: Struct) -> None:
+def test_a_join_is_commutative(one: Struct, other: Struct) -> None:
     assert same(joined(one, other), joined(other, one))
 
 
 @given(STRUCTS, STRUCTS, STRUCTS)
-def test_point_5_a_join_is_associative(one: Struct, two: Struct, three: Struct) -> None:
+def test_a_join_is_associative(one: Struct, two: Struct, three: Struct) -> None:
     assert same(joined(joined(one, two), three), joined(one, joined(two, three)))
 
 
 @given(STRUCTS)
-def test_point_5_a_join_is_idempotent(one: Struct) -> None:
+def test_a_join_is_idempotent(one: Struct) -> None:
     assert joined(one, one) == one
 
 
 @given(TABLES, STRUCTS)
-def test_point_5_a_table_has_grown_when_it_has(table: Struct, proposed: Struct) -> None:
+def test_a_table_has_grown_when_it_has(table: Struct, proposed: Struct) -> None:
     once = grown(table, proposed)
     again = grown(once.columns, proposed)
     assert again.columns == once.columns
@@ -84,7 +84,7 @@ def test_point_5_a_table_has_grown_when_it_has(table: Struct, proposed: Struct) 
 
 
 @given(TABLES, STRUCTS, STRUCTS)
-def test_point_5_a_table_that_has_what_both_propose_needs_neither(
+def test_a_table_that_has_what_both_propose_needs_neither(
     table: Struct, one: Struct, other: Struct
 ) -> None:
     both = grown(table, joined(one, other))
@@ -94,7 +94,7 @@ def test_point_5_a_table_that_has_what_both_propose_needs_neither(
 
 
 @given(TABLES, STRUCTS)
-def test_point_5_a_table_only_grows(table: Struct, proposed: Struct) -> None:
+def test_a_table_only_grows(table: Struct, proposed: Struct) -> None:
     assert_grew(table, grown(table, proposed).columns)
 
 
@@ -126,12 +126,12 @@ def _assert_takes(old: Type, new: Type) -> None:
 
 
 @given(STRUCTS)
-def test_point_5_columns_travel_as_json(columns: Struct) -> None:
+def test_columns_travel_as_json(columns: Struct) -> None:
     assert from_json(to_json(columns)) == columns
 
 
 @pytest.mark.parametrize("text", ["", "1", "[]", "{}", '{"type": "list"}', '{"type": "map"}'])
-def test_point_5_what_is_no_schema_is_refused(text: str) -> None:
+def test_what_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"no columns|Expecting"):
         from_json(text)
 
@@ -174,7 +174,7 @@ def _of(*columns: Column) -> Struct:
     return Struct(columns)
 
 
-def test_point_5_what_is_added_widened_and_made_optional() -> None:
+def test_what_is_added_widened_and_made_optional() -> None:
     proposed = _of(
         Column("tip", "double"),
         Column("pax", "long"),
@@ -203,18 +203,18 @@ def test_point_5_what_is_added_widened_and_made_optional() -> None:
         ("tags", "string"),
     ],
 )
-def test_point_5_nothing_is_narrowed_or_changed_in_kind(name: str, kind: str) -> None:
+def test_nothing_is_narrowed_or_changed_in_kind(name: str, kind: str) -> None:
     assert grown(TABLE, _of(Column(name, kind))) == Growth(TABLE)
 
 
-def test_point_5_names_that_differ_only_in_case_are_refused() -> None:
+def test_names_that_differ_only_in_case_are_refused() -> None:
     after = grown(TABLE, _of(Column("Pax", "long"), Column("x", "int"), Column("X", "int")))
     assert [refusal.path for refusal in after.refused] == [("Pax",), ("X",)]
     assert changes(TABLE, after.columns) == ("+x",)
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "x" * 201])
-def test_point_5_names_that_no_column_can_have_are_refused(name: str) -> None:
+def test_names_that_no_column_can_have_are_refused(name: str) -> None:
     assert [r.path for r in grown(TABLE, _of(Column(name, "long"))).refused] == [(name,)]
     inside = Column("new", _of(Column(name, "long"), Column("good", "long")))
     after = grown(TABLE, _of(inside))
@@ -231,13 +231,13 @@ def test_s7_names_that_iceberg_keeps_for_itself_are_refused_at_the_top(name: str
     assert after.columns["new"] == inside
 
 
-def test_point_5_a_column_of_which_nothing_is_left_is_refused() -> None:
+def test_a_column_of_which_nothing_is_left_is_refused() -> None:
     after = grown(TABLE, _of(Column("new", ListOf(Column("", _of(Column("", "long")))))))
     assert after.columns == TABLE
     assert [r.path for r in after.refused] == [("new", ""), ("new",)]
 
 
-def test_point_5_there_are_bounds_on_the_number_and_depth_of_columns() -> None:
+def test_there_are_bounds_on_the_number_and_depth_of_columns() -> None:
     wild = _of(*(Column(f"c{n}", "long") for n in range(10)))
     after = grown(TABLE, wild, columns_max=11)
     assert changes(TABLE, after.columns) == ("+c0", "+c1", "+c2")
@@ -262,7 +262,7 @@ RENAMED = Struct(
 )
 
 
-def test_point_5_a_former_name_goes_into_the_column_that_has_another_now() -> None:
+def test_a_former_name_goes_into_the_column_that_has_another_now() -> None:
     past = former(RENAMED, [TABLE])
     assert past.renamed == {0: {"pax": "passengers"}, 4: {"name": "full"}}
     proposed = _of(Column("pax", "long"), Column("user", _of(Column("name", "string"))))
@@ -271,7 +271,7 @@ def test_point_5_a_former_name_goes_into_the_column_that_has_another_now() -> No
     assert after.refused == ()
 
 
-def test_point_5_a_dropped_column_does_not_come_back_by_itself() -> None:
+def test_a_dropped_column_does_not_come_back_by_itself() -> None:
     past = former(RENAMED, [TABLE])
     assert past.dropped[0] == {"fare", "stops", "tags"}
     after = grown(RENAMED, _of(Column("fare", "double")), past)
@@ -279,20 +279,20 @@ def test_point_5_a_dropped_column_does_not_come_back_by_itself() -> None:
     assert changes(RENAMED, grown(RENAMED, _of(Column("fare", "double"))).columns) == ("+fare",)
 
 
-def test_point_5_a_name_that_a_column_has_now_is_nobodys_former_one() -> None:
+def test_a_name_that_a_column_has_now_is_nobodys_former_one() -> None:
     now = Struct((Column("a", "long", False, 2), Column("b", "long", False, 1)))
     before = Struct((Column("a", "long", False, 1), Column("b", "long", False, 2)))
     assert former(now, [before]) == Former({}, {})
 
 
-def test_point_5_the_newest_meaning_of_a_former_name_counts() -> None:
+def test_the_newest_meaning_of_a_former_name_counts() -> None:
     first = Struct((Column("a", "long", False, 1),))
     second = Struct((Column("b", "long", False, 1), Column("a", "string", False, 2)))
     now = Struct((Column("b", "long", False, 1), Column("c", "string", False, 2)))
     assert former(now, [first, second]).renamed == {0: {"a": "c"}}
 
 
-def test_point_5_new_columns_have_no_ids_and_require_nothing() -> None:
+def test_new_columns_have_no_ids_and_require_nothing() -> None:
     new = Column("n", _of(Column("x", ListOf(Column("", "int", True, 9)), True, 8)), True, 7)
     added = grown(TABLE, _of(new)).columns["n"]
     inside = Column("x", ListOf(Column("", "int", required=False)), required=False)
@@ -309,7 +309,7 @@ def test_point_5_new_columns_have_no_ids_and_require_nothing() -> None:
         *("timestamp_ns", "timestamptz_ns"),
     ],
 )
-def test_point_6_a_type_that_no_column_can_have_is_refused(kind: str) -> None:
+def test_a_type_that_no_column_can_have_is_refused(kind: str) -> None:
     """Whoever may write to the control topic may propose anything."""
     for wanted in (kind, ListOf(Column("", kind)), MapOf("string", Column("", kind))):
         after = grown(TABLE, _of(Column("new", wanted), Column("x", "int")), nanoseconds=False)
@@ -321,17 +321,17 @@ def test_point_6_a_type_that_no_column_can_have_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["timestamp_ns", "fixed(16)", "fixed[16]", "decimal(38, 38)"])
-def test_point_6_other_types_are_taken_up(kind: str) -> None:
+def test_other_types_are_taken_up(kind: str) -> None:
     assert changes(TABLE, grown(TABLE, _of(Column("new", kind))).columns) == ("+new",)
 
 
 @pytest.mark.parametrize("key", [Struct(), _of(Column("a", "int")), "gibberish"])
-def test_point_6_keys_of_maps_are_primitive(key: Type) -> None:
+def test_keys_of_maps_are_primitive(key: Type) -> None:
     after = grown(TABLE, _of(Column("new", MapOf(key, Column("", "int")))))
     assert [refusal.path for refusal in after.refused] == [("new",)]
 
 
-def test_point_6_lists_in_lists_are_bounded() -> None:
+def test_lists_in_lists_are_bounded() -> None:
     def lists(levels: int) -> Type:
         return ListOf(Column("", lists(levels - 1))) if levels else "int"
 
@@ -340,7 +340,7 @@ def test_point_6_lists_in_lists_are_bounded() -> None:
     assert "more than 16 levels" in refusal.reason
 
 
-def test_point_6_what_is_no_schema_is_a_value_error() -> None:
+def test_what_is_no_schema_is_a_value_error() -> None:
     for text in (
         "[" * 100_000,
         '{"type":"struct","fields":[{"name":"a","type":"int","id":1e999}]}',

@@ -86,7 +86,7 @@ def test_other_events_pass_as_they_are() -> None:
         assert Assembler().add(sent) is sent
 
 
-def test_point_6_what_waited_longest_is_forgotten_first_by_bytes() -> None:
+def test_what_waited_longest_is_forgotten_first_by_bytes() -> None:
     part = codec.encoded_bytes(THREE[0])
     assembler = Assembler(held_bytes_max=2 * part + part // 2)
     senders = [Sender("worker", str(n)) for n in range(3)]
@@ -98,7 +98,7 @@ def test_point_6_what_waited_longest_is_forgotten_first_by_bytes() -> None:
     assert all(assembler.add(replace(sent, sender=senders[0])) is None for sent in THREE[1:])
 
 
-def test_point_6_parts_of_hostile_senders_take_bounded_memory() -> None:
+def test_parts_of_hostile_senders_take_bounded_memory() -> None:
     """However many, and however small or large each of them is."""
     assembler = Assembler(held_bytes_max=10_000)
     for number in range(2_000):

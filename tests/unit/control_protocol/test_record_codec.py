@@ -114,7 +114,7 @@ def test_short_offsets_can_be_read_by_a_person() -> None:
     )
 
 
-def test_point_9_runs_end_where_a_topic_or_a_number_does() -> None:
+def test_runs_end_where_a_topic_or_a_number_does() -> None:
     """Neighbours by number alone: ``b/1`` follows ``a/0`` when they are sorted."""
     at = [("a", 0), ("b", 1), ("b", 2), ("b", 4), ("c", 5), ("ü", 6)]
     offsets = Offsets({TopicPartition(*place): 100 + n for n, place in enumerate(at)})
@@ -377,7 +377,7 @@ def test_hostile_summaries_raise_nothing_else(changes: dict[str, str]) -> None:
         assert "headgate.orders." in str(refused)
 
 
-def test_point_9_more_partitions_than_are_read_are_not_written() -> None:
+def test_more_partitions_than_are_read_are_not_written() -> None:
     """A record that ``decode`` refuses bricks the table: nobody could claim it again."""
 
     def of(count: int) -> CommitRecord:

@@ -125,7 +125,7 @@ def test_a_refusal_names_status_sender_and_reason() -> None:
         ("9" * 5_000 + "/f", False),
     ],
 )
-def test_point_6_prefixes_allow_issued_folders_and_no_detours(path: str, allowed: bool) -> None:
+def test_prefixes_allow_issued_folders_and_no_detours(path: str, allowed: bool) -> None:
     newest = TransactionNumber(2)
 
     assert PREFIXES.allow(f"{PREFIXES.root}/{path}", newest) is allowed
@@ -136,7 +136,7 @@ def test_a_folder_whose_name_only_begins_alike_is_another() -> None:
     assert not PREFIXES.allow(f"{PREFIXES.root}x/1/f", TransactionNumber(2))
 
 
-def test_point_6_files_that_this_epoch_committed_are_not_admitted_again() -> None:
+def test_files_that_this_epoch_committed_are_not_admitted_again() -> None:
     first = of(status(1, {P0: (0, 5)}))
     files = judged([first]).files
     known = with_committed(STANDARD, files)
@@ -148,7 +148,7 @@ def test_point_6_files_that_this_epoch_committed_are_not_admitted_again() -> Non
     assert with_committed(replace(STANDARD, committed=known, prefixes=aged), ()) == {}
 
 
-def test_point_16_skipped_records_are_refused_where_the_settings_skip_none() -> None:
+def test_skipped_records_are_refused_where_the_settings_skip_none() -> None:
     claim = Claim(OffsetRange(0, 5), records=0, skipped=5)
     forged = of(WriteStatus(1, {P0: claim}))
     assert judge([forged], STANDARD).refused == ()

@@ -27,7 +27,7 @@ def many(count: int, characters: int) -> dict[str, TopicState]:
 
 @pytest.mark.parametrize(("count", "characters"), [(8_000, 60), (9_000, 200), (100_001, 5)])
 @pytest.mark.parametrize("first", [True, False])
-def test_point_14_too_many_topics_are_refused_before_a_claim(
+def test_too_many_topics_are_refused_before_a_claim(
     count: int, characters: int, first: bool
 ) -> None:
     table = view() if first else view(record(EPOCH - 1, 4, offsets(10, 20), RIVAL))
@@ -44,7 +44,7 @@ def test_point_14_too_many_topics_are_refused_before_a_claim(
     assert "divide them among several sinks" in str(coordinator.error)
 
 
-def test_point_14_topics_that_come_later_are_refused_before_they_are_said() -> None:
+def test_topics_that_come_later_are_refused_before_they_are_said() -> None:
     coordinator = Coordinator.at(Phase.OPEN)
     coordinator.sources |= many(8_000, 60)
     coordinator.until(Phase.PREPARING)
@@ -53,7 +53,7 @@ def test_point_14_topics_that_come_later_are_refused_before_they_are_said() -> N
     assert coordinator.error.code == "HG-105"
 
 
-def test_point_14_what_is_let_in_can_be_said_and_read_again() -> None:
+def test_what_is_let_in_can_be_said_and_read_again() -> None:
     """Close to the limit, with large offsets."""
     count = 5_100
     names = [f"{number:060}" for number in range(count)]
@@ -69,7 +69,7 @@ def test_point_14_what_is_let_in_can_be_said_and_read_again() -> None:
     assert record_codec.decode(stored.sink, record_codec.encode(stored)) == stored
 
 
-def test_point_14_a_record_that_could_not_be_read_is_not_written() -> None:
+def test_a_record_that_could_not_be_read_is_not_written() -> None:
     names = [f"{number:0200}" for number in range(9_000)]
     at = Offsets({TopicPartition(name, 0): 1 for name in names})
     with pytest.raises(ValueError, match="at most 2100000 are read"):

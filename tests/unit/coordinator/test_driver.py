@@ -48,7 +48,7 @@ def test_who_did_not_answer_in_time_stands_in_the_log(caplog: pytest.LogCaptureF
     assert "0 rows committed; time-out; nothing admissible from trips/0, trips/1" in caplog.text
 
 
-def test_point_20_what_is_tried_in_vain_again_and_again_is_told() -> None:
+def test_what_is_tried_in_vain_again_and_again_is_told() -> None:
     source, clock, catalog = FakeSource(), FakeClock(), FakeCatalog()
     source.create("trips", 1)
     told: list[tuple[str, int | None]] = []
@@ -95,7 +95,7 @@ def test_h6_what_has_repeated_already_is_told_at_once(*, lasts: bool) -> None:
     assert told == (["HG-407 it starves"] if lasts else [])
 
 
-def test_point_5_other_intervals_hold_from_the_next_start_on() -> None:
+def test_other_intervals_hold_from_the_next_start_on() -> None:
     source, clock = FakeSource(), FakeClock()
     source.create("trips", 1)
     log = FakeLogServer(clock)
@@ -120,7 +120,7 @@ def test_point_5_other_intervals_hold_from_the_next_start_on() -> None:
     assert driver.state.settings == longer
 
 
-def test_point_7_a_coordinators_stop_and_its_events_are_redacted() -> None:
+def test_a_coordinators_stop_and_its_events_are_redacted() -> None:
     clock, source = FakeClock(), FakeSource()
     world = World(
         FakeLog(FakeLogServer(clock)),

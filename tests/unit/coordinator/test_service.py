@@ -138,7 +138,7 @@ def test_one_that_failed_is_not_begun_again(lives: Lives) -> None:
     assert lives.opened == 1
 
 
-def test_point_3_a_call_that_does_not_return_ends_the_leader_and_keeps_nobody_waiting(
+def test_a_call_that_does_not_return_ends_the_leader_and_keeps_nobody_waiting(
     lives: Lives,
 ) -> None:
     now_s, hung, released = [0.0], threading.Event(), threading.Event()
@@ -169,7 +169,7 @@ def test_point_3_a_call_that_does_not_return_ends_the_leader_and_keeps_nobody_wa
     released.set()
 
 
-def test_point_3_turns_that_end_are_no_call_that_hangs(
+def test_turns_that_end_are_no_call_that_hangs(
     lives: Lives,
 ) -> None:
     now_s = [0.0]

@@ -76,7 +76,7 @@ def test_it_never_goes_back(
     assert previous is None or (through is not None and through >= previous)
 
 
-def test_point_15_a_claim_that_goes_on_where_the_record_ends_knows_what_it_knew() -> None:
+def test_a_claim_that_goes_on_where_the_record_ends_knows_what_it_knew() -> None:
     stored = record(1, 2, offsets(10, 20), valid_through_ms=70)
     grown = offsets(10, 25, 0)
 
@@ -85,7 +85,7 @@ def test_point_15_a_claim_that_goes_on_where_the_record_ends_knows_what_it_knew(
     assert carried_on(stored, offsets(10, 20), {}) == 70, "a topic that is read no more"
 
 
-def test_point_15_where_an_offset_goes_back_or_a_topic_is_another_nothing_is_known() -> None:
+def test_where_an_offset_goes_back_or_a_topic_is_another_nothing_is_known() -> None:
     stored = record(1, 2, offsets(10, 20), valid_through_ms=70)
 
     assert carried_on(stored, offsets(10, 19), stored.topic_ids) is None

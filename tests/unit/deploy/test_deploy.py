@@ -1,4 +1,4 @@
-"""Point 5: what is shipped around a sink file can be read by those whom it is for."""
+"""What is shipped around a sink file can be read by those whom it is for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def manifest(name: str) -> dict[str, Any]:
     return found
 
 
-def test_point_5_the_base_names_what_is_there() -> None:
+def test_the_base_names_what_is_there() -> None:
     base = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())
     assert base["resources"] == [f"{name}.yaml" for name in MANIFESTS]
     named = {*base["resources"], *base["configMapGenerator"][0]["files"], "kustomization.yaml"}
@@ -32,7 +32,7 @@ def test_point_5_the_base_names_what_is_there() -> None:
     assert all(manifest(name)["metadata"]["name"] == "headgate" for name in MANIFESTS)
 
 
-def test_point_5_a_pod_may_do_little_and_is_given_time_to_leave() -> None:
+def test_a_pod_may_do_little_and_is_given_time_to_leave() -> None:
     pod = manifest("deployment")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     security = container["securityContext"]
@@ -47,7 +47,7 @@ def test_point_5_a_pod_may_do_little_and_is_given_time_to_leave() -> None:
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
-def test_point_5_the_example_is_a_sink_file_that_listens_where_the_pod_says(
+def test_the_example_is_a_sink_file_that_listens_where_the_pod_says(
     tmp_path: Path,
 ) -> None:
     text = (KUBERNETES / "sink.toml").read_text()
@@ -63,7 +63,7 @@ def test_point_5_the_example_is_a_sink_file_that_listens_where_the_pod_says(
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
-def test_point_5_systemd_takes_the_unit(tmp_path: Path) -> None:
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     unit = tmp_path / "headgate@trips.service"
     text = (DEPLOY / "headgate@.service").read_text()
     unit.write_text(text.replace("/opt/headgate/bin/headgate", "/bin/true"))
@@ -77,7 +77,7 @@ def test_point_5_systemd_takes_the_unit(tmp_path: Path) -> None:
     assert (run.returncode, said) == (0, []), run.stderr
 
 
-def test_point_5_the_image_is_no_root_and_begins_with_the_command() -> None:
+def test_the_image_is_no_root_and_begins_with_the_command() -> None:
     lines = (DEPLOY / "Containerfile").read_text().splitlines()
     assert "USER 65532:65532" in lines
     assert 'ENTRYPOINT ["headgate"]' in lines

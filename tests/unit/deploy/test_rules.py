@@ -1,4 +1,4 @@
-"""Point 2: alert rules and dashboard ask for metrics that exist, and do what they say."""
+"""Alert rules and dashboard ask for metrics that exist, and do what they say."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXPRESSIONS = {
 
 
 @pytest.mark.parametrize("path", EXPRESSIONS, ids=lambda path: path.name)
-def test_point_2_only_metrics_that_exist_are_asked_for(path: Path) -> None:
+def test_only_metrics_that_exist_are_asked_for(path: Path) -> None:
     histograms = {name for name, of in INSTRUMENTS.items() if of.kind is Kind.HISTOGRAM}
     told = (INSTRUMENTS.keys() - histograms) | {
         f"{name}_{part}" for name in histograms for part in ("bucket", "count", "sum")
@@ -44,7 +44,7 @@ def test_point_2_only_metrics_that_exist_are_asked_for(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", EXPRESSIONS, ids=lambda path: path.name)
-def test_point_2_only_labels_that_they_have_are_asked_for(path: Path) -> None:
+def test_only_labels_that_they_have_are_asked_for(path: Path) -> None:
     for expression in EXPRESSIONS[path]:
         known = {"sink", "instance", "le"}.union(
             *(of.labels for name, of in INSTRUMENTS.items() if name in expression)
@@ -56,7 +56,7 @@ def test_point_2_only_labels_that_they_have_are_asked_for(path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
-def test_point_2_promtool_accepts_the_rules_and_their_tests() -> None:
+def test_promtool_accepts_the_rules_and_their_tests() -> None:
     for command in (["check", "rules", "alerts.yaml"], ["test", "rules", "alerts_test.yaml"]):
         run = subprocess.run(
             ["promtool", *command], cwd=ALERTS.parent, capture_output=True, text=True, timeout=120
@@ -64,7 +64,7 @@ def test_point_2_promtool_accepts_the_rules_and_their_tests() -> None:
         assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_point_2_every_alert_has_a_test() -> None:
+def test_every_alert_has_a_test() -> None:
     rules = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
     cases = yaml.safe_load((ROOT / "deploy/alerts_test.yaml").read_text())["tests"]
     raised = {
@@ -76,7 +76,7 @@ def test_point_2_every_alert_has_a_test() -> None:
     assert raised == {rule["alert"] for rule in rules}
 
 
-def test_point_2_panels_do_not_overlap_and_have_ids_of_their_own() -> None:
+def test_panels_do_not_overlap_and_have_ids_of_their_own() -> None:
     panels = json.loads(DASHBOARD.read_text())["panels"]
     places = [
         (x, y)

@@ -81,7 +81,7 @@ def read(
     return found
 
 
-def test_point_9_an_end_of_partition_in_front_of_the_ranges_end_does_not_end_it() -> None:
+def test_an_end_of_partition_in_front_of_the_ranges_end_does_not_end_it() -> None:
     """The log grows on: librdkafka tells its end each time that it gets there."""
     consumer = Consumer(
         (records(A0, 0, 1), [end(A0, 2)]),
@@ -91,18 +91,18 @@ def test_point_9_an_end_of_partition_in_front_of_the_ranges_end_does_not_end_it(
     assert read(consumer, {A0: (0, 4)}) == [("a/0", offset) for offset in range(4)]
 
 
-def test_point_9_one_that_nothing_follows_is_a_loud_error() -> None:
+def test_one_that_nothing_follows_is_a_loud_error() -> None:
     consumer = Consumer((records(A0, 0, 1), [end(A0, 2)]))
     with pytest.raises(WriteFailed, match="at offset 2, which should reach 4"):
         read(consumer, {A0: (0, 4)})
 
 
-def test_point_9_one_behind_markers_and_gaps_ends_the_range() -> None:
+def test_one_behind_markers_and_gaps_ends_the_range() -> None:
     consumer = Consumer((records(A0, 0), [end(A0, 9)]))
     assert read(consumer, {A0: (0, 4)}) == [("a/0", 0)]
 
 
-def test_point_9_one_partitions_end_is_no_others() -> None:
+def test_one_partitions_end_is_no_others() -> None:
     consumer = Consumer(
         (records(A1, 5), [end(A1, 6)]),
         (records(A0, 0, 1) + records(B1, 7), [end(B1, 8)]),
@@ -112,29 +112,29 @@ def test_point_9_one_partitions_end_is_no_others() -> None:
     assert sorted(consumer.paused) == [("a", 0), ("a", 1), ("b", 1)]
 
 
-def test_point_9_an_end_of_long_ago_takes_nothing_back() -> None:
+def test_an_end_of_long_ago_takes_nothing_back() -> None:
     consumer = Consumer((records(A0, 3, 4), [end(A0, 2)]), (records(A0, 4, 5), ()))
     assert read(consumer, {A0: (3, 6)}) == [("a/0", 3), ("a/0", 4), ("a/0", 5)]
 
 
-def test_point_9_records_outside_of_the_range_are_left_out() -> None:
+def test_records_outside_of_the_range_are_left_out() -> None:
     consumer = Consumer((records(A0, 1, 2, 3, 4, 5), ()))
     assert read(consumer, {A0: (2, 4)}) == [("a/0", 2), ("a/0", 3)]
 
 
-def test_point_9_an_empty_range_is_not_assigned() -> None:
+def test_an_empty_range_is_not_assigned() -> None:
     consumer = Consumer((records(A1, 5), ()))
     read(consumer, {A0: (3, 3), A1: (5, 6)})
     assert dict(consumer.assigned) == {("a", 1): 5}
 
 
-def test_point_9_an_offset_that_is_not_in_the_log_is_named() -> None:
+def test_an_offset_that_is_not_in_the_log_is_named() -> None:
     away = Event(KafkaError._AUTO_OFFSET_RESET, "out of range", "a", 0, 0)
     with pytest.raises(OffsetOutOfRange, match="a/0"):
         read(Consumer(((), [away])), {A0: (0, 4)})
 
 
-def test_point_9_topic_ids_are_asked_after_the_last_record(
+def test_topic_ids_are_asked_after_the_last_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[Reading] = []

@@ -46,17 +46,17 @@ class Slow(Consumer):
         return super().consume(_count, _ms, keys=keys, headers=headers)
 
 
-def test_point_9_one_that_goes_on_slowly_is_not_stalled(clock: Clock) -> None:
+def test_one_that_goes_on_slowly_is_not_stalled(clock: Clock) -> None:
     turns = [(records(A0, offset), ()) for offset in range(9)]
     assert len(read(Slow(clock, 0.015, *turns), {A0: (0, 9)})) == 9
 
 
-def test_point_9_an_end_of_partition_is_progress_too(clock: Clock) -> None:
+def test_an_end_of_partition_is_progress_too(clock: Clock) -> None:
     turns = [((), [end(A0, offset)]) for offset in range(1, 9)]
     assert read(Slow(clock, 0.015, *turns), {A0: (0, 8)}) == []
 
 
-def test_point_9_the_callers_own_time_does_not_count(clock: Clock) -> None:
+def test_the_callers_own_time_does_not_count(clock: Clock) -> None:
     consumer = Slow(clock, 0.01, (records(A0, 0), ()), ((), ()), (records(A0, 1), ()))
     reading = Reading({}, {A0: OffsetRange(0, 2)}, {}, stall_ms_max=25)
     for _ in fetch._Pass(consumer, reading).chunks():  # type: ignore[arg-type]
@@ -74,7 +74,7 @@ def failed(at: TopicPartition, code: int, text: str) -> Event:
         ([failed(A0, KafkaError._TRANSPORT, "connection refused")], "connection refused"),
     ],
 )
-def test_point_9_who_stalls_says_what_the_client_said_last(events: list[Event], hint: str) -> None:
+def test_who_stalls_says_what_the_client_said_last(events: list[Event], hint: str) -> None:
     with pytest.raises(WriteFailed, match="a/0: no progress for 20 ms at offset 0") as stalled:
         read(Consumer(((), events)), {A1: (3, 3), A0: (0, 4)})
     assert stalled.value.hint == hint
@@ -83,7 +83,7 @@ def test_point_9_who_stalls_says_what_the_client_said_last(events: list[Event], 
 @pytest.mark.parametrize(
     "code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED]
 )
-def test_point_9_a_missing_right_is_named_at_once(code: int) -> None:
+def test_a_missing_right_is_named_at_once(code: int) -> None:
     with pytest.raises(MissingRights, match="b/1 may not be read: no"):
         read(Consumer(((), [failed(B1, code, "no")])), {B1: (0, 1)})
 
@@ -133,7 +133,7 @@ def through(monkeypatch: pytest.MonkeyPatch, clients: Clients, ids: Mapping[str,
     return sum(len(chunk.values) for chunk in fetch.read_ranges(reading))
 
 
-def test_point_9_a_consumer_that_read_to_the_end_is_given_back(
+def test_a_consumer_that_read_to_the_end_is_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clients = Clients(Consumer((records(A0, 0), ())), Admin({"a": "id"}))
@@ -142,7 +142,7 @@ def test_point_9_a_consumer_that_read_to_the_end_is_given_back(
     assert clients.ended == ["unassigned", "given back"]
 
 
-def test_point_9_without_ids_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ids_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     clients = Clients(Consumer((records(A0, 0), ())), Admin({}))
     assert through(monkeypatch, clients, {"b": "other"}) == 1
     assert clients.asked.asked == []
@@ -152,7 +152,7 @@ AWAY = ((), [failed(A0, KafkaError.OFFSET_OUT_OF_RANGE, "out of range")])
 
 
 @pytest.mark.parametrize("turn", [(records(A0, 0), ()), AWAY, ((), ())], ids=["end", "away", "-"])
-def test_point_9_a_topic_that_is_another_is_named_however_the_reading_ends(
+def test_a_topic_that_is_another_is_named_however_the_reading_ends(
     monkeypatch: pytest.MonkeyPatch, turn: Any
 ) -> None:
     clients = Clients(Consumer(turn), Admin({"a": "new"}))
@@ -161,7 +161,7 @@ def test_point_9_a_topic_that_is_another_is_named_however_the_reading_ends(
     assert clients.ended == ["closed"]
 
 
-def test_point_9_a_topic_that_cannot_be_described_is_no_other(
+def test_a_topic_that_cannot_be_described_is_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem = KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -194,9 +194,7 @@ class Counting(Consumer):
 @pytest.mark.parametrize(
     ("size", "count"), [(0, 50), (1, 32_768), (1024, 8_192), (1 << 20, 8), (1 << 24, 1)]
 )
-def test_point_9_a_chunk_holds_so_many_bytes_and_no_more_than_are_left(
-    size: int, count: int
-) -> None:
+def test_a_chunk_holds_so_many_bytes_and_no_more_than_are_left(size: int, count: int) -> None:
     turns = [(records(A0, 0), ()), (records(A0, *range(1, 100_000)), ())]
     consumer = Counting(size, *turns)
     read(consumer, {A0: (0, 100_000)})
@@ -208,7 +206,7 @@ def test_point_9_a_chunk_holds_so_many_bytes_and_no_more_than_are_left(
 
 
 @pytest.mark.parametrize("asked", [(False, False), (True, False), (False, True)])
-def test_point_9_keys_and_headers_are_read_when_asked_for(asked: tuple[bool, bool]) -> None:
+def test_keys_and_headers_are_read_when_asked_for(asked: tuple[bool, bool]) -> None:
     consumer = Counting(1, (records(A0, 0), ()))
     reading = Reading({}, {A0: OffsetRange(0, 1)}, {}, 20, *asked)
     assert len(list(fetch._Pass(consumer, reading).chunks())) == 1  # type: ignore[arg-type]
@@ -240,7 +238,7 @@ def plain(some: Chunk) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_point_9_chunks_are_cut_and_joined_with_all_that_they_hold(*, asked: bool) -> None:
+def test_chunks_are_cut_and_joined_with_all_that_they_hold(*, asked: bool) -> None:
     whole = chunk(7, 8, 9, 10, 11, asked=asked)
     some = whole.where(np.array([True, False, True, True, False]))
     assert plain(some) == plain(chunk(7, 9, 10, asked=asked))
@@ -254,7 +252,7 @@ def test_point_9_chunks_are_cut_and_joined_with_all_that_they_hold(*, asked: boo
     assert Chunk.joined(parts[:1]) is parts[0]
 
 
-def test_point_9_what_is_kept_outlives_the_lent_headers() -> None:
+def test_what_is_kept_outlives_the_lent_headers() -> None:
     lent = [[("h", b"1")]]
     kept = Chunk(*plain_columns(chunk(1)), chunk(1).keys, lent).kept()  # type: ignore[arg-type]
     lent.clear()
@@ -270,7 +268,7 @@ class Lent(list[Any]):
         return Lent([self[row] for row in rows])
 
 
-def test_point_9_headers_stay_lent_when_a_chunk_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_stay_lent_when_a_chunk_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "LentHeaders", Lent)
     lent = Lent([[("h", b"7")], [("h", b"8")]])
     whole = Chunk(*plain_columns(chunk(7, 8)), chunk(7, 8).keys, lent)
@@ -311,7 +309,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 ONE, OTHER = {"bootstrap.servers": "one"}, {"bootstrap.servers": "other"}
 
 
-def test_point_9_a_consumer_serves_one_reading_after_another_of_the_same_settings(
+def test_a_consumer_serves_one_reading_after_another_of_the_same_settings(
     pool: Any,
 ) -> None:
     first = pool.clients.take(ONE)
@@ -326,7 +324,7 @@ def test_point_9_a_consumer_serves_one_reading_after_another_of_the_same_setting
     assert pool.clients.admin(ONE) is not pool.clients.admin(OTHER)
 
 
-def test_point_9_no_client_survives_a_fork(pool: Any) -> None:
+def test_no_client_survives_a_fork(pool: Any) -> None:
     """A child that closes what its parent holds would speak into the parent's connections."""
     parents = pool.clients.take(ONE)
     admin = pool.clients.admin(ONE)
@@ -343,7 +341,7 @@ def test_point_9_no_client_survives_a_fork(pool: Any) -> None:
     assert pool.clients.admin(ONE) is not admin
 
 
-def test_point_9_what_is_idle_is_closed_once(pool: Any) -> None:
+def test_what_is_idle_is_closed_once(pool: Any) -> None:
     idle = pool.clients.take(ONE)
     pool.clients.give_back(ONE, idle)
     pool.clients.close()

@@ -236,7 +236,7 @@ def keyed(draw: st.DrawFn, depth: int = 3) -> bytes:
 
 @settings(max_examples=examples(1500), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(keyed(), min_size=1, max_size=5), st.booleans())
-def test_point_3_a_key_named_twice_is_seen(values: list[bytes], again: bool) -> None:
+def test_a_key_named_twice_is_seen(values: list[bytes], again: bool) -> None:
     values = [*values, *values] if again else values
     compiled = loops()
     wanted = [judgement(value) for value in values]
@@ -254,7 +254,7 @@ def test_point_3_a_key_named_twice_is_seen(values: list[bytes], again: bool) -> 
     assert all(flag for flag, w in zip(twice.tolist(), wanted, strict=True) if w == 2)
 
 
-def test_point_3_many_keys_are_no_burden(either_loops: Loops) -> None:
+def test_many_keys_are_no_burden(either_loops: Loops) -> None:
     wide = [b"{" + b",".join(b'"k%d":1' % n for n in range(count)) + b"}" for count in (511, 2_500)]
     many = b'{"a":[' + b",".join([b'{"x":1,"y":2}'] * 1_000) + b"]}"
     values = [*wide, many, *wide, many, wide[1][:-1] + b',"k7":2}', many[:-1] + b',"a":1}']

@@ -134,7 +134,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("happens", "choice", "stored"), CASES)
-def test_point_12_what_stopped_the_sink_is_resolved_once(
+def test_what_stopped_the_sink_is_resolved_once(
     happens: Callable[[Sink], None], choice: str, stored: int
 ) -> None:
     sink = Sink()
@@ -155,7 +155,7 @@ def test_point_12_what_stopped_the_sink_is_resolved_once(
         sink.accepts(choice)
 
 
-def test_point_12_the_same_stop_a_second_time_is_a_stop_again() -> None:
+def test_the_same_stop_a_second_time_is_a_stop_again() -> None:
     sink = Sink()
     roll_back(sink)
     sink.accepts("HG-201=follow-table")
@@ -176,7 +176,7 @@ def test_u8_partitions_that_were_added_to_a_keyed_topic_meanwhile_are_not_taken_
     assert sink.stored == Offsets({AT: 3})
 
 
-def test_point_12_a_choice_answers_no_other_error() -> None:
+def test_a_choice_answers_no_other_error() -> None:
     sink = Sink()
     roll_back(sink)
     before = sink.table.read()
@@ -185,7 +185,7 @@ def test_point_12_a_choice_answers_no_other_error() -> None:
     assert sink.table.read() == before
 
 
-def test_point_12_two_stops_need_two_choices() -> None:
+def test_two_stops_need_two_choices() -> None:
     sink = Sink()
     roll_back(sink)
     expire_source(sink)
@@ -195,7 +195,7 @@ def test_point_12_two_stops_need_two_choices() -> None:
     assert sink.stored == Offsets({AT: 8})
 
 
-def test_point_12_a_lost_answer_is_asked_of_the_table() -> None:
+def test_a_lost_answer_is_asked_of_the_table() -> None:
     sink = Sink()
     roll_back(sink)
     sink.catalog.faults.append(CommitFault.LOST_UNKNOWN)
@@ -209,13 +209,13 @@ def test_point_12_a_lost_answer_is_asked_of_the_table() -> None:
 @pytest.mark.parametrize(
     "wanted", ["HG-201", "HG-201=fail", "HG-207=skip", "HG-204=follow-table", "rollback=keep"]
 )
-def test_point_12_what_cannot_be_meant_is_refused(wanted: str) -> None:
+def test_what_cannot_be_meant_is_refused(wanted: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         _parsed([wanted])
     assert refused.value.hint.startswith("write ")
 
 
-def test_point_12_every_choice_is_one_that_the_settings_have() -> None:
+def test_every_choice_is_one_that_the_settings_have() -> None:
     for name, choices in CHOICES.values():
         kind = type(getattr(SETTINGS, name))
         assert all(isinstance(choice, kind) and choice != "fail" for choice in choices)

@@ -289,7 +289,7 @@ def test_rows_of_others_are_no_finding(filled: FilledTable, settings: SinkSettin
     assert "2 rows of others carry no coordinates" in report.remarks
 
 
-def test_point_16_records_that_another_sink_brought_again(
+def test_records_that_another_sink_brought_again(
     filled: FilledTable, settings: SinkSettings
 ) -> None:
     filled.good_start()
@@ -305,7 +305,7 @@ def test_point_16_records_that_another_sink_brought_again(
     assert not any("twice" in text for text in report.proven)
 
 
-def test_point_16_a_topic_of_the_same_name_elsewhere_is_another(
+def test_a_topic_of_the_same_name_elsewhere_is_another(
     filled: FilledTable, settings: SinkSettings
 ) -> None:
     filled.good_start()
@@ -317,9 +317,7 @@ def test_point_16_a_topic_of_the_same_name_elsewhere_is_another(
     assert examined(settings).surplus == {}
 
 
-def test_point_16_records_that_no_setting_lets_go(
-    filled: FilledTable, settings: SinkSettings
-) -> None:
+def test_records_that_no_setting_lets_go(filled: FilledTable, settings: SinkSettings) -> None:
     filled.good_start()
     filled.write(1, 3, {0: 4_010, 1: 10}, [], skipped=4_000)
     assert found(settings) == {"skipped"}
@@ -359,7 +357,7 @@ def operator(
     filled.commit(filled.record(epoch, 0, offsets, coordinator=by_hand, command=command))
 
 
-def test_point_16_offsets_set_back_by_hand_are_named_and_their_rows_may_be_there_again(
+def test_offsets_set_back_by_hand_are_named_and_their_rows_may_be_there_again(
     filled: FilledTable, settings: SinkSettings
 ) -> None:
     filled.good_start()
@@ -407,7 +405,7 @@ def test_what_was_passed_over_and_then_fetched_is_not_missing(filled: FilledTabl
         (None, "headgate offsets set or resume --accept moved"),
     ],
 )
-def test_point_16_the_sentence_names_the_command_that_moved_offsets(
+def test_the_sentence_names_the_command_that_moved_offsets(
     filled: FilledTable, settings: SinkSettings, command: str | None, words: str
 ) -> None:
     filled.good_start()

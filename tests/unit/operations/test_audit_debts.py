@@ -90,7 +90,7 @@ def test_d7_rows_that_are_owed_are_named_and_not_lost(owing: Owing) -> None:
     assert owing.owed() == 2
 
 
-def test_point_20_what_is_missing_beside_the_table_is_not_called_the_table(
+def test_what_is_missing_beside_the_table_is_not_called_the_table(
     owing: Owing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The quarantine was renamed by hand: a start stops with that, whatever the group notes."""

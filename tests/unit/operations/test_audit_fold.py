@@ -1,4 +1,4 @@
-"""Point 6: a keyed table is compared with the fold of its source, and what differs is found."""
+"""A keyed table is compared with the fold of its source, and what differs is found."""
 
 from __future__ import annotations
 
@@ -151,16 +151,14 @@ def counts(evidence: FoldEvidence) -> dict[Fault, int]:
 
 
 @pytest.mark.parametrize("slice_bytes", [SLICE_BYTES, 500, 50])
-def test_point_6_a_table_that_is_the_fold_of_its_source_is_well(
-    filled: Told, slice_bytes: int
-) -> None:
+def test_a_table_that_is_the_fold_of_its_source_is_well(filled: Told, slice_bytes: int) -> None:
     evidence = filled.folded(slice_bytes=slice_bytes)
     assert counts(evidence) == {}
     assert (evidence.faults.rows, evidence.faults.records) == (20, 37)
     assert not [*evidence.findings(), *evidence.unproven({})]
 
 
-def test_point_6_a_row_that_was_dropped_is_found(filled: Told) -> None:
+def test_a_row_that_was_dropped_is_found(filled: Told) -> None:
     filled.produce(put(40), put(41, partition=1))
     evidence = filled.folded()
     assert counts(evidence) == {Fault.LOST: 2}
@@ -178,7 +176,7 @@ class Blind(KeyHash):
         return (nothing := np.zeros(len(columns[0]), np.uint64)), nothing
 
 
-def test_point_6_a_row_that_died_for_another_key_with_the_same_hash_is_found(told: Told) -> None:
+def test_a_row_that_died_for_another_key_with_the_same_hash_is_found(told: Told) -> None:
     """A commit does not read back the keys of rows that die; the audit has seeds of its own."""
     keyed = KeyedRows(KeyedBy(("id",), "from_partition", "from_offset"), KeyReader(Blind()))
     told.world.table = IcebergTable(told.local.catalog, NAME, SINK, threads=False, keyed=keyed)
@@ -191,17 +189,17 @@ def test_point_6_a_row_that_died_for_another_key_with_the_same_hash_is_found(tol
         told.commit(put(3, partition=1))
 
 
-def test_point_6_an_update_that_was_dropped_is_found(filled: Told) -> None:
+def test_an_update_that_was_dropped_is_found(filled: Told) -> None:
     filled.produce(put(6, "d"))
     assert counts(filled.folded()) == {Fault.OUTDATED: 1}
 
 
-def test_point_6_a_row_that_was_deleted_and_is_there_is_found(filled: Told) -> None:
+def test_a_row_that_was_deleted_and_is_there_is_found(filled: Told) -> None:
     filled.produce(gone(6))
     assert counts(filled.folded()) == {Fault.UNDELETED: 1}
 
 
-def test_point_6_a_value_that_was_changed_is_found(filled: Told) -> None:
+def test_a_value_that_was_changed_is_found(filled: Told) -> None:
     filled.instead(33, put(19, "c"), n=1_000, name="x")
     evidence = filled.folded()
     assert counts(evidence) == {Fault.VALUE: 1}
@@ -210,13 +208,13 @@ def test_point_6_a_value_that_was_changed_is_found(filled: Told) -> None:
     assert "in n, name: records topic/0@33" in found.evidence
 
 
-def test_point_6_a_row_of_another_record_is_found(filled: Told) -> None:
+def test_a_row_of_another_record_is_found(filled: Told) -> None:
     """Its coordinates are those of a record with another key."""
     filled.instead(25, put(50, "b"))
     assert counts(filled.folded()) == {Fault.LOST: 1, Fault.INVENTED: 1}
 
 
-def test_point_6_what_the_log_no_longer_holds_is_unproven(filled: Told) -> None:
+def test_what_the_log_no_longer_holds_is_unproven(filled: Told) -> None:
     """The row of 19 is of a retained record; others' are not, and 3 was deleted by one."""
     evidence = filled.folded({0: 33, 1: 1})
     assert counts(evidence) == {Fault.AGED: 18}
@@ -226,7 +224,7 @@ def test_point_6_what_the_log_no_longer_holds_is_unproven(filled: Told) -> None:
     assert counts(filled.folded({0: 33, 1: 1})) == {Fault.AGED: 17, Fault.UNDELETED: 1}
 
 
-def test_point_6_what_compaction_removed_is_unproven(filled: Told) -> None:
+def test_what_compaction_removed_is_unproven(filled: Told) -> None:
     """The row of 5 stays until the sink reads what came after it; its record is gone."""
     filled.log = [record for record in filled.log if record.offset != 25]
     evidence = filled.folded()
@@ -235,20 +233,20 @@ def test_point_6_what_compaction_removed_is_unproven(filled: Told) -> None:
     assert "topic is compacted" in said
 
 
-def test_point_6_a_compacted_topic_has_all_that_the_fold_needs(filled: Told) -> None:
+def test_a_compacted_topic_has_all_that_the_fold_needs(filled: Told) -> None:
     last = {(record.partition, record.key): record.offset for record in filled.log}
     filled.log = [r for r in filled.log if last[(r.partition, r.key)] == r.offset]
     assert counts(filled.folded()) == {}
 
 
-def test_point_6_keys_in_two_partitions_are_unproven(filled: Told) -> None:
+def test_keys_in_two_partitions_are_unproven(filled: Told) -> None:
     filled.produce(gone(40), put(40, partition=1))
     evidence = filled.folded()
     assert counts(evidence) == {Fault.CROSSED: 1}
     assert "several partitions" in next(evidence.unproven({}))
 
 
-def test_point_6_of_a_key_the_youngest_partition_has_the_last_record(told: Told) -> None:
+def test_of_a_key_the_youngest_partition_has_the_last_record(told: Told) -> None:
     """Whatever its offset; two of one age are unproven as before."""
     younger = {"topic": (2,)}
     told.commit(put(1), put(2), put(3), put(4), gone(3), put(5, partition=1))
@@ -262,7 +260,7 @@ def test_point_6_of_a_key_the_youngest_partition_has_the_last_record(told: Told)
     assert counts(told.folded(generations=younger))[Fault.CROSSED] == 1
 
 
-def test_point_6_quarantined_records_are_no_changes(filled: Told) -> None:
+def test_quarantined_records_are_no_changes(filled: Told) -> None:
     """They could be read now, and were not then."""
     filled.produce(put(1, "q"))
     at = TopicPartition("topic", 0)
@@ -270,7 +268,7 @@ def test_point_6_quarantined_records_are_no_changes(filled: Told) -> None:
     assert counts(filled.folded(left_out={at: BitMap64([filled.log[-1].offset])})) == {}
 
 
-def test_point_6_tombstones_that_are_skipped_and_bad_records_change_nothing(told: Told) -> None:
+def test_tombstones_that_are_skipped_and_bad_records_change_nothing(told: Told) -> None:
     told.commit(put(1), put(2))
     told.produce(gone(1))
     told.produce(put(2), n="no number")
@@ -279,7 +277,7 @@ def test_point_6_tombstones_that_are_skipped_and_bad_records_change_nothing(told
     assert (evidence.read.passed_over, evidence.read.bad) == (1, 1)
 
 
-def test_point_6_a_deletion_vector_that_was_lost_is_found(told: Told) -> None:
+def test_a_deletion_vector_that_was_lost_is_found(told: Told) -> None:
     """The table is rolled back to where rows were alive, and its offsets are not."""
     told.commit(*(put(n) for n in range(5)))
     before = told.world.loaded().current_snapshot()
@@ -289,7 +287,7 @@ def test_point_6_a_deletion_vector_that_was_lost_is_found(told: Told) -> None:
     assert counts(told.folded()) == {Fault.OUTDATED: 1, Fault.UNDELETED: 1}
 
 
-def test_point_6_keys_that_are_there_twice_are_found(told: Told) -> None:
+def test_keys_that_are_there_twice_are_found(told: Told) -> None:
     """Somebody appends the row of 1 before its update, and that of 2 once more."""
     told.commit(*(put(n) for n in range(5)))
     old = told.world.source.fold[(1,)]
@@ -301,7 +299,7 @@ def test_point_6_keys_that_are_there_twice_are_found(told: Told) -> None:
     assert counts(told.folded()) == {Fault.TWICE: 2}
 
 
-def test_point_6_a_column_that_came_later_is_unproven_where_it_is_empty(told: Told) -> None:
+def test_a_column_that_came_later_is_unproven_where_it_is_empty(told: Told) -> None:
     told.commit(put(1))
     told.produce(put(2), more="later")
     told.world.commit([put(2)])
@@ -326,7 +324,7 @@ NAN = float("nan")
         ([], [], pa.string(), []),
     ],
 )
-def test_point_6_values_are_compared_one_by_one(
+def test_values_are_compared_one_by_one(
     one: list[Any], other: list[Any], kind: pa.DataType, places: list[int]
 ) -> None:
     assert differing(pa.array(one, kind), pa.array(other, kind)) == places

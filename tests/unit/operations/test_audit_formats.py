@@ -26,7 +26,7 @@ FLAT = Schema(
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc", "avro"])
-def test_point_6_records_are_told_apart_in_files_of_every_format(kind: str, tmp_path: Path) -> None:
+def test_records_are_told_apart_in_files_of_every_format(kind: str, tmp_path: Path) -> None:
     local = local_catalog(tmp_path)
     table = local.catalog.create_table("db.t", FLAT, properties={"write.format.default": kind})
     some = [
@@ -48,7 +48,7 @@ def test_point_6_records_are_told_apart_in_files_of_every_format(kind: str, tmp_
     assert [offset for offset, _ in of_partition.examples] == [7]
 
 
-def test_point_6_a_column_inside_of_a_struct_is_found_in_an_avro_file(tmp_path: Path) -> None:
+def test_a_column_inside_of_a_struct_is_found_in_an_avro_file(tmp_path: Path) -> None:
     local = local_catalog(tmp_path)
     table = local.catalog.create_table("db.t", FLAT, properties={"write.format.default": "avro"})
     append(local.catalog, table, [{"pad": {"x": "y"}, "offset": 1}, {"offset": 2}])
@@ -57,7 +57,7 @@ def test_point_6_a_column_inside_of_a_struct_is_found_in_an_avro_file(tmp_path: 
     assert rows.to_pydict() == {"pad.x": ["y", None], "offset": [1, 2]}
 
 
-def test_point_6_deletes_from_an_avro_file_are_not_passed_over(tmp_path: Path) -> None:
+def test_deletes_from_an_avro_file_are_not_passed_over(tmp_path: Path) -> None:
     local = local_catalog(tmp_path)
     table = local.catalog.create_table("db.t", FLAT)
     file = DataFile.from_args(file_path="a.avro", file_format=FileFormat.AVRO)

@@ -1,4 +1,4 @@
-"""Point 6: the audit of a keyed table says what is wrong, and what it did not compare."""
+"""The audit of a keyed table says what is wrong, and what it did not compare."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def judged(local: LocalCatalog) -> AuditReport:
     return audit(settings(local), with_source=False)
 
 
-def test_point_6_what_was_not_compared_is_unproven(local: LocalCatalog, world: KeyedWorld) -> None:
+def test_what_was_not_compared_is_unproven(local: LocalCatalog, world: KeyedWorld) -> None:
     assert world.loaded()
     report = judged(local)
     assert report.findings == ()
@@ -89,7 +89,7 @@ def test_point_6_what_was_not_compared_is_unproven(local: LocalCatalog, world: K
     assert NOT_FOLDED in report.unproven
 
 
-def test_point_7_after_a_compaction_of_the_sinks_own_the_same_is_proven(
+def test_after_a_compaction_of_the_sinks_own_the_same_is_proven(
     local: LocalCatalog, world: KeyedWorld
 ) -> None:
     meanwhile = [[put(3), put(30), Event((4,))]]
@@ -120,7 +120,7 @@ def test_point_7_after_a_compaction_of_the_sinks_own_the_same_is_proven(
     )
 
 
-def test_point_6_a_key_that_is_there_twice_is_found(local: LocalCatalog, world: KeyedWorld) -> None:
+def test_a_key_that_is_there_twice_is_found(local: LocalCatalog, world: KeyedWorld) -> None:
     """Somebody else appends a row whose key is there, and nobody asks him for his key."""
     row = dict.fromkeys(COLUMNS) | {"id": 5, "name": ""}
     table = world.loaded()
@@ -132,9 +132,7 @@ def test_point_6_a_key_that_is_there_twice_is_found(local: LocalCatalog, world: 
     assert any("others changed the table" in told for told in report.unproven)
 
 
-def test_point_6_a_delete_file_that_is_gone_is_found(
-    local: LocalCatalog, world: KeyedWorld
-) -> None:
+def test_a_delete_file_that_is_gone_is_found(local: LocalCatalog, world: KeyedWorld) -> None:
     ((file,),) = world.delete_files().values()
     world.loaded().io.delete(file.file_path)
     assert "file-missing" in {found.what for found in judged(local).findings}
@@ -147,7 +145,7 @@ class Miscounting(KeyedRows):
         return replace(super().found(*args, **named), counts=KeyCounts(inserted=1, updated=1))
 
 
-def test_point_6_a_commit_that_miscounts_its_changes_is_found(
+def test_a_commit_that_miscounts_its_changes_is_found(
     local: LocalCatalog, world: KeyedWorld
 ) -> None:
     keyed = Miscounting(KeyedBy(("id",), "from_partition", "from_offset"))
@@ -171,13 +169,13 @@ class Rows:
 
 
 @pytest.mark.parametrize(("memory_bytes", "scans"), [(64_064, 1), (64_063, 2), (6_400, 11)])
-def test_point_6_keys_beyond_the_memory_are_counted_in_parts(memory_bytes: int, scans: int) -> None:
+def test_keys_beyond_the_memory_are_counted_in_parts(memory_bytes: int, scans: int) -> None:
     rows = Rows([*range(1_000), 7])
     assert count_keys(cast("TableReader", rows), ("id",), 1_001, memory_bytes) == (1_001, 1_000)
     assert rows.scans == scans
 
 
-def test_point_6_a_file_without_a_column_is_said() -> None:
+def test_a_file_without_a_column_is_said() -> None:
     (file,) = Rows([1]).scan(["id"])[1]
     with pytest.raises(ValueError, match="no column topic"):
         scan_draft([file], ("topic", "id", "id"), TableRecords())

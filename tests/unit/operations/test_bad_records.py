@@ -1,4 +1,4 @@
-"""Point 1: recent bad records are shown wherever people look, with place and reason."""
+"""Recent bad records are shown wherever people look, with place and reason."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def looks(report: StatusReport) -> tuple[str, str]:
     return shown.getvalue(), sink_page(report, 0)
 
 
-def test_point_1_the_last_bad_records_are_shown_with_place_and_reason(
+def test_the_last_bad_records_are_shown_with_place_and_reason(
     settings: SinkSettings, rows: QuarantineRows
 ) -> None:
     report = status(settings)
@@ -68,7 +68,7 @@ def test_point_1_the_last_bad_records_are_shown_with_place_and_reason(
     assert report.as_json()["bad_records"][0]["offset"] == 6
 
 
-def test_point_1_columns_are_found_by_their_ids(
+def test_columns_are_found_by_their_ids(
     settings: SinkSettings, rows: QuarantineRows, filled: FilledTable
 ) -> None:
     with filled.table.catalog.load_table(IDENTIFIER).update_schema() as change:
@@ -81,7 +81,7 @@ def test_point_1_columns_are_found_by_their_ids(
     assert "the last bad records are not known" in str(status(settings).notes)
 
 
-def test_point_1_what_is_no_parquet_file_is_scanned(
+def test_what_is_no_parquet_file_is_scanned(
     settings: SinkSettings, rows: QuarantineRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unsent, "FileFormat", SimpleNamespace(PARQUET="another"))
@@ -89,7 +89,7 @@ def test_point_1_what_is_no_parquet_file_is_scanned(
     assert [bad.offset for bad in status(settings).bad_records] == [6, 5, 4, 3, 2]
 
 
-def test_point_1_without_excerpts_nothing_of_a_record_is_shown(
+def test_without_excerpts_nothing_of_a_record_is_shown(
     settings: SinkSettings, rows: QuarantineRows
 ) -> None:
     discreet = replace(settings.quarantine, excerpts=False)
@@ -97,7 +97,7 @@ def test_point_1_without_excerpts_nothing_of_a_record_is_shown(
     assert {bad.reason for bad in report.bad_records} == {"value"}
 
 
-def test_point_1_a_quarantine_that_cannot_be_read_is_a_note_and_no_more(
+def test_a_quarantine_that_cannot_be_read_is_a_note_and_no_more(
     settings: SinkSettings,
 ) -> None:
     report = status(settings)
@@ -106,7 +106,7 @@ def test_point_1_a_quarantine_that_cannot_be_read_is_a_note_and_no_more(
     assert report.exit_code == status(replace(settings)).exit_code
 
 
-def test_point_1_a_hostile_reason_is_text(settings: SinkSettings) -> None:
+def test_a_hostile_reason_is_text(settings: SinkSettings) -> None:
     nasty = "<script>alert(1)</script>\x1b[2J\nok"
     report = replace(status(settings), bad_records=(BadRecord("t<b>", 0, 1, nasty, "1.1"),))
     screen, page = looks(report)
@@ -116,7 +116,7 @@ def test_point_1_a_hostile_reason_is_text(settings: SinkSettings) -> None:
     assert not any(line.startswith("ok") for line in screen.splitlines())
 
 
-def test_point_5_of_a_table_that_is_not_told_by_files_the_rows_say_which_are_the_newest() -> None:
+def test_of_a_table_that_is_not_told_by_files_the_rows_say_which_are_the_newest() -> None:
     said = [("t", 1, 9), ("t", 2, 1), ("other", 3, 1), ("t", 1, 3), ("t", 2, 1), ("t", None, None)]
     rows = (
         {"sink": sink, "epoch": epoch, "transaction": number, "offset": offset}

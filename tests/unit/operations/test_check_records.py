@@ -1,4 +1,4 @@
-"""Point 4: ``check`` says what a topic's records look like, and which envelope fits them."""
+"""``check`` says what a topic's records look like, and which envelope fits them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def settings(envelope: str = "plain", *, keyed: bool = True, **form: str) -> Sin
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("configured", KINDS)
-def test_point_4_check_names_the_envelope_that_fits(kind: str, configured: str) -> None:
+def test_check_names_the_envelope_that_fits(kind: str, configured: str) -> None:
     values = encoded(*KINDS[kind], None)
     if configured == kind or (configured, kind) == ("flattened", "plain"):
         text = judged(settings(configured), "shop", values)
@@ -71,7 +71,7 @@ def test_point_4_check_names_the_envelope_that_fits(kind: str, configured: str) 
     assert f"changes.envelope is {configured}" in error.value.message
 
 
-def test_point_4_changes_that_are_appended_are_said_and_are_no_fault() -> None:
+def test_changes_that_are_appended_are_said_and_are_no_fault() -> None:
     plain = settings(keyed=False)
     text = judged(plain, "shop", encoded(*DEBEZIUM))
     assert 'with table.key and changes.envelope = "debezium"' in text
@@ -79,7 +79,7 @@ def test_point_4_changes_that_are_appended_are_said_and_are_no_fault() -> None:
     assert judged(plain, "shop", []) == "shop has no records yet"
 
 
-def test_point_4_keys_that_are_records_need_their_format() -> None:
+def test_keys_that_are_records_need_their_format() -> None:
     keys = [b'{"id": 1}', None, b'{"id": 2}']
     with pytest.raises(EnvelopeUnfit, match="keys of all 2 records without a value") as error:
         refuse_keys(settings(), "shop", keys)
@@ -94,7 +94,7 @@ def test_point_4_keys_that_are_records_need_their_format() -> None:
     refuse_keys(replace(settings(), changes=skipping), "shop", keys)
 
 
-def test_point_4_schemas_beside_the_records_are_another_format() -> None:
+def test_schemas_beside_the_records_are_another_format() -> None:
     enclosed = [{"schema": None, "payload": value} for value in DEBEZIUM]
     with pytest.raises(EnvelopeUnfit, match="a schema and a payload") as error:
         judged(settings("debezium"), "shop", encoded(*enclosed))
@@ -106,7 +106,7 @@ def test_point_4_schemas_beside_the_records_are_another_format() -> None:
 
 
 @pytest.mark.parametrize("enveloped", [True, False])
-def test_point_4_nulls_that_a_converter_replaces_are_told_of(enveloped: bool) -> None:
+def test_nulls_that_a_converter_replaces_are_told_of(enveloped: bool) -> None:
     row = {
         "type": "struct",
         "optional": True,
@@ -133,7 +133,7 @@ def test_point_4_nulls_that_a_converter_replaces_are_told_of(enveloped: bool) ->
 
 
 @pytest.mark.parametrize("enveloped", [True, False])
-def test_point_4_so_they_are_in_avro_of_a_registry(enveloped: bool) -> None:
+def test_so_they_are_in_avro_of_a_registry(enveloped: bool) -> None:
     row = {
         "type": "record",
         "name": "Value",
@@ -159,7 +159,7 @@ def test_point_4_so_they_are_in_avro_of_a_registry(enveloped: bool) -> None:
     assert "value.converter.ignore.default.for.nullables=true" in text
 
 
-def test_point_4_debezium_in_avro_is_known() -> None:
+def test_debezium_in_avro_is_known() -> None:
     values = [said("c", None, {"id": 1, "total": None, "placed_at": None})[1]]
     schema = json.dumps(ENVELOPE)
     avro = settings("debezium", type="avro", schema=schema)
@@ -169,12 +169,12 @@ def test_point_4_debezium_in_avro_is_known() -> None:
         judged(settings("dms", type="avro", schema=schema), "shop", values)
 
 
-def test_point_4_what_cannot_be_read_is_said_with_its_reason() -> None:
+def test_what_cannot_be_read_is_said_with_its_reason() -> None:
     text = judged(settings(), "shop", [b"{", b"[]"])
     assert text.startswith("shop: of 2 records no value can be read, 2 not to be read: not a JSON")
 
 
-def test_point_4_formats_without_fields_are_not_looked_at() -> None:
+def test_formats_without_fields_are_not_looked_at() -> None:
     assert not looked_at(settings(keyed=False, type="string"))
     assert looked_at(settings())
 
@@ -195,7 +195,7 @@ def begun(home: Path, kind: str, keys: list[bytes | None], *, enclosed: bool = F
 
 
 @pytest.mark.parametrize("enclosed", [False, True])
-def test_point_4_init_writes_envelope_key_and_columns(tmp_path: Path, enclosed: bool) -> None:
+def test_init_writes_envelope_key_and_columns(tmp_path: Path, enclosed: bool) -> None:
     key = {"schema": None, "payload": {"id": 1}} if enclosed else {"id": 1}
     made = parse(begun(tmp_path, "debezium", encoded(key), enclosed=enclosed))
     assert made.table.key == ("id",)
@@ -206,7 +206,7 @@ def test_point_4_init_writes_envelope_key_and_columns(tmp_path: Path, enclosed: 
 
 
 @pytest.mark.parametrize("kind", ["flattened", "dms"])
-def test_point_4_init_says_where_it_guesses_the_key(tmp_path: Path, kind: str) -> None:
+def test_init_says_where_it_guesses_the_key(tmp_path: Path, kind: str) -> None:
     text = begun(tmp_path, kind, [b"1"])
     assert 'key = ["id"]' in text
     assert "a guess: it must be the primary key" in text
@@ -215,6 +215,6 @@ def test_point_4_init_says_where_it_guesses_the_key(tmp_path: Path, kind: str) -
     assert [column.name for column in made.table.columns] == ["id", "name"]
 
 
-def test_point_4_init_leaves_plain_records_to_be_appended(tmp_path: Path) -> None:
+def test_init_leaves_plain_records_to_be_appended(tmp_path: Path) -> None:
     made = parse(begun(tmp_path, "plain", [b"1"]))
     assert made.table.key == ()

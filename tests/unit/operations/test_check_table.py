@@ -75,7 +75,7 @@ def test_a_good_table_passes_every_question_and_nothing_changes(
     assert tree(tmp_path) == before
 
 
-def test_point_7_rights_are_asked_of_a_catalog_that_is_open(
+def test_rights_are_asked_of_a_catalog_that_is_open(
     filled: FilledTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Java's answers nothing any more once it is closed."""
@@ -286,7 +286,7 @@ def test_u1_a_key_that_the_table_cannot_have_is_told(
 
 
 @pytest.mark.parametrize("kind", ["orc", "avro"])
-def test_point_6_a_tables_other_format_is_followed(
+def test_a_tables_other_format_is_followed(
     filled: FilledTable, settings: SinkSettings, kind: str
 ) -> None:
     with filled.table.transaction() as change:
@@ -302,7 +302,7 @@ def test_point_6_a_tables_other_format_is_followed(
         check.files()
 
 
-def test_point_5_a_place_that_the_catalog_chooses_is_said_to_be_unchecked(
+def test_a_place_that_the_catalog_chooses_is_said_to_be_unchecked(
     settings: SinkSettings,
 ) -> None:
     check = TableCheck(with_catalog(settings, warehouse="trips"))
@@ -313,18 +313,18 @@ def test_point_5_a_place_that_the_catalog_chooses_is_said_to_be_unchecked(
 # ------------------------------------------------------------------------------- what cannot work
 
 
-def test_point_21_a_catalog_whose_folder_is_missing(settings: SinkSettings) -> None:
+def test_a_catalog_whose_folder_is_missing(settings: SinkSettings) -> None:
     absent = with_catalog(settings, uri="sqlite:////absent/lake/catalog.db")
     with pytest.raises(ConfigurationError, match="the folder /absent/lake does not exist"):
         TableCheck(with_table(absent, create=True, columns=COLUMNS)).catalog()
 
 
-def test_point_21_a_catalog_of_a_type_that_does_not_exist(settings: SinkSettings) -> None:
+def test_a_catalog_of_a_type_that_does_not_exist(settings: SinkSettings) -> None:
     with pytest.raises(CatalogRefused, match="is not a catalog that pyiceberg has"):
         TableCheck(with_catalog(settings, type="sqll")).catalog()
 
 
-def test_point_4_a_catalog_that_cannot_be_the_lock(settings: SinkSettings, tmp_path: Path) -> None:
+def test_a_catalog_that_cannot_be_the_lock(settings: SinkSettings, tmp_path: Path) -> None:
     hive = with_catalog(settings, type="hive", uri="thrift://127.0.0.1:1")
     with pytest.raises(CatalogRefused, match="can lose a commit"):
         TableCheck(with_table(hive, create=True, columns=COLUMNS)).catalog()
@@ -339,9 +339,7 @@ def test_point_4_a_catalog_that_cannot_be_the_lock(settings: SinkSettings, tmp_p
         ("s4://bucket/lake", "headgate cannot write to a s4 address"),
     ],
 )
-def test_point_21_a_warehouse_that_is_none(
-    settings: SinkSettings, warehouse: str, message: str
-) -> None:
+def test_a_warehouse_that_is_none(settings: SinkSettings, warehouse: str, message: str) -> None:
     wanted = with_table(with_catalog(settings, warehouse=warehouse), create=True, columns=COLUMNS)
     check = TableCheck(wanted)
     with pytest.raises(ConfigurationError, match=message):
@@ -356,7 +354,7 @@ def edited(filled: FilledTable, change: Callable[[dict[str, Any]], None]) -> Non
     path.write_text(json.dumps(metadata))
 
 
-def test_point_21_a_partition_transform_that_nobody_here_knows(
+def test_a_partition_transform_that_nobody_here_knows(
     filled: FilledTable, settings: SinkSettings
 ) -> None:
     field = {"source-id": 3, "field-id": 1000, "name": "z", "transform": "zorder[4]"}
@@ -367,7 +365,7 @@ def test_point_21_a_partition_transform_that_nobody_here_knows(
         check.columns()
 
 
-def test_point_21_a_column_that_cannot_hold_the_records_offset(
+def test_a_column_that_cannot_hold_the_records_offset(
     filled: FilledTable, settings: SinkSettings
 ) -> None:
     def dated(table: dict[str, Any]) -> None:
@@ -384,9 +382,7 @@ def test_point_21_a_column_that_cannot_hold_the_records_offset(
 @pytest.mark.parametrize(
     "key", ["history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"]
 )
-def test_point_21_a_retention_below_one(
-    filled: FilledTable, settings: SinkSettings, key: str
-) -> None:
+def test_a_retention_below_one(filled: FilledTable, settings: SinkSettings, key: str) -> None:
     filled.table.transaction().set_properties({key: "-1"}).commit_transaction()
     check = TableCheck(settings)
     check.table()
@@ -394,12 +390,12 @@ def test_point_21_a_retention_below_one(
         check.columns()
 
 
-def test_point_21_an_interval_of_ages(settings: SinkSettings) -> None:
+def test_an_interval_of_ages(settings: SinkSettings) -> None:
     with pytest.raises(ConfigurationError, match="at most a year"):
         replace(settings, coordinator=CoordinatorSettings(commit_interval_ms=10**15))
 
 
-def test_point_6_the_quarantine_is_asked_for_and_so_at_a_start(
+def test_the_quarantine_is_asked_for_and_so_at_a_start(
     filled: FilledTable, catalog: SqlCatalog, settings: SinkSettings
 ) -> None:
     filled.good_start()

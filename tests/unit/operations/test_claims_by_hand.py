@@ -67,7 +67,7 @@ def worlds(monkeypatch: pytest.MonkeyPatch) -> list[accept.World]:
     return seen
 
 
-def test_point_9_a_stop_is_resolved_by_the_command_on_the_sinks_own_table(
+def test_a_stop_is_resolved_by_the_command_on_the_sinks_own_table(
     filled: FilledTable,
     catalog: Catalog,
     settings: SinkSettings,
@@ -99,7 +99,7 @@ def test_point_9_a_stop_is_resolved_by_the_command_on_the_sinks_own_table(
 @pytest.mark.parametrize(
     ("begins", "where"), [("latest", "latest"), ("1970-01-01T00:00:05Z", 5_000)]
 )
-def test_point_9_the_claim_knows_what_the_sink_file_says(
+def test_the_claim_knows_what_the_sink_file_says(
     filled: FilledTable,
     settings: SinkSettings,
     topics: Topics,
@@ -138,7 +138,7 @@ def planned(
     return set_offsets.plan_moves(settings, wanted)
 
 
-def test_point_9_offsets_are_planned_from_what_table_and_logs_say(
+def test_offsets_are_planned_from_what_table_and_logs_say(
     filled: FilledTable, settings: SinkSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled.good_start()
@@ -159,7 +159,7 @@ def test_point_9_offsets_are_planned_from_what_table_and_logs_say(
 @pytest.mark.parametrize(
     "wanted", ["trips", "trips/0", "/0=1", "trips/x=1", "trips/0=-1", "trips/0=newest", "a=1", ""]
 )
-def test_point_9_what_is_no_offset_is_refused(
+def test_what_is_no_offset_is_refused(
     settings: SinkSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch, wanted: str
 ) -> None:
     with pytest.raises(ConfigurationError, match="is not an offset") as refused:
@@ -170,7 +170,7 @@ def test_point_9_what_is_no_offset_is_refused(
     assert not topics.open
 
 
-def test_point_9_only_a_stopped_sink_has_its_offsets_moved(
+def test_only_a_stopped_sink_has_its_offsets_moved(
     filled: FilledTable, settings: SinkSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled.good_start()
@@ -183,7 +183,7 @@ def test_point_9_only_a_stopped_sink_has_its_offsets_moved(
     assert not topics.open
 
 
-def test_point_9_a_sink_without_a_claim_has_no_offsets_to_move(
+def test_a_sink_without_a_claim_has_no_offsets_to_move(
     filled: FilledTable, settings: SinkSettings, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert filled.table.current_snapshot() is None

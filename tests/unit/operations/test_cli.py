@@ -44,7 +44,7 @@ def test_the_version() -> None:
     assert headgate("--version").output.startswith("headgate, version ")
 
 
-def test_point_1_sinks_that_cannot_share_a_process_are_one_line_and_two(sink_file: Path) -> None:
+def test_sinks_that_cannot_share_a_process_are_one_line_and_two(sink_file: Path) -> None:
     other = sink_file.with_name("other.toml")
     other.write_text(sink_file.read_text())
     for sinks in ((sink_file, other), (sink_file, sink_file)):
@@ -63,7 +63,7 @@ def test_point_1_sinks_that_cannot_share_a_process_are_one_line_and_two(sink_fil
         ({"trips": Unreachable("no"), "zones": ConfigurationError("no")}, 3),
     ],
 )
-def test_point_1_of_several_sinks_the_worst_is_the_exit_code(
+def test_of_several_sinks_the_worst_is_the_exit_code(
     errors: dict[str, HeadgateError],
     code: int,
     sink_file: Path,
@@ -141,7 +141,7 @@ def test_an_unreadable_catalog_is_three(sink_file: Path, tmp_path: Path) -> None
         assert len(lines(result.stderr)) == 1
 
 
-def test_point_16_an_audit_that_proves_nothing_is_zero_only_where_that_is_accepted(
+def test_an_audit_that_proves_nothing_is_zero_only_where_that_is_accepted(
     filled: FilledTable, sink_file: Path
 ) -> None:
     filled.good_start()
@@ -193,7 +193,7 @@ def test_offsets(filled: FilledTable, sink_file: Path) -> None:
     assert "HG-401 no broker answers at 127.0.0.1:1" in result.stderr
 
 
-def test_point_20_no_lag_is_told_where_the_log_ends_before_the_stored_offset(
+def test_no_lag_is_told_where_the_log_ends_before_the_stored_offset(
     filled: FilledTable, sink_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The topic was re-created, as HG-206 says: what the other log held is no lag below zero."""

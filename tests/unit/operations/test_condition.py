@@ -1,4 +1,4 @@
-"""Point 20: the condition of a sink, from what is heard of it."""
+"""The condition of a sink, from what is heard of it."""
 
 from __future__ import annotations
 
@@ -59,25 +59,25 @@ def condition(*envelopes: Envelope, facts: Facts = WELL) -> Condition:
     )
 
 
-def test_point_20_a_sink_that_works() -> None:
+def test_a_sink_that_works() -> None:
     assert condition(said(ALIVE, 1)) is Condition.RUNNING
     assert condition(said(ALIVE, 1), facts=replace(WELL, lag=0)) is Condition.IDLE
     assert condition(said(ALIVE, 1), facts=replace(WELL, paused=True)) is Condition.PAUSED
     assert condition(said(ALIVE, 1), facts=replace(WELL, epoch=0)) is Condition.STARTING
 
 
-def test_point_20_nobody_was_ever_there() -> None:
+def test_nobody_was_ever_there() -> None:
     assert condition(facts=replace(WELL, epoch=0)) is Condition.NEVER_STARTED
     assert condition() is Condition.NOT_RUNNING
 
 
-def test_point_20_brokers_that_do_not_answer_leave_it_unknown() -> None:
+def test_brokers_that_do_not_answer_leave_it_unknown() -> None:
     away = replace(WELL, reachable=False, epoch=0, lag=None)
     assert condition(facts=away) is Condition.UNKNOWN
     assert condition(facts=replace(away, epoch=3, paused=True)) is Condition.UNKNOWN
 
 
-def test_point_20_batches_that_fail() -> None:
+def test_batches_that_fail() -> None:
     found = heard([said(ALIVE, 1), said(FAILS, 0.5)], NOW, SILENCE)
     assert found.error is not None
     assert (found.error.code, found.error.past) == ("HG-403", False)
@@ -86,7 +86,7 @@ def test_point_20_batches_that_fail() -> None:
     assert condition(said(FAILS, 2), said(ACK, 1.5), said(ALIVE, 1)) is Condition.FAILING
 
 
-def test_point_20_a_batch_that_was_written_after_all_is_past() -> None:
+def test_a_batch_that_was_written_after_all_is_past() -> None:
     told = (said(FAILS, 9), said(WRITES, 5), said(ALIVE, 1))
     assert condition(*told) is Condition.RUNNING
     found = heard(told, NOW, SILENCE).error
@@ -96,7 +96,7 @@ def test_point_20_a_batch_that_was_written_after_all_is_past() -> None:
     assert condition(*left_to_others) is Condition.RUNNING
 
 
-def test_point_20_an_error_that_ended_the_process_is_shown_when_it_is_gone() -> None:
+def test_an_error_that_ended_the_process_is_shown_when_it_is_gone() -> None:
     told = (said(ALIVE, 9), said(POISON, 8, epoch=0))
     found = heard(told, NOW, SILENCE)
     assert found.alive == {}
@@ -106,14 +106,14 @@ def test_point_20_an_error_that_ended_the_process_is_shown_when_it_is_gone() -> 
     assert condition(*told, facts=replace(WELL, reachable=False)) is Condition.FAILED
 
 
-def test_point_20_a_crash_loop_is_failing_until_something_settles() -> None:
+def test_a_crash_loop_is_failing_until_something_settles() -> None:
     loop = (said(ALIVE, 9), said(POISON, 8, epoch=0), said(START, 2, "two"), said(ALIVE, 1, "two"))
     assert condition(*loop) is Condition.FAILING
     assert condition(*loop, said(replace(ACK, reason="time-out"), 0.5)) is Condition.FAILING
     assert condition(*loop, said(ACK, 0.5)) is Condition.RUNNING
 
 
-def test_point_20_what_the_coordinator_tries_in_vain_is_shown_until_it_goes_on() -> None:
+def test_what_the_coordinator_tries_in_vain_is_shown_until_it_goes_on() -> None:
     tries = said(Notice(NoticeKind.ERROR, "HG-401", "HG-401 commit not confirmed"), 3)
     alive = said(ALIVE, 1)
     error = heard([said(START, 9), tries, alive], NOW, SILENCE).error
@@ -139,7 +139,7 @@ def test_h6_a_participant_that_starves_is_shown_until_a_transaction_is_whole() -
     assert condition(starves, *without, said(ACK, 2), alive) is Condition.RUNNING
 
 
-def test_point_20_an_end_in_order_and_one_without_a_word() -> None:
+def test_an_end_in_order_and_one_without_a_word() -> None:
     bye = said(Notice(NoticeKind.STOPPED), 60, epoch=0)
     assert condition(said(ALIVE, 61), bye) is Condition.STOPPED
     assert condition(said(ALIVE, 60)) is Condition.NOT_RUNNING
@@ -149,7 +149,7 @@ def test_point_20_an_end_in_order_and_one_without_a_word() -> None:
     assert condition(*killed_long_before) is Condition.STOPPED
 
 
-def test_point_20_nothing_moves() -> None:
+def test_nothing_moves() -> None:
     stuck = replace(WELL, stalled=(TopicPartition("orders", 0),))
     assert condition(said(ALIVE, 1), facts=stuck) is Condition.STALLED
     never_led = replace(WELL, epoch=0, overdue=True)
@@ -158,34 +158,34 @@ def test_point_20_nothing_moves() -> None:
 
 
 @pytest.mark.parametrize("kind", Condition)
-def test_point_20_only_what_is_well_exits_with_0(kind: Condition) -> None:
+def test_only_what_is_well_exits_with_0(kind: Condition) -> None:
     wrong = {Condition.STALLED, Condition.FAILING, Condition.FAILED, Condition.NOT_RUNNING}
     unknown = {Condition.UNKNOWN}
     assert EXIT_CODES[kind] == (1 if kind in wrong else 3 if kind in unknown else 0)
 
 
-def test_point_1_a_person_who_asks_is_no_participant() -> None:
+def test_a_person_who_asks_is_no_participant() -> None:
     asked = said(Notice(NoticeKind.ASKED, text="pause", actor="ann"), 1, "operator", epoch=0)
     assert heard([asked], NOW, SILENCE).ended is None
     bye = said(Notice(NoticeKind.STOPPED), 60, epoch=0)
     assert condition(said(ALIVE, 61), bye, asked) is Condition.STOPPED
 
 
-def test_point_1_one_that_started_and_said_nothing_more_did_not_stop() -> None:
+def test_one_that_started_and_said_nothing_more_did_not_stop() -> None:
     bye = said(Notice(NoticeKind.STOPPED), 60, epoch=0)
     starts = said(Notice(NoticeKind.STARTED), 55, "two", epoch=0)
     assert condition(bye, starts) is Condition.NOT_RUNNING
     assert heard([starts], NOW, SILENCE).alive == {}
 
 
-def test_point_1_an_error_says_when_it_is_tried_again() -> None:
+def test_an_error_says_when_it_is_tried_again() -> None:
     tries = said(Notice(NoticeKind.ERROR, "HG-401", "no answer", next_try_ms=4_000), 3)
     error = heard([tries, said(ALIVE, 1)], NOW, SILENCE).error
     assert error is not None
     assert error.next_try_ms == NOW + 1_000
 
 
-def test_point_1_what_a_person_stopped_drains_and_is_stopped() -> None:
+def test_what_a_person_stopped_drains_and_is_stopped() -> None:
     wanted = replace(WELL, stopped=True)
     assert condition(said(ALIVE, 1), facts=wanted) is Condition.DRAINING
     assert condition(said(ALIVE, 60), facts=wanted) is Condition.STOPPED

@@ -97,7 +97,7 @@ def before_the_next_call(catalog: Catalog, act: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_point_8_what_matches_goes_and_the_sink_goes_on(make: Make, version: str) -> None:
+def test_what_matches_goes_and_the_sink_goes_on(make: Make, version: str) -> None:
     sink = make(version)
     sink.commits(3)
     asked = "offset in (1, 7) or offset >= 13"
@@ -122,7 +122,7 @@ def test_point_8_what_matches_goes_and_the_sink_goes_on(make: Make, version: str
     assert seen(sink) == left
 
 
-def test_point_8_a_plan_changes_nothing(make: Make) -> None:
+def test_a_plan_changes_nothing(make: Make) -> None:
     sink = make()
     sink.commits(2)
     before = (sink.table.metadata_location, sink.stored())
@@ -132,7 +132,7 @@ def test_point_8_a_plan_changes_nothing(make: Make) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_point_8_rows_that_others_deleted_do_not_count_twice(make: Make, version: str) -> None:
+def test_rows_that_others_deleted_do_not_count_twice(make: Make, version: str) -> None:
     sink = make("2")
     sink.commits(2)
     delete_first_row(sink.table, sink.paths()[0], named=version == "3")
@@ -143,7 +143,7 @@ def test_point_8_rows_that_others_deleted_do_not_count_twice(make: Make, version
     assert seen(sink) == []
 
 
-def test_point_8_compaction_takes_the_bytes_too(make: Make) -> None:
+def test_compaction_takes_the_bytes_too(make: Make) -> None:
     sink = make(wanted="dead_per_thousand = 1\n")
     sink.commits(2)
     deleted(sink, "offset = 3")
@@ -155,7 +155,7 @@ def test_point_8_compaction_takes_the_bytes_too(make: Make) -> None:
     assert seen(sink) == [0, 1, 2, *range(4, 10)]
 
 
-def test_point_8_nulls_match_as_in_sql(make: Make) -> None:
+def test_nulls_match_as_in_sql(make: Make) -> None:
     sink = make()
     sink.commit(3, day=None)
     sink.commit(3, day=2)
@@ -165,7 +165,7 @@ def test_point_8_nulls_match_as_in_sql(make: Make) -> None:
     assert deleted(sink, "day is null")[0].rows == 3
 
 
-def test_point_8_fields_of_structs_and_columns_that_came_later(make: Make) -> None:
+def test_fields_of_structs_and_columns_that_came_later(make: Make) -> None:
     from pyiceberg.types import StringType
 
     sink = make(columns={**COLUMNS, "who": "struct<name: string>"})
@@ -181,7 +181,7 @@ def test_point_8_fields_of_structs_and_columns_that_came_later(make: Make) -> No
     assert seen(sink) == [1, 2, 3]
 
 
-def test_point_8_files_whose_statistics_rule_it_out_are_not_read(
+def test_files_whose_statistics_rule_it_out_are_not_read(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from headgate.tables.iceberg import matching_rows
@@ -214,16 +214,14 @@ def test_point_8_files_whose_statistics_rule_it_out_are_not_read(
         ("who = 1", "does not fit db.trips"),
     ],
 )
-def test_point_8_a_predicate_that_cannot_be_meant_is_told(
-    make: Make, predicate: str, told: str
-) -> None:
+def test_a_predicate_that_cannot_be_meant_is_told(make: Make, predicate: str, told: str) -> None:
     sink = make()
     sink.commit()
     with pytest.raises(PredicateUnfit, match=told):
         deleted(sink, predicate)
 
 
-def test_point_8_copy_on_write_keyed_and_strange_tables_are_refused_by_name(
+def test_copy_on_write_keyed_and_strange_tables_are_refused_by_name(
     make: Make, tmp_path: Path
 ) -> None:
     sink = make("2")
@@ -243,7 +241,7 @@ def test_point_8_copy_on_write_keyed_and_strange_tables_are_refused_by_name(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_point_8_a_commit_that_was_faster_is_looked_through_too(make: Make, version: str) -> None:
+def test_a_commit_that_was_faster_is_looked_through_too(make: Make, version: str) -> None:
     sink = make(version)
     sink.commits(2)
     before_the_next_call(sink.catalog, lambda: sink.commit(day=9))
@@ -256,7 +254,7 @@ def test_point_8_a_commit_that_was_faster_is_looked_through_too(make: Make, vers
     assert new == 1 + (2 if version == "2" else 0), "the refused call's files were taken back"
 
 
-def test_point_8_a_compaction_meanwhile_does_not_bring_rows_back(make: Make) -> None:
+def test_a_compaction_meanwhile_does_not_bring_rows_back(make: Make) -> None:
     sink = make()
     sink.commits(4)
     before_the_next_call(sink.catalog, lambda: sink.round().compact())
@@ -268,7 +266,7 @@ def test_point_8_a_compaction_meanwhile_does_not_bring_rows_back(make: Make) -> 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_point_8_rows_that_others_rewrite_meanwhile_are_found_in_their_new_files(
+def test_rows_that_others_rewrite_meanwhile_are_found_in_their_new_files(
     make: Make, version: str
 ) -> None:
     """As Spark's DELETE does it with copy-on-write, and pyiceberg's: beneath and in between."""
@@ -287,7 +285,7 @@ def test_point_8_rows_that_others_rewrite_meanwhile_are_found_in_their_new_files
     assert seen(sink) == [*left, *range(15, 20)]
 
 
-def test_point_8_what_landed_without_an_answer_is_not_done_twice(
+def test_what_landed_without_an_answer_is_not_done_twice(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = make()
@@ -306,7 +304,7 @@ def test_point_8_what_landed_without_an_answer_is_not_done_twice(
     assert sink.table.properties["headgate.trips.deleted-rows"] == "1"
 
 
-def test_point_8_who_loses_every_race_says_so(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_loses_every_race_says_so(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = make()
     sink.commit()
     monkeypatch.setattr(delete_rows, "persistently", lambda *_: delete_rows.Settled.GONE)
@@ -329,7 +327,7 @@ def aside(make: Make, local: LocalCatalog) -> Maintained:
     return sink
 
 
-def test_point_8_a_crash_between_table_and_quarantine_is_mended_by_the_same_command(
+def test_a_crash_between_table_and_quarantine_is_mended_by_the_same_command(
     aside: Maintained, local: LocalCatalog
 ) -> None:
     asked = Asked("offset = 3", "topic = 'trips' and offset = 101")
@@ -362,9 +360,7 @@ def audited(sink: Maintained, monkeypatch: pytest.MonkeyPatch) -> AuditReport:
     return audit(sink.settings)
 
 
-def test_point_8_the_audit_knows_what_persons_deleted(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_audit_knows_what_persons_deleted(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = make(wanted="dead_per_thousand = 1\n")
     sink.commits(4)
     deleted(sink, "offset in (3, 4, 11)")
@@ -378,7 +374,7 @@ def test_point_8_the_audit_knows_what_persons_deleted(
     assert audited(sink, monkeypatch).verdict is Verdict.WELL, "after they were rewritten too"
 
 
-def test_point_8_a_loss_beside_what_was_deleted_is_a_loss(
+def test_a_loss_beside_what_was_deleted_is_a_loss(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = make()
@@ -393,7 +389,7 @@ def test_point_8_a_loss_beside_what_was_deleted_is_a_loss(
     assert {finding.what for finding in report.findings} == {"record-lost"}
 
 
-def test_point_8_a_rollback_says_which_deleted_rows_it_would_bring_back(make: Make) -> None:
+def test_a_rollback_says_which_deleted_rows_it_would_bring_back(make: Make) -> None:
     sink = make()
     sink.commits(2)
     target = sink.table.current_snapshot()
@@ -414,7 +410,7 @@ def test_point_8_a_rollback_says_which_deleted_rows_it_would_bring_back(make: Ma
 # -------------------------------------------------------------------------------------- command
 
 
-def test_point_8_the_command_asks_first_and_says_what_went(
+def test_the_command_asks_first_and_says_what_went(
     aside: Maintained, tmp_path: Path, said: list[str]
 ) -> None:
     path = tmp_path / "sink.toml"
@@ -435,6 +431,6 @@ def test_point_8_the_command_asks_first_and_says_what_went(
     assert bad.exit_code == 2
 
 
-def test_point_8_predicates_say_what_their_parser_says() -> None:
+def test_predicates_say_what_their_parser_says() -> None:
     assert parsed("a = 1 and b = 2") == parser.parse("a = 1 and b = 2")
     assert MatchingRows(parsed("not (a = 1)")).predicate == parser.parse("a != 1")

@@ -37,7 +37,7 @@ def deleted(settings: SinkSettings, where: str, *tables: str) -> list[Deleted]:
     return list(carry_out(settings, Asked(where, tables=tables)))
 
 
-def test_point_8_what_matches_goes_from_every_table_and_the_ledger_is_not_asked(
+def test_what_matches_goes_from_every_table_and_the_ledger_is_not_asked(
     shop: Shop, settings: SinkSettings
 ) -> None:
     ledger = shop.catalog.load_table(LEDGER).metadata_location
@@ -50,7 +50,7 @@ def test_point_8_what_matches_goes_from_every_table_and_the_ledger_is_not_asked(
     assert shop.rows() == {ORDERS: [0, 6], CLICKS: [3], LATE: [5, 7]}
 
 
-def test_point_8_only_the_tables_that_are_named(shop: Shop, settings: SinkSettings) -> None:
+def test_only_the_tables_that_are_named(shop: Shop, settings: SinkSettings) -> None:
     assert deleted(settings, "offset >= 0", ORDERS, LATE) == [
         Deleted(ORDERS, 2, 1),
         Deleted(LATE, 1, 1),
@@ -60,14 +60,14 @@ def test_point_8_only_the_tables_that_are_named(shop: Shop, settings: SinkSettin
         deleted(settings, "offset >= 0", LEDGER)
 
 
-def test_point_8_tables_of_former_routes_lose_rows_too(shop: Shop, settings: SinkSettings) -> None:
+def test_tables_of_former_routes_lose_rows_too(shop: Shop, settings: SinkSettings) -> None:
     route = replace(settings.tables.route[0], to="db.of_{field}")
     edited = replace(settings, tables=replace(settings.tables, route=(route,)))
     assert [each.rows for each in deleted(edited, "offset in (1, 2)")] == [1, 0, 1]
     assert shop.rows() == {ORDERS: [0], CLICKS: [3, 4], LATE: [5]}
 
 
-def test_point_8_a_table_that_is_somebody_elses_now_is_left_alone(
+def test_a_table_that_is_somebody_elses_now_is_left_alone(
     shop: Shop, settings: SinkSettings
 ) -> None:
     shop.catalog.drop_table(CLICKS)
@@ -75,7 +75,7 @@ def test_point_8_a_table_that_is_somebody_elses_now_is_left_alone(
     assert deleted(settings, "offset = 1") == [Deleted(LATE, 0, 0), Deleted(ORDERS, 1, 1)]
 
 
-def test_point_8_one_that_is_refused_is_refused_before_any_row_goes(
+def test_one_that_is_refused_is_refused_before_any_row_goes(
     shop: Shop, settings: SinkSettings
 ) -> None:
     with shop.catalog.load_table(ORDERS).transaction() as transaction:
@@ -90,7 +90,7 @@ def test_point_8_one_that_is_refused_is_refused_before_any_row_goes(
     ]
 
 
-def test_point_8_a_predicate_that_fits_some_tables_names_the_one_that_it_does_not_fit(
+def test_a_predicate_that_fits_some_tables_names_the_one_that_it_does_not_fit(
     shop: Shop, settings: SinkSettings
 ) -> None:
     from pyiceberg.types import StringType
@@ -102,7 +102,7 @@ def test_point_8_a_predicate_that_fits_some_tables_names_the_one_that_it_does_no
     assert plan(settings, Asked("mail is null", tables=(CLICKS,))) == [Deleted(CLICKS, 3, 2)]
 
 
-def test_point_8_rows_that_a_table_is_owed_are_told(shop: Shop, settings: SinkSettings) -> None:
+def test_rows_that_a_table_is_owed_are_told(shop: Shop, settings: SinkSettings) -> None:
     shop.decides({ORDERS: [6, 7]})
     found = {each.table: (each.rows, each.owed) for each in deleted(settings, "offset in (0, 6)")}
     assert found == {CLICKS: (0, 0), LATE: (0, 0), ORDERS: (1, 2)}

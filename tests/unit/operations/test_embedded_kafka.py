@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from headgate.operations.cli import main
 
 
-def test_point_4_a_port_that_is_taken_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_refused_with_the_way_out(tmp_path: Path) -> None:
     """Else another broker answers there, and is told to be this one."""
     folder = tmp_path / "kafka"
     with socket.create_server(("127.0.0.1", 0)) as other:

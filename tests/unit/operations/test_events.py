@@ -1,4 +1,4 @@
-"""Point 1: what members say, in words."""
+"""What members say, in words."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ ROWS = WriteStatus(1, {TopicPartition("t", n): Claim(OffsetRange(0, 4), n) for n
         ),
     ],
 )
-def test_point_1_every_event_in_words(event: Event, named: str, text: str) -> None:
+def test_every_event_in_words(event: Event, named: str, text: str) -> None:
     assert (name(event), words(event)) == (named, text)
 
 
-def test_point_1_the_newest_without_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_without_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = [said(START, 3), said(ALIVE, 2), said(ACK, 1)]
     monkeypatch.setattr(module, "control_tail", lambda *_: heard)
     settings = parse(MINIMAL)
@@ -76,7 +76,7 @@ def test_point_1_the_newest_without_signs_of_life(monkeypatch: pytest.MonkeyPatc
     assert list(events(settings, 0, follow=False)) == []
 
 
-def test_point_1_a_hostile_text_stays_on_its_line() -> None:
+def test_a_hostile_text_stays_on_its_line() -> None:
     shown = io.StringIO()
     envelope: Envelope = said(
         Notice(NoticeKind.ERROR, "HG-400", "x\x1b[2J\nok all is well"), 1, member="a\nb"
@@ -87,7 +87,7 @@ def test_point_1_a_hostile_text_stays_on_its_line() -> None:
     assert "\n" not in json.dumps(fields(envelope))
 
 
-def test_point_1_brokers_that_are_away_are_one_line(
+def test_brokers_that_are_away_are_one_line(
     tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from headgate.operations.cli import main
@@ -131,7 +131,7 @@ class Log:
         self.closed = True
 
 
-def test_point_1_following_shows_each_event_once_and_survives_a_new_log(
+def test_following_shows_each_event_once_and_survives_a_new_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tail = [said(START, 2), said(ACK, 1)]

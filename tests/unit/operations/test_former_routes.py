@@ -1,4 +1,4 @@
-"""Point 6: tables that no route names any more are the sink's still: audited, and listed."""
+"""Tables that no route names any more are the sink's still: audited, and listed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def states(settings: SinkSettings) -> dict[str, str]:
     return {each.table: each.state for each in tables(settings).tables}
 
 
-def test_point_6_tables_of_former_routes_are_listed_and_audited(
+def test_tables_of_former_routes_are_listed_and_audited(
     shop: Shop, settings: SinkSettings, edited: SinkSettings
 ) -> None:
     assert states(edited) == states(settings) == dict.fromkeys((CLICKS, LATE, ORDERS), "open")
@@ -53,7 +53,7 @@ def test_point_6_tables_of_former_routes_are_listed_and_audited(
     assert not any("cannot be examined" in text for text in report.unproven)
 
 
-def test_point_6_one_that_is_gone_or_somebody_elses_now_is_missing(
+def test_one_that_is_gone_or_somebody_elses_now_is_missing(
     shop: Shop, edited: SinkSettings
 ) -> None:
     shop.catalog.drop_table(CLICKS)
@@ -65,7 +65,7 @@ def test_point_6_one_that_is_gone_or_somebody_elses_now_is_missing(
     assert any(f"{CLICKS} cannot be examined" in text for text in report.unproven)
 
 
-def test_point_6_one_that_lost_the_tag_is_a_finding(shop: Shop, edited: SinkSettings) -> None:
+def test_one_that_lost_the_tag_is_a_finding(shop: Shop, edited: SinkSettings) -> None:
     shop.catalog.load_table(CLICKS).manage_snapshots().remove_tag("headgate-shop").commit()
     assert {finding.what for finding in audit(edited, with_source=False).findings} == {
         "tag-missing"

@@ -1,4 +1,4 @@
-"""Point 3: a page of a long history looks into what it shows, and into no more."""
+"""A page of a long history looks into what it shows, and into no more."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from headgate.tables.iceberg import history as module
 from headgate.tables.iceberg.history import read_history
 
 
-def test_point_3_only_the_newest_is_decoded(
-    filled: FilledTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_newest_is_decoded(filled: FilledTable, monkeypatch: pytest.MonkeyPatch) -> None:
     filled.good_start()
     filled.table.refresh()
     whole = read_history(filled.table, SINK, "main")
@@ -31,7 +29,7 @@ def test_point_3_only_the_newest_is_decoded(
     assert (seen.complete, seen.tag_on_branch, seen.record) == (False, True, whole.record)
 
 
-def test_point_3_what_was_before_a_time_is_there_with_the_one_before_it(
+def test_what_was_before_a_time_is_there_with_the_one_before_it(
     filled: FilledTable,
 ) -> None:
     filled.good_start()

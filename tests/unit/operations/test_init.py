@@ -8,7 +8,7 @@ from headgate.operations.init import init
 from headgate.sink.load import parse
 
 
-def test_point_5_a_new_sink_file_tells_of_the_key_and_loads_with_one(tmp_path: Path) -> None:
+def test_a_new_sink_file_tells_of_the_key_and_loads_with_one(tmp_path: Path) -> None:
     path, _ = init("trips", tmp_path)
     text = path.read_text()
     assert "openssl rand -hex 32 > control.key" in text

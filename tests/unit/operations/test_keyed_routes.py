@@ -85,7 +85,7 @@ def test_i6_nothing_is_put_again_into_a_keyed_table(shop: Shop, keyed: SinkSetti
     assert replay_tables(keyed, []) == ()
 
 
-def test_point_8_rows_of_keyed_tables_are_not_deleted(shop: Shop, keyed: SinkSettings) -> None:
+def test_rows_of_keyed_tables_are_not_deleted(shop: Shop, keyed: SinkSettings) -> None:
     assert shop.catalog.table_exists(CLICKS)
     for names in ((), (CLICKS,)):
         with pytest.raises(DeletionRefused, match=f"{CLICKS} has a key"):
@@ -145,7 +145,7 @@ def debt(number: int) -> Debt:
         (record(7, 90, lapsed=(debt(3),)), None),
     ],
 )
-def test_point_6_a_table_is_folded_as_far_as_it_was_paid(
+def test_a_table_is_folded_as_far_as_it_was_paid(
     keyed: SinkSettings, monkeypatch: pytest.MonkeyPatch, lead: CommitRecord, upto: int | None
 ) -> None:
     """It was paid transaction 4, whose offsets were 50."""

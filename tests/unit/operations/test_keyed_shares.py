@@ -1,4 +1,4 @@
-"""Point 6: which records of a topic are of which keyed table, and what became of the others."""
+"""Which records of a topic are of which keyed table, and what became of the others."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def shared(handling: Handling) -> tuple[list[int], dict[str, list[int]]]:
     return sorted(offset for _, some in taken for offset in some), found
 
 
-def test_point_6_records_are_told_apart_as_the_sink_does() -> None:
+def test_records_are_told_apart_as_the_sink_does() -> None:
     own, others = shared(Handling())
     assert own == [0, 2, 8]
     assert others == {"let_go": [], "absent": [1, 9]}
@@ -85,7 +85,7 @@ SKIP = Disposal.SKIP
         ({"policy": SKIP}, [7]),
     ],
 )
-def test_point_6_what_the_settings_let_go_is_nowhere(
+def test_what_the_settings_let_go_is_nowhere(
     settings: dict[str, Disposal], let_go: list[int]
 ) -> None:
     own, others = shared(replace(Handling(), **settings))  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ policy = "quarantine"
 """
 
 
-def test_point_6_topics_that_share_tables_are_read_together() -> None:
+def test_topics_that_share_tables_are_read_together() -> None:
     tables = KeyedFollowers(parse(FILE), lambda *_: None)
     for name in ("db.of_one", "db.three"):
         tables.tables[name] = KeyedFollower(name, None, None, Offsets())  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     return made
 
 
-def test_point_9_many_tables_are_rehearsed_table_by_table(desk: Desk) -> None:
+def test_many_tables_are_rehearsed_table_by_table(desk: Desk) -> None:
     zones = ["here", None, "gone", "HERE"]
     desk.fill([{"id": n, "zone": zones[n // 2 % 4]} for n in range(40)] + [{"id": "x"}])
     files = desk.files()
@@ -116,7 +116,7 @@ def test_point_9_many_tables_are_rehearsed_table_by_table(desk: Desk) -> None:
     assert desk.files() == files
 
 
-def test_point_9_tables_that_would_be_made_are_shown_as_they_would_be(desk: Desk) -> None:
+def test_tables_that_would_be_made_are_shown_as_they_would_be(desk: Desk) -> None:
     """Of what the records show; a table that is there gets the column that it lacks."""
     text = desk.path.read_text().replace('schema = "declared"', 'schema = "infer"')
     desk.path.write_text(text + '[tables.schema]\nunknown_fields = "evolve"\n')
@@ -133,7 +133,7 @@ def test_point_9_tables_that_would_be_made_are_shown_as_they_would_be(desk: Desk
     assert desk.files() == files
 
 
-def test_point_4_n5_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) -> None:
+def test_n5_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) -> None:
     desk.fill([{"id": n, "zone": None} for n in range(10)])
     settings = load(desk.path)
     properties = {filled_property(settings.name, "db.rest"): "uuid-before"}
@@ -146,7 +146,7 @@ def test_point_4_n5_what_was_filled_and_is_gone_would_not_be_made(desk: Desk) ->
     assert (seen.bad, seen.unmatched, seen.diverted, seen.wrong) == (0, 0, 10, True)
 
 
-def test_point_6_a_dry_run_with_records_of_a_dropped_table_does_not_end_well(desk: Desk) -> None:
+def test_a_dry_run_with_records_of_a_dropped_table_does_not_end_well(desk: Desk) -> None:
     desk.fill([{"id": n, "zone": None} for n in range(10)])
     settings = load(desk.path)
     properties = {filled_property(settings.name, "db.rest"): "uuid-before"}
@@ -158,7 +158,7 @@ def test_point_6_a_dry_run_with_records_of_a_dropped_table_does_not_end_well(des
     assert "10 for tables that are gone" in result.stdout
 
 
-def test_point_9_tables_that_are_paid_together_are_rehearsed_one_by_one(
+def test_tables_that_are_paid_together_are_rehearsed_one_by_one(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = desk.path.read_text().replace('schema = "declared"', 'schema = "infer"')

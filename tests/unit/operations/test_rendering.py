@@ -48,7 +48,7 @@ def status_of(error: LastError, *participants: ParticipantStatus) -> StatusRepor
     )
 
 
-def test_point_6_a_forged_name_or_text_moves_no_terminal() -> None:
+def test_a_forged_name_or_text_moves_no_terminal() -> None:
     forged = ParticipantStatus(NASTY, "life", NASTY, (), 0, 1)
     report = status_of(LastError("HG-207", NASTY, NASTY, 1), forged)
     shown = io.StringIO()
@@ -75,7 +75,7 @@ def test_a_past_error_is_told_in_short_for_a_day(minutes: int, age: str) -> None
         assert len(line) < 140
 
 
-def test_point_6_a_forged_name_makes_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_forged_name_makes_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     redacted_logger("headgate.coordinator").warning("status of %s", NASTY)
     (record,) = caplog.records
     assert record.levelno == logging.WARNING

@@ -65,7 +65,7 @@ def findings(settings: SinkSettings) -> set[str]:
     return {finding.what for finding in audit(settings, with_source=False).findings}
 
 
-def test_point_6_what_lapsed_is_written_again_once(shop: Shop, settings: SinkSettings) -> None:
+def test_what_lapsed_is_written_again_once(shop: Shop, settings: SinkSettings) -> None:
     assert findings(settings) == {"rows-lapsed"}
     assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 3),)
     assert offsets(shop) == [2, 3, 4, 5]
@@ -76,13 +76,11 @@ def test_point_6_what_lapsed_is_written_again_once(shop: Shop, settings: SinkSet
     assert f"{CLICKS}: 3 rows that had lapsed were written again" in report.remarks
 
 
-def test_point_6_without_names_all_are_meant_that_are_in_order(
-    shop: Shop, settings: SinkSettings
-) -> None:
+def test_without_names_all_are_meant_that_are_in_order(shop: Shop, settings: SinkSettings) -> None:
     assert reread_tables(settings, []) == (Reread(CLICKS, 3),)
 
 
-def test_point_6_its_files_need_not_stay(shop: Shop, settings: SinkSettings) -> None:
+def test_its_files_need_not_stay(shop: Shop, settings: SinkSettings) -> None:
     """Whoever clears orphans away takes those of lapsed debts."""
     record = shop.ledger.read().record
     assert record is not None
@@ -95,7 +93,7 @@ def test_point_6_its_files_need_not_stay(shop: Shop, settings: SinkSettings) -> 
     assert offsets(shop) == [2, 3, 4, 5]
 
 
-def test_point_6_what_a_payment_brought_that_was_slept_through_is_not_doubled(
+def test_what_a_payment_brought_that_was_slept_through_is_not_doubled(
     catalog: Catalog, settings: SinkSettings
 ) -> None:
     shop = Shop(catalog, settings)
@@ -111,7 +109,7 @@ def test_point_6_what_a_payment_brought_that_was_slept_through_is_not_doubled(
     assert findings(settings) == set()
 
 
-def test_point_6_some_rows_of_a_file_are_there(shop: Shop, settings: SinkSettings) -> None:
+def test_some_rows_of_a_file_are_there(shop: Shop, settings: SinkSettings) -> None:
     """Somebody has put them there by hand: the file is written without them."""
     table = shop.catalog.load_table(CLICKS)
     table.append(table.scan().to_arrow().slice(0, 0))
@@ -122,7 +120,7 @@ def test_point_6_some_rows_of_a_file_are_there(shop: Shop, settings: SinkSetting
     assert offsets(shop) == [2, 3, 4, 5]
 
 
-def test_point_6_offsets_of_a_topic_that_was_created_anew_tell_nothing(
+def test_offsets_of_a_topic_that_was_created_anew_tell_nothing(
     shop: Shop, settings: SinkSettings
 ) -> None:
     """The table had a record of that number, of the new topic: the old one was left out for it,
@@ -134,7 +132,7 @@ def test_point_6_offsets_of_a_topic_that_was_created_anew_tell_nothing(
     assert offsets(shop) == [2, 4]
 
 
-def test_point_6_while_it_may_still_be_paid_nothing_is_written(
+def test_while_it_may_still_be_paid_nothing_is_written(
     catalog: Catalog, settings: SinkSettings
 ) -> None:
     shop = Shop(catalog, settings)
@@ -146,9 +144,7 @@ def test_point_6_while_it_may_still_be_paid_nothing_is_written(
     assert offsets(shop) == [2]
 
 
-def test_point_6_payments_carry_on_up_to_where_it_was_done(
-    shop: Shop, settings: SinkSettings
-) -> None:
+def test_payments_carry_on_up_to_where_it_was_done(shop: Shop, settings: SinkSettings) -> None:
     reread_tables(settings, [CLICKS])
     shop.commits({CLICKS: [6]})
     lapses(shop, shop.decides({CLICKS: [7]}))
@@ -158,9 +154,7 @@ def test_point_6_payments_carry_on_up_to_where_it_was_done(
     assert findings(settings) == set()
 
 
-def test_point_6_a_payment_that_was_slept_through_is_refused(
-    shop: Shop, settings: SinkSettings
-) -> None:
+def test_a_payment_that_was_slept_through_is_refused(shop: Shop, settings: SinkSettings) -> None:
     debts = shop.decides({CLICKS: [6]})
     late = shop.payment(CLICKS, debts)
     reread_tables(settings, [CLICKS])
@@ -170,7 +164,7 @@ def test_point_6_a_payment_that_was_slept_through_is_refused(
     assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS),)
 
 
-def test_point_6_of_two_that_do_it_at_once_the_second_finds_it_done(
+def test_of_two_that_do_it_at_once_the_second_finds_it_done(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit, first = IcebergTable.commit, [True]
@@ -188,7 +182,7 @@ def test_point_6_of_two_that_do_it_at_once_the_second_finds_it_done(
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_point_6_an_answer_that_is_lost_doubles_nothing(
+def test_an_answer_that_is_lost_doubles_nothing(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, landed: bool
 ) -> None:
     commit, lost = IcebergTable.commit, [True]
@@ -211,7 +205,7 @@ def test_point_6_an_answer_that_is_lost_doubles_nothing(
     assert offsets(shop) == [2, 3, 4, 5]
 
 
-def test_point_6_columns_that_came_since_are_null_in_what_lapsed(
+def test_columns_that_came_since_are_null_in_what_lapsed(
     shop: Shop, settings: SinkSettings
 ) -> None:
     with shop.catalog.load_table(CLICKS).update_schema() as update:
@@ -272,7 +266,7 @@ def _drop_a_column(shop: Shop) -> None:
         (_drop_a_column, RereadRefused, "rows cannot be read here"),
     ],
 )
-def test_point_6_what_is_not_to_be_had_is_refused_by_name(
+def test_what_is_not_to_be_had_is_refused_by_name(
     shop: Shop,
     settings: SinkSettings,
     happens: Callable[[Shop], None],
@@ -285,7 +279,7 @@ def test_point_6_what_is_not_to_be_had_is_refused_by_name(
     assert _reread_files(shop) == 0
 
 
-def test_point_6_what_cannot_be_meant_is_refused_by_name(settings: SinkSettings) -> None:
+def test_what_cannot_be_meant_is_refused_by_name(settings: SinkSettings) -> None:
     plain = replace(
         settings.tables, record_columns=replace(settings.tables.record_columns, topic="")
     )
@@ -293,7 +287,7 @@ def test_point_6_what_cannot_be_meant_is_refused_by_name(settings: SinkSettings)
         reread_tables(replace(settings, tables=plain), [CLICKS])
 
 
-def test_point_6_a_sink_of_one_table_has_none_to_resume(tmp_path: Path) -> None:
+def test_a_sink_of_one_table_has_none_to_resume(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="fills one table"):
         reread_tables(parse(sink_file_text(tmp_path)), [CLICKS])
 

@@ -1,4 +1,4 @@
-"""Point 4: the rights of each role, as commands; and check asks exactly those."""
+"""The rights of each role, as commands; and check asks exactly those."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def acls(role: Role) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_point_4_each_role_has_its_commands(role: Role) -> None:
+def test_each_role_has_its_commands(role: Role) -> None:
     found = acls(role)
     assert found.keys() == {"topic trips", "topic headgate-control", "group headgate-trips"}
     assert ("Write" in found["topic headgate-control"]) is (role is not Role.VIEWER)
     assert ("Read" in found["topic trips"]) is (role is Role.SINK)
 
 
-def test_point_4_they_are_those_of_the_security_page() -> None:
+def test_they_are_those_of_the_security_page() -> None:
     """The page was proved on a real broker (tests/integration/operations/test_least_rights.py)."""
     page = str(given_out())
     for operation in ("describe_configs", "write"):
@@ -51,13 +51,13 @@ def test_point_4_they_are_those_of_the_security_page() -> None:
 
 
 @pytest.mark.parametrize("name", ["a; rm -rf /", "$(id)", "it's", 'x" y'])
-def test_point_4_names_are_quoted_for_the_shell(name: str) -> None:
+def test_names_are_quoted_for_the_shell(name: str) -> None:
     told = commands(SETTINGS, Role.SINK, name)
     line = next(line for line in told.splitlines() if line.startswith("kafka-acls"))
     assert f"User:{name}" in shlex.split(line)
 
 
-def test_point_4_a_database_gets_its_grants() -> None:
+def test_a_database_gets_its_grants() -> None:
     properties = 'type = "sql"\nuri = "postgresql+psycopg2://u:secret@db/lake"\n'
     settings = parse(f"{MINIMAL}[catalog.properties]\n{properties}")
     told = {role: commands(settings, role, 'a"b') for role in Role}
@@ -94,7 +94,7 @@ class Topics:
 
 
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.VIEWER])
-def test_point_4_check_asks_a_role_for_its_own_rights_only(
+def test_check_asks_a_role_for_its_own_rights_only(
     role: Role, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Described:
@@ -121,7 +121,7 @@ def test_point_4_check_asks_a_role_for_its_own_rights_only(
         assert "writer" not in answers
 
 
-def test_point_4_another_role_is_bad_usage(tmp_path: Path) -> None:
+def test_another_role_is_bad_usage(tmp_path: Path) -> None:
     path = tmp_path / "sink.toml"
     path.write_text(MINIMAL)
     for command in ("rights", "check"):

@@ -1,4 +1,4 @@
-"""Point 4: table and offsets go back in one call, by a new epoch, and come back again."""
+"""Table and offsets go back in one call, by a new epoch, and come back again."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rows(filled: FilledTable) -> int:
     return filled.table.scan().to_arrow().num_rows
 
 
-def test_point_4_table_and_offsets_go_back_in_one_call(
+def test_table_and_offsets_go_back_in_one_call(
     table: IcebergTable, filled: FilledTable, settings: SinkSettings
 ) -> None:
     before = table.read()
@@ -82,7 +82,7 @@ def test_point_4_table_and_offsets_go_back_in_one_call(
     assert str(audit(settings, with_source=False).verdict) != "wrong"
 
 
-def test_point_4_the_tag_never_stands_on_an_old_snapshot_again(
+def test_the_tag_never_stands_on_an_old_snapshot_again(
     table: IcebergTable, filled: FilledTable, settings: SinkSettings
 ) -> None:
     """A coordinator that was paused with the old snapshot as its base is refused."""
@@ -96,7 +96,7 @@ def test_point_4_the_tag_never_stands_on_an_old_snapshot_again(
     assert isinstance(table.commit(zombie), Refused), "neither after the way back"
 
 
-def test_point_4_the_way_back_is_the_same_move(
+def test_the_way_back_is_the_same_move(
     table: IcebergTable, filled: FilledTable, settings: SinkSettings
 ) -> None:
     carry_out(settings, plan_rollback(settings, "1.1"))
@@ -112,7 +112,7 @@ def test_point_4_the_way_back_is_the_same_move(
     assert not isinstance(table.commit(goes_on), Refused)
 
 
-def test_point_4_a_plan_is_void_when_somebody_else_has_committed(
+def test_a_plan_is_void_when_somebody_else_has_committed(
     table: IcebergTable, filled: FilledTable, settings: SinkSettings
 ) -> None:
     plan = plan_rollback(settings, "1.1")
@@ -124,7 +124,7 @@ def test_point_4_a_plan_is_void_when_somebody_else_has_committed(
     assert record.offsets == Offsets({ZERO: 12, ONE: 12})
 
 
-def test_point_4_snapshots_of_others_are_named_and_stay_unless_asked(
+def test_snapshots_of_others_are_named_and_stay_unless_asked(
     table: IcebergTable, filled: FilledTable, settings: SinkSettings
 ) -> None:
     filled.table.refresh()
@@ -142,7 +142,7 @@ def test_point_4_snapshots_of_others_are_named_and_stay_unless_asked(
         ({"topic_id": "another"}, "re-created"),
     ],
 )
-def test_point_4_what_the_source_has_lost_is_not_given_up(
+def test_what_the_source_has_lost_is_not_given_up(
     table: IcebergTable,
     settings: SinkSettings,
     source: Source,
@@ -156,21 +156,19 @@ def test_point_4_what_the_source_has_lost_is_not_given_up(
 
 
 @pytest.mark.parametrize("to", ["9.9", "1", "", "headgate.trips.before-7", "nonsense\x1b[2J"])
-def test_point_4_a_place_that_is_not_there_is_refused(
+def test_a_place_that_is_not_there_is_refused(
     table: IcebergTable, settings: SinkSettings, to: str
 ) -> None:
     with pytest.raises(ConfigurationError, match="holds no commit"):
         plan_rollback(settings, to)
 
 
-def test_point_4_where_it_is_already_is_refused(
-    table: IcebergTable, settings: SinkSettings
-) -> None:
+def test_where_it_is_already_is_refused(table: IcebergTable, settings: SinkSettings) -> None:
     with pytest.raises(ConfigurationError, match="the table is at"):
         plan_rollback(settings, "1.2")
 
 
-def test_point_4_over_http_with_a_dry_run(
+def test_over_http_with_a_dry_run(
     table: IcebergTable, filled: FilledTable, settings: SinkSettings
 ) -> None:
     move = MOVES["POST", "rollback"]
@@ -188,7 +186,7 @@ def test_point_4_over_http_with_a_dry_run(
             move(settings, wrong, True)
 
 
-def test_point_4_a_branch_shows_what_it_would_be_and_nothing_else_changes(
+def test_a_branch_shows_what_it_would_be_and_nothing_else_changes(
     table: IcebergTable, filled: FilledTable, settings: SinkSettings, told: list[str]
 ) -> None:
     before = table.read()
@@ -209,7 +207,7 @@ def test_point_4_a_branch_shows_what_it_would_be_and_nothing_else_changes(
     assert rows(filled) == 10
 
 
-def test_point_4_who_only_looks_need_not_stop_the_sink(
+def test_who_only_looks_need_not_stop_the_sink(
     table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def runs(_: SinkSettings) -> None:
@@ -228,7 +226,7 @@ def test_point_4_who_only_looks_need_not_stop_the_sink(
         move(settings, {**look, "to_branch": ""}, True)
 
 
-def test_point_4_a_stopped_sink_stays_stopped_over_it(
+def test_a_stopped_sink_stays_stopped_over_it(
     table: IcebergTable, filled: FilledTable, settings: SinkSettings
 ) -> None:
     stopped = filled.record(1, 3, {0: 10, 1: 10}, stopped=True)

@@ -69,9 +69,7 @@ FULL = {ORDERS: [0, 1, 3], CLICKS: [2, 4], LATE: [5]}
 BACK = {ORDERS: [0, 1], CLICKS: [2], LATE: list[int]()}
 
 
-def test_point_4_d10_all_tables_go_back_and_the_ledger_last(
-    shop: Shop, settings: SinkSettings
-) -> None:
+def test_d10_all_tables_go_back_and_the_ledger_last(shop: Shop, settings: SinkSettings) -> None:
     plan = plan_rollback(settings, "1.1")
     assert (plan.dropped, plan.rows) == (("1.3", "1.2"), 3)
     assert f"{LATE}: to before its first rows; 1 rows leave it" in str(plan)
@@ -90,7 +88,7 @@ def test_point_4_d10_all_tables_go_back_and_the_ledger_last(
     shop.assert_proven(3)
 
 
-def test_point_4_d10_what_is_read_again_is_there_once(shop: Shop, settings: SinkSettings) -> None:
+def test_d10_what_is_read_again_is_there_once(shop: Shop, settings: SinkSettings) -> None:
     carry_out(settings, plan_rollback(settings, "1.1"))
     shop.claims(4)
     shop.commits({ORDERS: [3], LATE: [4, 5]})
@@ -98,7 +96,7 @@ def test_point_4_d10_what_is_read_again_is_there_once(shop: Shop, settings: Sink
     shop.assert_proven(6)
 
 
-def test_point_4_d10_the_way_back_is_the_same_move(shop: Shop, settings: SinkSettings) -> None:
+def test_d10_the_way_back_is_the_same_move(shop: Shop, settings: SinkSettings) -> None:
     carry_out(settings, plan_rollback(settings, "1.1"))
     shop.claims(4)
     shop.commits({"db.new": [3], CLICKS: [4]})
@@ -111,7 +109,7 @@ def test_point_4_d10_the_way_back_is_the_same_move(shop: Shop, settings: SinkSet
     shop.assert_proven(7)
 
 
-def test_point_4_d10_a_paused_coordinator_commits_nothing_and_pays_nothing(
+def test_d10_a_paused_coordinator_commits_nothing_and_pays_nothing(
     shop: Shop, settings: SinkSettings
 ) -> None:
     debts = shop.decides({ORDERS: [6]})
@@ -136,7 +134,7 @@ class Dies(Exception):
 
 
 @pytest.mark.parametrize("calls", (0, 2, 4))
-def test_point_4_d10_the_same_command_finishes_what_was_interrupted(
+def test_d10_the_same_command_finishes_what_was_interrupted(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
     """Behind the claim, in the midst of three tables, behind the ledger."""
@@ -173,7 +171,7 @@ def test_point_4_d10_the_same_command_finishes_what_was_interrupted(
     shop.assert_proven(6)
 
 
-def test_point_4_d10_an_unknown_answer_is_looked_at(
+def test_d10_an_unknown_answer_is_looked_at(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit, lost = IcebergTable.commit, [CLICKS, LATE]
@@ -246,7 +244,7 @@ def _make_anew(shop: Shop) -> None:
         (_write_besides, f"others have written since 1.[14]: {CLICKS}: snapshot"),
     ],
 )
-def test_point_4_d10_what_cannot_go_back_is_named_and_nothing_moves(
+def test_d10_what_cannot_go_back_is_named_and_nothing_moves(
     shop: Shop, settings: SinkSettings, does: Any, says: str
 ) -> None:
     does(shop)
@@ -257,7 +255,7 @@ def test_point_4_d10_what_cannot_go_back_is_named_and_nothing_moves(
     assert shop.ledger.read() == before
 
 
-def test_point_4_d10_a_listed_table_that_may_not_be_read_is_named_and_nothing_moves(
+def test_d10_a_listed_table_that_may_not_be_read_is_named_and_nothing_moves(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = SqlCatalog.load_table
@@ -274,9 +272,7 @@ def test_point_4_d10_a_listed_table_that_may_not_be_read_is_named_and_nothing_mo
     assert shop.ledger.read() == before
 
 
-def test_point_4_d10_a_table_of_a_former_route_goes_along(
-    shop: Shop, settings: SinkSettings
-) -> None:
+def test_d10_a_table_of_a_former_route_goes_along(shop: Shop, settings: SinkSettings) -> None:
     (route,) = settings.tables.route
     other = replace(settings.tables, route=(replace(route, to="elsewhere.{field}"),))
     carry_out(settings, plan_rollback(replace(settings, tables=other), "1.1"))
@@ -284,7 +280,7 @@ def test_point_4_d10_a_table_of_a_former_route_goes_along(
     shop.assert_proven(3)
 
 
-def test_point_4_d10_a_way_back_that_one_table_has_lost_is_refused(
+def test_d10_a_way_back_that_one_table_has_lost_is_refused(
     shop: Shop, settings: SinkSettings
 ) -> None:
     carry_out(settings, plan_rollback(settings, "1.1"))
@@ -296,16 +292,14 @@ def test_point_4_d10_a_way_back_that_one_table_has_lost_is_refused(
     assert shop.rows() == BACK
 
 
-def test_point_4_d10_snapshots_of_others_go_along_where_asked(
-    shop: Shop, settings: SinkSettings
-) -> None:
+def test_d10_snapshots_of_others_go_along_where_asked(shop: Shop, settings: SinkSettings) -> None:
     _write_besides(shop)
     carry_out(settings, plan_rollback(settings, "1.1", drop_foreign=True))
     assert shop.rows() == BACK
     shop.assert_proven(3)
 
 
-def test_point_4_d10_a_branch_of_each_table_shows_it(shop: Shop, settings: SinkSettings) -> None:
+def test_d10_a_branch_of_each_table_shows_it(shop: Shop, settings: SinkSettings) -> None:
     before = shop.ledger.read()
     show_on_branch(settings, plan_rollback(settings, "1.1", look_only=True), "look")
     assert shop.ledger.read() == before
@@ -315,7 +309,7 @@ def test_point_4_d10_a_branch_of_each_table_shows_it(shop: Shop, settings: SinkS
         assert table.scan(snapshot_id=table.metadata.refs["look"].snapshot_id).count() == rows
 
 
-def test_point_4_d10_from_the_command_line_and_over_http(
+def test_d10_from_the_command_line_and_over_http(
     shop: Shop, settings: SinkSettings, tmp_path: Path
 ) -> None:
     known = catalog_properties(tmp_path)

@@ -30,13 +30,13 @@ class Answering(Cluster):
         return self._granted
 
 
-def test_point_4_the_page_names_what_this_sink_uses() -> None:
+def test_the_page_names_what_this_sink_uses() -> None:
     names = {name for _, _, name in given_out()}
     assert names == {"trips", settings().control.topic, settings().source.group_id}
 
 
 @pytest.mark.parametrize("role", ["sink", "operator"])
-def test_point_4_the_pages_rights_are_what_check_asks_for(
+def test_the_pages_rights_are_what_check_asks_for(
     role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     granted = given_out()[f"User:trips-{role}", "--topic", "trips-control"]
@@ -49,12 +49,12 @@ def test_point_4_the_pages_rights_are_what_check_asks_for(
 
 
 @pytest.mark.parametrize("wide", ["delete", "alter", "alter_configs"])
-def test_point_4_check_tells_of_rights_that_are_too_wide(wide: str) -> None:
+def test_check_tells_of_rights_that_are_too_wide(wide: str) -> None:
     with pytest.raises(NotChecked, match=f"may {wide} control topic trips-control, which no role"):
         _events(settings(), Answering("read", "write", "describe", wide))
 
 
-def test_point_4_an_observer_writes_nothing() -> None:
+def test_an_observer_writes_nothing() -> None:
     rights = given_out()
     observed = [ops for (who, _, _), ops in rights.items() if who == "User:trips-observer"]
     assert observed

@@ -52,9 +52,7 @@ def plan(table: IcebergTable) -> OffsetPlan:
     return OffsetPlan(view, view.record, (OffsetMove(ZERO, 10, 4),))
 
 
-def test_point_9_offsets_are_set_by_a_new_epoch(
-    table: IcebergTable, settings: SinkSettings
-) -> None:
+def test_offsets_are_set_by_a_new_epoch(table: IcebergTable, settings: SinkSettings) -> None:
     before = table.read()
     assert before.record is not None
     carry_out(settings, plan(table))
@@ -69,7 +67,7 @@ def test_point_9_offsets_are_set_by_a_new_epoch(
 
 
 @pytest.mark.parametrize(("end", "known"), [(4, None), (12, 5_000)])
-def test_point_9_what_is_known_of_time_stays_where_offsets_go_forward(
+def test_what_is_known_of_time_stays_where_offsets_go_forward(
     table: IcebergTable, settings: SinkSettings, filled: FilledTable, end: int, known: int | None
 ) -> None:
     told = filled.record(1, 3, {0: 10, 1: 10}, valid_through_ms=5_000)
@@ -94,7 +92,7 @@ def test_u8_of_a_keyed_table_no_partition_is_set_that_was_added(
         _refuse_added(keyed, record, [ZERO, added])
 
 
-def test_point_9_who_leads_unseen_is_fenced_by_it(
+def test_who_leads_unseen_is_fenced_by_it(
     table: IcebergTable, settings: SinkSettings, filled: FilledTable
 ) -> None:
     base = table.read()
@@ -103,7 +101,7 @@ def test_point_9_who_leads_unseen_is_fenced_by_it(
     assert isinstance(table.commit(late), Refused)
 
 
-def test_point_9_a_plan_is_void_when_somebody_else_has_committed(
+def test_a_plan_is_void_when_somebody_else_has_committed(
     table: IcebergTable, settings: SinkSettings, filled: FilledTable
 ) -> None:
     planned = plan(table)
@@ -116,7 +114,7 @@ def test_point_9_a_plan_is_void_when_somebody_else_has_committed(
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_point_9_a_lost_answer_is_asked_of_the_table(
+def test_a_lost_answer_is_asked_of_the_table(
     table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, landed: bool
 ) -> None:
     def commit(
@@ -136,7 +134,7 @@ def test_point_9_a_lost_answer_is_asked_of_the_table(
         carry_out(settings, planned)
 
 
-def test_point_9_only_a_table_in_order_has_offsets_to_set(
+def test_only_a_table_in_order_has_offsets_to_set(
     table: IcebergTable, settings: SinkSettings, filled: FilledTable
 ) -> None:
     view = table.read()
@@ -149,7 +147,7 @@ def test_point_9_only_a_table_in_order_has_offsets_to_set(
         stored(settings, table.read())
 
 
-def test_point_9_another_groups_offsets_are_not_ours(
+def test_another_groups_offsets_are_not_ours(
     filled: FilledTable, catalog: Catalog, settings: SinkSettings
 ) -> None:
     filled.commit(filled.record(1, 0, {0: 0}, group_id="other"))
@@ -176,7 +174,7 @@ def test_d9_debts_stay_and_followers_are_claimed_before_the_next_start(
 
 
 @pytest.mark.parametrize(("text", "offset"), [("earliest", 3), ("latest", 20), ("7", 7)])
-def test_point_9_words_and_numbers_mean_places_in_the_log(
+def test_words_and_numbers_mean_places_in_the_log(
     filled: FilledTable, text: str, offset: int
 ) -> None:
     states = {TOPIC: TopicState(filled.topic_id, {0: OffsetRange(3, 20)})}
@@ -205,7 +203,7 @@ def expanded(*wanted: str) -> dict[str, str]:
     return {str(at): place for at, place in found.items()}
 
 
-def test_point_4_a_time_or_a_word_is_meant_for_all_of_a_topic() -> None:
+def test_a_time_or_a_word_is_meant_for_all_of_a_topic() -> None:
     assert expanded(f"{TOPIC}={SIX}") == {"trips/0": "3", "trips/1": "9"}
     assert expanded(f"{TOPIC}/1={SIX}") == {"trips/1": "9"}
     assert expanded(f"{TOPIC}=latest", f"{TOPIC}/0=7") == {"trips/0": "7", "trips/1": "latest"}
@@ -215,11 +213,11 @@ def test_point_4_a_time_or_a_word_is_meant_for_all_of_a_topic() -> None:
 @pytest.mark.parametrize(
     "text", ["trips=7", "trips", "=earliest", "trips/0=", "trips=2026-01-31", "trips=yesterday"]
 )
-def test_point_4_what_names_no_place_is_refused(text: str) -> None:
+def test_what_names_no_place_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="is not an offset of a partition"):
         module._parsed(text)
 
 
-def test_point_4_a_topic_that_is_not_read_has_no_partitions() -> None:
+def test_a_topic_that_is_not_read_has_no_partitions() -> None:
     with pytest.raises(ConfigurationError, match="not in the source"):
         expanded(f"other={SIX}")

@@ -1,4 +1,4 @@
-"""Point 1: commands start soon, since they import what they need; by names, and not by a clock."""
+"""Commands start soon, since they import what they need; by names, and not by a clock."""
 
 from __future__ import annotations
 
@@ -54,26 +54,26 @@ def imported(*arguments: str) -> set[str]:
 
 
 @pytest.mark.parametrize("arguments", [["status", "--help"]])
-def test_point_1_help_imports_no_foreign_system(arguments: list[str]) -> None:
+def test_help_imports_no_foreign_system(arguments: list[str]) -> None:
     assert imported(*arguments) & FOREIGN == set()
 
 
 @pytest.mark.parametrize("command", ["status", "pause"])
-def test_point_1_what_only_looks_imports_nothing_heavy(command: str, tmp_path: Path) -> None:
+def test_what_only_looks_imports_nothing_heavy(command: str, tmp_path: Path) -> None:
     sink = tmp_path / "sink.toml"
     columns = '[[table.columns]]\nname = "id"\ntype = "long"\n'
     sink.write_text(sink_file_text(tmp_path) + columns)
     assert imported(command, str(sink)) & HEAVY == set()
 
 
-def test_point_1_a_look_at_a_table_that_is_there_imports_nothing_heavy(
+def test_a_look_at_a_table_that_is_there_imports_nothing_heavy(
     filled: FilledTable, sink_file: Path
 ) -> None:
     filled.commit(filled.record(1, 0, {0: 0}))
     assert imported("status", str(sink_file), "--json") & {*HEAVY, "requests"} == set()
 
 
-def test_point_1_the_last_bad_records_are_read_without_a_scan(
+def test_the_last_bad_records_are_read_without_a_scan(
     filled: FilledTable, sink_file: Path, tmp_path: Path
 ) -> None:
     filled.commit(filled.record(1, 0, {0: 0}))
@@ -88,7 +88,7 @@ def test_point_1_the_last_bad_records_are_read_without_a_scan(
     assert seen & {*HEAVY, "requests"} == {"pyarrow.parquet"}
 
 
-def test_point_1_a_look_is_not_held_up_by_collections_and_others_are(
+def test_a_look_is_not_held_up_by_collections_and_others_are(
     sink_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collecting: list[bool] = []

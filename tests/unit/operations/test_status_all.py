@@ -1,4 +1,4 @@
-"""Point 4: one line for each sink of a folder."""
+"""One line for each sink of a folder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def asked(folder: Path, *more: str) -> Result:
     return CliRunner().invoke(main, ["status", "--all", str(folder), *more])
 
 
-def test_point_4_a_line_for_each_sink_and_the_worst_exit_code(folder: Path) -> None:
+def test_a_line_for_each_sink_and_the_worst_exit_code(folder: Path) -> None:
     done = asked(folder)
     away, trips = done.output.splitlines()[1:3]
     assert "not known" in away
@@ -51,13 +51,13 @@ def test_point_4_a_line_for_each_sink_and_the_worst_exit_code(folder: Path) -> N
     assert done.exit_code == 3
 
 
-def test_point_4_as_json_each_is_a_whole_report(folder: Path) -> None:
+def test_as_json_each_is_a_whole_report(folder: Path) -> None:
     away, trips = json.loads(asked(folder, "--json").output)
     assert (away["file"], away["exit_code"]) == ("away.toml", 3)
     assert (trips["file"], trips["condition"]) == ("trips.toml", report().condition)
 
 
-def test_point_4_an_empty_folder_is_well_and_a_sink_file_is_not_named_beside_it(
+def test_an_empty_folder_is_well_and_a_sink_file_is_not_named_beside_it(
     tmp_path: Path,
 ) -> None:
     assert asked(tmp_path).exit_code == 0

@@ -1,4 +1,4 @@
-"""Point 20: ``headgate status`` says why a first start was refused, without a control topic."""
+"""``headgate status`` says why a first start was refused, without a control topic."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.operations.table_access.refuse_gone", lambda *_: None)
 
 
-def test_point_20_a_first_start_that_the_tables_columns_refuse(made: None, sink_file: Path) -> None:
+def test_a_first_start_that_the_tables_columns_refuse(made: None, sink_file: Path) -> None:
     sink_file.write_text(sink_file.read_text() + COLUMN.format(name="offset", type="string"))
     result = CliRunner().invoke(main, ["status", str(sink_file), "--json"])
     said = json.loads(result.stdout)
@@ -42,9 +42,7 @@ def test_point_20_a_first_start_that_the_tables_columns_refuse(made: None, sink_
 
 
 @pytest.mark.parametrize("warehouse", ["file:///proc/lake", "s4://bucket/lake"])
-def test_point_20_a_first_start_that_the_warehouse_refuses(
-    settings: SinkSettings, warehouse: str
-) -> None:
+def test_a_first_start_that_the_warehouse_refuses(settings: SinkSettings, warehouse: str) -> None:
     table = replace(settings.table, create=True, location=warehouse)
     report = status(replace(settings, table=table))
     assert report.last_error is not None
@@ -52,7 +50,7 @@ def test_point_20_a_first_start_that_the_warehouse_refuses(
     assert report.last_error.code == "HG-100"
 
 
-def test_point_20_one_that_nothing_refuses_never_started(
+def test_one_that_nothing_refuses_never_started(
     made: None, settings: SinkSettings, tmp_path: Path
 ) -> None:
     before = sorted(tmp_path.rglob("*"))

@@ -1,4 +1,4 @@
-"""Point 3: a stop request is stored in the table: by whom, until somebody starts the sink."""
+"""A stop request is stored in the table: by whom, until somebody starts the sink."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def table(filled: FilledTable, catalog: Catalog) -> IcebergTable:
     return IcebergTable(catalog, "db.trips", SINK)
 
 
-def test_point_3_a_stop_is_stored_with_who_asked_and_ends_with_a_start(
+def test_a_stop_is_stored_with_who_asked_and_ends_with_a_start(
     table: IcebergTable, settings: SinkSettings, told: list[str]
 ) -> None:
     before = standing(settings)
@@ -78,7 +78,7 @@ def test_d7_a_stop_strikes_off_what_the_quarantine_shows_as_paid(owing: Owing) -
     assert not owing.audited().findings
 
 
-def test_point_3_who_leads_unseen_is_fenced_by_a_stop(
+def test_who_leads_unseen_is_fenced_by_a_stop(
     table: IcebergTable, settings: SinkSettings, filled: FilledTable
 ) -> None:
     base = table.read()
@@ -87,7 +87,7 @@ def test_point_3_who_leads_unseen_is_fenced_by_a_stop(
     assert isinstance(table.commit(late), Refused)
 
 
-def test_point_3_a_sink_at_work_is_paused_first_so_that_what_is_written_is_committed(
+def test_a_sink_at_work_is_paused_first_so_that_what_is_written_is_committed(
     table: IcebergTable,
     settings: SinkSettings,
     filled: FilledTable,
@@ -107,7 +107,7 @@ def test_point_3_a_sink_at_work_is_paused_first_so_that_what_is_written_is_commi
     assert done.participants == ()  # it was seen leaving
 
 
-def test_point_3_a_sink_that_cannot_pause_is_stopped_all_the_same(
+def test_a_sink_that_cannot_pause_is_stopped_all_the_same(
     table: IcebergTable, settings: SinkSettings, alive: Alive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def pause(_: SinkSettings) -> CommitRecord:
@@ -122,7 +122,7 @@ def test_point_3_a_sink_that_cannot_pause_is_stopped_all_the_same(
     assert record.stopped
 
 
-def test_point_3_commits_between_look_and_claim_are_no_reason_to_give_up(
+def test_commits_between_look_and_claim_are_no_reason_to_give_up(
     table: IcebergTable,
     settings: SinkSettings,
     filled: FilledTable,
@@ -140,7 +140,7 @@ def test_point_3_commits_between_look_and_claim_are_no_reason_to_give_up(
     assert sum(stop(settings).record.offsets.values()) == 24
 
 
-def test_point_3_a_sink_without_a_record_cannot_be_stopped(
+def test_a_sink_without_a_record_cannot_be_stopped(
     filled: FilledTable, settings: SinkSettings
 ) -> None:
     assert not filled.table.metadata.snapshots
@@ -148,7 +148,7 @@ def test_point_3_a_sink_without_a_record_cannot_be_stopped(
         stop(settings)
 
 
-def test_point_3_restart_leaves_it_started(table: IcebergTable, settings: SinkSettings) -> None:
+def test_restart_leaves_it_started(table: IcebergTable, settings: SinkSettings) -> None:
     restart(settings)
     record = table.read().record
     assert record is not None
@@ -156,7 +156,7 @@ def test_point_3_restart_leaves_it_started(table: IcebergTable, settings: SinkSe
 
 
 @pytest.mark.parametrize("what", ["stop", "start", "restart"])
-def test_point_3_over_http_each_has_a_dry_run(
+def test_over_http_each_has_a_dry_run(
     table: IcebergTable, settings: SinkSettings, what: str
 ) -> None:
     before = table.read().record
@@ -172,7 +172,7 @@ def test_point_3_over_http_each_has_a_dry_run(
         move(settings, {"force": True}, True)
 
 
-def test_point_3_a_process_rests_until_a_person_starts_the_sink(
+def test_a_process_rests_until_a_person_starts_the_sink(
     table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert table.read().record is not None
@@ -193,7 +193,7 @@ def test_point_3_a_process_rests_until_a_person_starts_the_sink(
     assert resting.may_work(settings)
 
 
-def test_point_3_a_process_that_rests_ends_when_it_is_asked_to(
+def test_a_process_that_rests_ends_when_it_is_asked_to(
     table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert table.read().record is not None
@@ -204,11 +204,11 @@ def test_point_3_a_process_that_rests_ends_when_it_is_asked_to(
     resting.rest(settings, ends, turned)
 
 
-def test_point_3_without_a_table_nobody_is_stopped(settings: SinkSettings) -> None:
+def test_without_a_table_nobody_is_stopped(settings: SinkSettings) -> None:
     assert resting.may_work(settings)
 
 
-def test_point_3_who_has_not_heard_it_is_told_again(
+def test_who_has_not_heard_it_is_told_again(
     table: IcebergTable, settings: SinkSettings, alive: Alive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []

@@ -93,7 +93,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made.catalog.close()
 
 
-def test_point_6_tables_that_are_paid_are_complete_through_the_ledgers_time(desk: Desk) -> None:
+def test_tables_that_are_paid_are_complete_through_the_ledgers_time(desk: Desk) -> None:
     desk.pays("db.here", 1)
     decided = desk.decides()
     result = desk.asks()
@@ -105,14 +105,14 @@ def test_point_6_tables_that_are_paid_are_complete_through_the_ledgers_time(desk
     assert shown["valid_through_ms"] == decided.valid_through_ms
 
 
-def test_point_6_what_a_table_is_owed_holds_its_time_back(desk: Desk) -> None:
+def test_what_a_table_is_owed_holds_its_time_back(desk: Desk) -> None:
     desk.pays("db.here", 1)
     desk.decides(desk.debt("db.here", 2, 7), desk.debt("db.here", 2, 3))
     shown = desk.listed()["db.here"]
     assert (shown["owed_rows"], shown["valid_through_ms"]) == (10, 1_000)
 
 
-def test_point_6_parked_and_missing_tables_are_named_with_why_and_end_not_well(desk: Desk) -> None:
+def test_parked_and_missing_tables_are_named_with_why_and_end_not_well(desk: Desk) -> None:
     desk.pays("db.here", 1)
     desk.decides(
         desk.debt("db.gone", 2, 4),
@@ -129,7 +129,7 @@ def test_point_6_parked_and_missing_tables_are_named_with_why_and_end_not_well(d
     assert states == {"db.here": "parked", "db.back": "resuming", "db.gone": "missing"}
 
 
-def test_point_6_only_resume_takes_tables(desk: Desk) -> None:
+def test_only_resume_takes_tables(desk: Desk) -> None:
     result = desk.asks("show", "db.here")
     assert result.exit_code == 2
     assert "only headgate tables SINK resume takes tables" in result.output
@@ -172,7 +172,7 @@ def parks(desk: Desk, **why: str) -> None:
     desk.decides(parked=tuple(Parked(f"db.{name}", text, 5) for name, text in why.items()))
 
 
-def test_point_6_without_names_all_that_are_parked_are_asked_for(
+def test_without_names_all_that_are_parked_are_asked_for(
     desk: Desk, asked: list[tuple[str, ...]]
 ) -> None:
     parks(desk, one="HG-201 was rolled back", two="HG-203 lost its tag")
@@ -182,7 +182,7 @@ def test_point_6_without_names_all_that_are_parked_are_asked_for(
     assert asked == [("db.one", "db.two")]
 
 
-def test_point_6_a_table_that_is_not_parked_is_refused_and_nobody_is_asked(
+def test_a_table_that_is_not_parked_is_refused_and_nobody_is_asked(
     desk: Desk, asked: list[tuple[str, ...]]
 ) -> None:
     parks(desk, one="HG-201 was rolled back")
@@ -192,7 +192,7 @@ def test_point_6_a_table_that_is_not_parked_is_refused_and_nobody_is_asked(
     assert asked == []
 
 
-def test_point_6_what_still_has_trouble_is_told(desk: Desk, asked: list[tuple[str, ...]]) -> None:
+def test_what_still_has_trouble_is_told(desk: Desk, asked: list[tuple[str, ...]]) -> None:
     parks(desk, one="HG-103 rights are missing", two="HG-203 lost its tag")
     result = desk.asks("resume")
     assert result.exit_code == 1
@@ -200,7 +200,7 @@ def test_point_6_what_still_has_trouble_is_told(desk: Desk, asked: list[tuple[st
     assert len(asked) == 1
 
 
-def test_point_6_a_table_that_is_gone_is_asked_for_only_by_name_and_where_it_can_be_made(
+def test_a_table_that_is_gone_is_asked_for_only_by_name_and_where_it_can_be_made(
     desk: Desk, asked: list[tuple[str, ...]]
 ) -> None:
     desk.decides(parked=(Parked("db.gone", "HG-102 was dropped", 5),))
@@ -214,7 +214,7 @@ def test_point_6_a_table_that_is_gone_is_asked_for_only_by_name_and_where_it_can
     assert asked == [("db.gone",)]
 
 
-def test_point_6_reread_resumes_first(
+def test_reread_resumes_first(
     desk: Desk, asked: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parks(desk, one="HG-201 was rolled back")
@@ -246,7 +246,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return given
 
 
-def test_point_6_replay_resumes_first_and_asks_for_open_tables_at_once(
+def test_replay_resumes_first_and_asks_for_open_tables_at_once(
     desk: Desk,
     asked: list[tuple[str, ...]],
     replayed: list[tuple[str, ...]],
@@ -272,7 +272,7 @@ def test_point_6_replay_resumes_first_and_asks_for_open_tables_at_once(
     assert told.stdout == "replayed: nothing waits in the quarantine\n"
 
 
-def test_point_6_replay_of_a_table_that_stays_parked_replays_nothing(
+def test_replay_of_a_table_that_stays_parked_replays_nothing(
     desk: Desk, asked: list[tuple[str, ...]], replayed: list[tuple[str, ...]]
 ) -> None:
     parks(desk, one="HG-103 rights are missing")
@@ -280,7 +280,7 @@ def test_point_6_replay_of_a_table_that_stays_parked_replays_nothing(
     assert (len(asked), replayed) == (1, [])
 
 
-def test_point_6_a_sink_of_one_table_has_none_to_resume(desk: Desk) -> None:
+def test_a_sink_of_one_table_has_none_to_resume(desk: Desk) -> None:
     desk.path.write_text(desk.text)
     for action in ("show", "resume"):
         result = desk.asks(action)

@@ -1,4 +1,4 @@
-"""Point 4: a status that is shown again and again, and a broker for those who try."""
+"""A status that is shown again and again, and a broker for those who try."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.operations.watch import pictures
 from headgate.sink.load import parse
 
 
-def test_point_4_watch_shows_what_changed_and_what_does_not_answer(
+def test_watch_shows_what_changed_and_what_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said = [report(), Unreachable("no catalog answers"), report(condition="idle")]
@@ -40,7 +40,7 @@ def test_point_4_watch_shows_what_changed_and_what_does_not_answer(
     assert text.index("running") < text.index("HG-401 no catalog answers") < text.index("idle")
 
 
-def test_point_4_watch_is_not_for_scripts(tmp_path: Path) -> None:
+def test_watch_is_not_for_scripts(tmp_path: Path) -> None:
     path = tmp_path / "sink.toml"
     path.write_text(MINIMAL)
     told = CliRunner().invoke(main, ["status", str(path), "--watch", "--json"])
@@ -48,7 +48,7 @@ def test_point_4_watch_is_not_for_scripts(tmp_path: Path) -> None:
     assert CliRunner().invoke(main, ["status", str(path), "--watch", "0"]).exit_code == 2
 
 
-def test_point_4_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("three years of work")
     with pytest.raises(ConfigurationError, match="holds something else"):
         keep(tmp_path, 29_092, lambda _: None)

@@ -26,7 +26,7 @@ def test_rows_that_it_announces(caplog: pytest.LogCaptureFixture) -> None:
     assert said(caplog, draft) == ["sink orders: 7 rows announced for transaction 7.3"]
 
 
-def test_point_7_what_it_could_not_write_is_told_with_the_reason(
+def test_what_it_could_not_write_is_told_with_the_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     failed = WriteStatus(1, unknown=frozenset({P0, P1}), failure="HG-403 no space left")

@@ -1,4 +1,4 @@
-"""Point 19: which parts of a sink file START carries, and that no secret is among them."""
+"""Which parts of a sink file START carries, and that no secret is among them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def differing(more: str, instead: str = "") -> set[str]:
         ('[transform]\nsql = "SELECT * FROM records"', "transform"),
     ],
 )
-def test_point_19_what_decides_what_a_row_is_must_be_equal(more: str, name: str) -> None:
+def test_what_decides_what_a_row_is_must_be_equal(more: str, name: str) -> None:
     assert differing(more) == {name}
 
 
@@ -47,19 +47,17 @@ def test_point_19_what_decides_what_a_row_is_must_be_equal(more: str, name: str)
         ('offset = "offset"', 'offset = "position"', "table.record_columns"),
     ],
 )
-def test_point_19_what_is_read_and_where_it_goes_must_be_equal(
-    before: str, now: str, name: str
-) -> None:
+def test_what_is_read_and_where_it_goes_must_be_equal(before: str, now: str, name: str) -> None:
     assert FILE.count(before) == 1
     one, other = agreed(parse(FILE)), agreed(parse(FILE.replace(before, now)))
     assert {part for part in one.keys() | other.keys() if one[part] != other[part]} == {name}
 
 
-def test_point_19_the_coordinator_knows_its_control_topics_name() -> None:
+def test_the_coordinator_knows_its_control_topics_name() -> None:
     assert identity(parse(FILE), Sender("one", "life")).control_topic == "control"
 
 
-def test_point_19_a_quarantine_names_its_table() -> None:
+def test_a_quarantine_names_its_table() -> None:
     assert differing('[quarantine]\npolicy = "quarantine"') == {
         "quarantine.policy",
         "quarantine.table",
@@ -75,7 +73,7 @@ def test_point_19_a_quarantine_names_its_table() -> None:
         '[spark]\nwriter = "in-process"',
     ],
 )
-def test_point_19_what_may_be_changed_one_after_the_other_is_not_compared(more: str) -> None:
+def test_what_may_be_changed_one_after_the_other_is_not_compared(more: str) -> None:
     assert differing(more) == set()
 
 
@@ -86,12 +84,12 @@ def registry(url: str, password: str) -> str:
     )
 
 
-def test_point_19_neither_addresses_nor_credentials_are_compared() -> None:
+def test_neither_addresses_nor_credentials_are_compared() -> None:
     one, other = registry("https://a:8081", "one"), registry("https://b:8081", "other")
     assert differing(other, one) == set()
 
 
-def test_point_19_a_schema_from_a_file_is_compared(tmp_path: Path) -> None:
+def test_a_schema_from_a_file_is_compared(tmp_path: Path) -> None:
     (tmp_path / "a").write_text('"string"')
     (tmp_path / "b").write_text('"long"')
     one, other = (
@@ -101,7 +99,7 @@ def test_point_19_a_schema_from_a_file_is_compared(tmp_path: Path) -> None:
     assert differing(other, one) == {"format"}
 
 
-def test_point_8_a_descriptor_from_a_file_is_read_as_bytes_and_compared(tmp_path: Path) -> None:
+def test_a_descriptor_from_a_file_is_read_as_bytes_and_compared(tmp_path: Path) -> None:
     files = {"a": World("proto2"), "b": World("proto3")}
     for name, world in files.items():
         (tmp_path / name).write_bytes(base64.b64decode(world.options["descriptor"]))
@@ -114,7 +112,7 @@ def test_point_8_a_descriptor_from_a_file_is_read_as_bytes_and_compared(tmp_path
     assert differing(other, one) == {"format"}
 
 
-def test_point_19_long_texts_travel_as_digests() -> None:
+def test_long_texts_travel_as_digests() -> None:
     topics = ", ".join(f'"topic-{number}"' for number in range(1_000))
     said = agreed(parse(FILE.replace('topics = ["trips"]', f"topics = [{topics}]")))
     assert said["source.topics"].startswith(DIGEST)

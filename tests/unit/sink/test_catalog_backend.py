@@ -39,7 +39,7 @@ def hive(**more: str) -> CatalogSettings:
     return CatalogSettings(backend=Backend.JAVA, properties=Properties(properties))
 
 
-def test_point_7_hive_is_taken_in_java_alone() -> None:
+def test_hive_is_taken_in_java_alone() -> None:
     assert parse(SINK).catalog.backend is Backend.JAVA
     refuse_catalog(hive())
     with pytest.raises(CatalogRefused, match=r"can lose a commit.*backend = .java. does"):
@@ -47,19 +47,19 @@ def test_point_7_hive_is_taken_in_java_alone() -> None:
 
 
 @pytest.mark.parametrize("spark", ['writer = "in-process"', 'remote = "sc://127.0.0.1:1"'])
-def test_point_7_without_a_jvm_beside_this_process_it_is_refused(spark: str) -> None:
+def test_without_a_jvm_beside_this_process_it_is_refused(spark: str) -> None:
     with pytest.raises(JvmMissing, match="this process has no JVM"):
         parse(SINK + spark)
 
 
-def test_point_7_an_embedded_task_has_no_jvm() -> None:
+def test_an_embedded_task_has_no_jvm() -> None:
     steering: Any = None
     with pytest.raises(JvmMissing, match="embedded"), open_task(parse(SINK), steering):
         pass
 
 
 @pytest.mark.parametrize("kind", ["hadoop", "jdbc", "glue", "nessie", ""])
-def test_point_7_kinds_that_were_not_run_in_java_are_refused(kind: str) -> None:
+def test_kinds_that_were_not_run_in_java_are_refused(kind: str) -> None:
     with pytest.raises(CatalogRefused, match="never seen"):
         refuse_java_kind("lake", {"type": kind})
     with pytest.raises(CatalogRefused, match="a class of its own"):
@@ -77,7 +77,7 @@ class Gateway:
     jvm = JavaPackage()
 
 
-def test_point_7_a_spark_without_iceberg_is_told_so() -> None:
+def test_a_spark_without_iceberg_is_told_so() -> None:
     with pytest.raises(JvmMissing, match="Spark has no Iceberg"):
         load_catalog("lake", hive().properties, jvm=Jvm(Gateway(), None))
 
@@ -110,7 +110,7 @@ class UnknownMethod(Thrown):
         return "Invalid method name: 'get_table'"
 
 
-def test_point_4_a_client_that_the_metastore_does_not_know_is_told_by_name() -> None:
+def test_a_client_that_the_metastore_does_not_know_is_told_by_name() -> None:
     """It is a stop with what to do, and no catalog that is away for a while."""
     raised = RaisedByJava("a whole stack trace")
     raised.java_exception = UnknownMethod()  # type: ignore[misc]
@@ -121,7 +121,7 @@ def test_point_4_a_client_that_the_metastore_does_not_know_is_told_by_name() -> 
     assert catalog_failure(failure, "table db.t cannot be created") is failure
 
 
-def test_point_7_of_what_java_threw_one_line_is_told() -> None:
+def test_of_what_java_threw_one_line_is_told() -> None:
     failure = failure_of(RaisedByJava("a whole stack trace"))
     assert isinstance(failure, JavaError)
     assert str(failure) == "OddException: it went wrong"

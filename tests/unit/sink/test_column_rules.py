@@ -18,7 +18,7 @@ def columns(*texts: str) -> str:
     return f"columns = [{', '.join(f'{{ {text} }}' for text in texts)}]\n"
 
 
-def test_point_8_rules_arrive_from_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_arrive_from_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGION", "eu")
     settings = sink(
         columns(
@@ -61,7 +61,7 @@ def test_point_8_rules_arrive_from_the_file(monkeypatch: pytest.MonkeyPatch) -> 
         ('name = "c", type = "list<long>", default = "x"', "is not an array"),
     ],
 )
-def test_point_8_rules_that_cannot_be_are_refused(column: str, said: str) -> None:
+def test_rules_that_cannot_be_are_refused(column: str, said: str) -> None:
     error = refusal(MINIMAL + columns('name = "id", type = "long"', column))
     assert isinstance(error, ColumnRuleUnfit)
     assert said in str(error)
@@ -77,9 +77,7 @@ def test_point_8_rules_that_cannot_be_are_refused(column: str, said: str) -> Non
         ("bytes", 'from = "a"', "it knows none, and value"),
     ],
 )
-def test_point_8_what_a_format_does_not_know_is_refused_by_name(
-    kind: str, rule: str, said: str
-) -> None:
+def test_what_a_format_does_not_know_is_refused_by_name(kind: str, rule: str, said: str) -> None:
     table = columns('name = "id", type = "string"', f'name = "c", type = "string", {rule}')
     error = refusal(f'{MINIMAL}{table}[format]\ntype = "{kind}"\noptions = {{ {OPTION[kind]} }}')
     assert isinstance(error, ColumnRuleUnknownToFormat)
@@ -89,12 +87,12 @@ def test_point_8_what_a_format_does_not_know_is_refused_by_name(
 OPTION = {"csv": "", "string": 'column = "c"', "bytes": 'column = "c"'}
 
 
-def test_point_8_a_table_of_constants_alone_is_refused() -> None:
+def test_a_table_of_constants_alone_is_refused() -> None:
     error = refusal(MINIMAL + columns('name = "c", type = "long", value = 1'))
     assert "nothing is read from records" in str(error)
 
 
-def test_point_8_rules_belong_to_the_columns_that_values_are_decoded_into() -> None:
+def test_rules_belong_to_the_columns_that_values_are_decoded_into() -> None:
     transform = '[transform]\nsql = "SELECT * FROM records"\n' + columns(
         'name = "a", type = "long"'
     )
@@ -108,7 +106,7 @@ def test_point_8_rules_belong_to_the_columns_that_values_are_decoded_into() -> N
     assert rules_of(settings) == {"c": ColumnRule(unit="s")}
 
 
-def test_point_8_a_record_column_has_no_rule() -> None:
+def test_a_record_column_has_no_rule() -> None:
     table = columns(
         'name = "id", type = "long"', 'name = "t", type = "string", from_record = true, value = "x"'
     )
@@ -117,7 +115,7 @@ def test_point_8_a_record_column_has_no_rule() -> None:
     )
 
 
-def test_point_8_the_metadata_columns_may_be_one_struct() -> None:
+def test_the_metadata_columns_may_be_one_struct() -> None:
     settings = sink('[table.record_columns]\nstruct = "kafka"')
     assert settings.table.record_columns.named() == {"struct": "kafka"}
     assert settings.table.record_columns.coordinates == (
@@ -129,7 +127,7 @@ def test_point_8_the_metadata_columns_may_be_one_struct() -> None:
     assert declared(settings.table).columns == {"kafka": kind}
 
 
-def test_point_8_a_refused_file_keeps_the_code_of_what_is_wrong_with_it(tmp_path: Path) -> None:
+def test_a_refused_file_keeps_the_code_of_what_is_wrong_with_it(tmp_path: Path) -> None:
     """As the command line shows it, with the file's name in front."""
     file = tmp_path / "trips.toml"
     file.write_text(MINIMAL + columns('name = "c", type = "long", unit = "s"'))

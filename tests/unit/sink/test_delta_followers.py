@@ -48,7 +48,7 @@ def blocked(table: Path) -> Path:
     return place
 
 
-def test_point_5_three_tables_and_what_no_route_takes(shop: SinkInProcess, lake: Path) -> None:
+def test_three_tables_and_what_no_route_takes(shop: SinkInProcess, lake: Path) -> None:
     shop.begin()
     shop.produce(30)
     shop.until_settled()
@@ -64,7 +64,7 @@ def test_point_5_three_tables_and_what_no_route_takes(shop: SinkInProcess, lake:
     assert not audit(shop.settings, with_source=False).findings
 
 
-def test_point_5_a_coordinator_dies_between_two_tables_and_one_is_dropped_meanwhile(
+def test_a_coordinator_dies_between_two_tables_and_one_is_dropped_meanwhile(
     shop: SinkInProcess, lake: Path, tmp_path: Path
 ) -> None:
     shop.begin()
@@ -96,7 +96,7 @@ def test_point_5_a_coordinator_dies_between_two_tables_and_one_is_dropped_meanwh
     assert not audit(shop.settings, with_source=False).findings
 
 
-def test_point_5_i1_a_table_whose_log_is_damaged_is_parked_and_all_others_go_on(
+def test_i1_a_table_whose_log_is_damaged_is_parked_and_all_others_go_on(
     shop: SinkInProcess, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opened, "_PAUSE_S", 0.0)
@@ -119,7 +119,7 @@ def test_point_5_i1_a_table_whose_log_is_damaged_is_parked_and_all_others_go_on(
     assert places(lake, *EVERY) == source(shop)
 
 
-def test_point_5_n1_tables_of_fields_are_made_of_what_records_show(lake: Path) -> None:
+def test_n1_tables_of_fields_are_made_of_what_records_show(lake: Path) -> None:
     text = (BEGIN + MANY).replace("LAKE", str(lake)).replace('"declared"', '"infer"')
     text = text.replace(DECLARED, "")
     sink = SinkInProcess(parse(text), value)
@@ -141,7 +141,7 @@ def test_point_5_n1_tables_of_fields_are_made_of_what_records_show(lake: Path) -
         sink.die()
 
 
-def test_point_5_q5_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(
+def test_q5_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(
     lake: Path,
 ) -> None:
     text = (BEGIN + ONE).replace("LAKE", str(lake)).replace("COLUMNS", COLUMNS)

@@ -81,7 +81,7 @@ def filled(lake: Path, *names: str) -> list[tuple[Any, ...]]:
     return found
 
 
-def test_point_14_bad_records_are_in_an_iceberg_table_and_all_others_in_the_delta_table(
+def test_bad_records_are_in_an_iceberg_table_and_all_others_in_the_delta_table(
     shop: SinkInProcess, lake: Path
 ) -> None:
     shop.begin()
@@ -97,7 +97,7 @@ def test_point_14_bad_records_are_in_an_iceberg_table_and_all_others_in_the_delt
     assert status(shop.settings).owed_rows == 0
 
 
-def test_point_14_whoever_comes_next_pays_what_a_dead_coordinator_decided(
+def test_whoever_comes_next_pays_what_a_dead_coordinator_decided(
     shop: SinkInProcess, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.begin()
@@ -125,7 +125,7 @@ def _lost(*_: Any) -> Any:
     return Unknown("nobody answers")
 
 
-def test_point_14_q5_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(
+def test_q5_what_the_quarantine_has_is_not_put_again_where_the_table_went_back(
     shop: SinkInProcess, lake: Path
 ) -> None:
     shop.begin()
@@ -146,7 +146,7 @@ def test_point_14_q5_what_the_quarantine_has_is_not_put_again_where_the_table_we
     assert len(kept(lake)) == 27
 
 
-def test_point_14_many_delta_tables_have_one_iceberg_quarantine(lake: Path) -> None:
+def test_many_delta_tables_have_one_iceberg_quarantine(lake: Path) -> None:
     shop = SinkInProcess(parse(text_of(lake, MANY)), value)
     try:
         shop.begin()
@@ -160,7 +160,7 @@ def test_point_14_many_delta_tables_have_one_iceberg_quarantine(lake: Path) -> N
         shop.die()
 
 
-def test_point_14_a_catalog_that_is_gone_at_a_start_stops_it_before_anything_is_decided(
+def test_a_catalog_that_is_gone_at_a_start_stops_it_before_anything_is_decided(
     shop: SinkInProcess, lake: Path
 ) -> None:
     shop.begin()
@@ -201,7 +201,7 @@ PLACED = (
         ((*PLACED, NestedField(5, "seen_by", StringType(), required=True)), "seen_by is required"),
     ],
 )
-def test_point_14_hg153_a_table_made_by_hand_that_cannot_be_the_quarantine(
+def test_hg153_a_table_made_by_hand_that_cannot_be_the_quarantine(
     shop: SinkInProcess, lake: Path, columns: tuple[NestedField, ...], why: str
 ) -> None:
     with closing(catalog(lake)) as theirs:
@@ -213,9 +213,7 @@ def test_point_14_hg153_a_table_made_by_hand_that_cannot_be_the_quarantine(
         shop.begin()
 
 
-def test_point_14_a_table_made_by_hand_gets_what_it_has_columns_for(
-    shop: SinkInProcess, lake: Path
-) -> None:
+def test_a_table_made_by_hand_gets_what_it_has_columns_for(shop: SinkInProcess, lake: Path) -> None:
     with closing(catalog(lake)) as theirs:
         theirs.create_namespace("db")
         seen_by = NestedField(5, "seen_by", StringType())
@@ -227,7 +225,7 @@ def test_point_14_a_table_made_by_hand_gets_what_it_has_columns_for(
     assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
 
 
-def test_point_14_good_records_do_not_wait_for_a_catalog_that_is_down_and_bad_ones_do(
+def test_good_records_do_not_wait_for_a_catalog_that_is_down_and_bad_ones_do(
     shop: SinkInProcess, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad: set[int] = {7}
@@ -254,7 +252,7 @@ def _down(*_: Any) -> Any:
     raise OSError("connection refused")
 
 
-def test_point_14_check_asks_the_quarantines_catalog_and_shows_no_secret(
+def test_check_asks_the_quarantines_catalog_and_shows_no_secret(
     shop: SinkInProcess, lake: Path
 ) -> None:
     assert "does not exist yet" in check_aside(shop.settings)
@@ -269,7 +267,7 @@ def test_point_14_check_asks_the_quarantines_catalog_and_shows_no_secret(
     assert "hidden" not in f"{told.value} {told.value.hint}"
 
 
-def test_point_14_the_rights_are_those_of_each_catalog(lake: Path) -> None:
+def test_the_rights_are_those_of_each_catalog(lake: Path) -> None:
     uri = "postgresql+psycopg2://me:hidden@127.0.0.1:1/lake"
     settings = parse(text_of(lake).replace(f"sqlite:///{lake}/aside.sqlite", uri))
     told = commands(settings, Role.SINK, "ann")
@@ -287,7 +285,7 @@ def done_to(shop: SinkInProcess, *steps: str) -> Done:
     return done
 
 
-def test_point_14_its_small_files_become_few(lake: Path) -> None:
+def test_its_small_files_become_few(lake: Path) -> None:
     shop = SinkInProcess(parse(text_of(lake) + MAINTAINED), value)
     try:
         shop.begin()
@@ -305,7 +303,7 @@ def test_point_14_its_small_files_become_few(lake: Path) -> None:
     assert not audit(shop.settings, with_source=False).findings
 
 
-def test_point_14_t9_orphans_go_and_what_the_delta_table_owes_stays(
+def test_t9_orphans_go_and_what_the_delta_table_owes_stays(
     lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = SinkInProcess(parse(text_of(lake) + MAINTAINED), value)
@@ -333,7 +331,7 @@ def test_point_14_t9_orphans_go_and_what_the_delta_table_owes_stays(
     assert not audit(shop.settings, with_source=False).findings
 
 
-def test_point_14_its_old_snapshots_expire_and_nothing_that_was_paid_goes(lake: Path) -> None:
+def test_its_old_snapshots_expire_and_nothing_that_was_paid_goes(lake: Path) -> None:
     shop = SinkInProcess(parse(text_of(lake) + MAINTAINED), value)
     name = "db.orders_quarantine"
     try:
@@ -360,7 +358,7 @@ def test_point_14_its_old_snapshots_expire_and_nothing_that_was_paid_goes(lake: 
     assert not audit(shop.settings, with_source=False).findings
 
 
-def test_point_14_it_is_maintained_beside_the_stream(
+def test_it_is_maintained_beside_the_stream(
     lake: Path,
 ) -> None:
     text = text_of(lake) + MAINTAINED + "compact = true\ninterval_ms = 1000\n"

@@ -90,7 +90,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return folder_kind.install(tmp_path, monkeypatch)
 
 
-def test_point_1_iceberg_is_what_a_file_means_that_names_no_kind() -> None:
+def test_iceberg_is_what_a_file_means_that_names_no_kind() -> None:
     settings = sink("")
     assert other_kind(settings) is None
     assert traits_of(settings).guarantee is Guarantee.EXACTLY_ONCE
@@ -98,23 +98,23 @@ def test_point_1_iceberg_is_what_a_file_means_that_names_no_kind() -> None:
     assert "table.type" not in agreed(settings), "members of before agree with those of today"
 
 
-def test_point_1_members_agree_on_the_kind() -> None:
+def test_members_agree_on_the_kind() -> None:
     assert agreed(delta())["table.type"] == "delta"
 
 
-def test_point_1_a_package_brings_a_kind_by_its_entry_point(folder: Any) -> None:
+def test_a_package_brings_a_kind_by_its_entry_point(folder: Any) -> None:
     assert kind_names() == ["delta", "folder", "hudi", "iceberg"]
     settings = sink('type = "folder"\nlocation = "/lake/trips"\ncreate = true')
     assert type(other_kind(settings)).__name__ == folder.FolderKind.__name__
 
 
-def test_point_1_hg150_a_kind_that_nobody_brings() -> None:
+def test_hg150_a_kind_that_nobody_brings() -> None:
     with pytest.raises(KindUnknown, match=r"table\.type cannot be 'dalta'") as told:
         sink('type = "dalta"')
     assert "did you mean delta" in told.value.hint
 
 
-def test_point_1_hg152_less_than_exactly_once_has_to_be_accepted(
+def test_hg152_less_than_exactly_once_has_to_be_accepted(
     folder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder.FolderKind, "guarantee", Guarantee.AT_LEAST_ONCE)
@@ -128,7 +128,7 @@ def test_point_1_hg152_less_than_exactly_once_has_to_be_accepted(
 ON_DEV = 'type = "folder"\nlocation = "{}"\ncreate = true\nbranch = "dev"\n'
 
 
-def test_point_1_a_kind_with_branches_commits_to_the_one_that_the_file_names(
+def test_a_kind_with_branches_commits_to_the_one_that_the_file_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package, place = tmp_path / "package", tmp_path / "trips"
@@ -147,7 +147,7 @@ def test_point_1_a_kind_with_branches_commits_to_the_one_that_the_file_names(
     assert [each.name for each in place.iterdir()] == ["log-dev"], "nothing is on main"
 
 
-def test_point_1_hg151_branches_are_refused_to_a_kind_that_does_not_declare_them(
+def test_hg151_branches_are_refused_to_a_kind_that_does_not_declare_them(
     folder: Any,
 ) -> None:
     with pytest.raises(KindLacks, match=r"table\.branch: tables of kind folder"):
@@ -162,7 +162,7 @@ def test_point_1_hg151_branches_are_refused_to_a_kind_that_does_not_declare_them
         ("", f'{COLUMN}[catalog]\nbackend = "java"\n[spark]\nmaster = "local[1]"'),
     ],
 )
-def test_point_1_hg151_whatever_a_kind_declares_icebergs_settings_are_icebergs_alone(
+def test_hg151_whatever_a_kind_declares_icebergs_settings_are_icebergs_alone(
     folder: Any, monkeypatch: pytest.MonkeyPatch, table: str, more: str
 ) -> None:
     monkeypatch.setattr(folder.FolderKind, "capabilities", frozenset(Capability))
@@ -172,7 +172,7 @@ def test_point_1_hg151_whatever_a_kind_declares_icebergs_settings_are_icebergs_a
 
 
 @pytest.mark.parametrize("declared", ["maintenance", "rollback", "atomic over tables"])
-def test_point_1_hg151_a_kind_that_declares_what_no_port_carries(
+def test_hg151_a_kind_that_declares_what_no_port_carries(
     folder: Any, monkeypatch: pytest.MonkeyPatch, declared: str
 ) -> None:
     able = frozenset({Capability.KEYS, declared})
@@ -192,7 +192,7 @@ offset = "at_offset"
 """
 
 
-def test_point_4_a_kind_that_takes_key_files_is_told_the_key(
+def test_a_kind_that_takes_key_files_is_told_the_key(
     folder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\nkey = ["id"]'
@@ -230,7 +230,7 @@ def many(said: str, kind: str = "delta") -> SinkSettings:
     return parse(MANY.replace("TYPE", kind) + said)
 
 
-def test_point_5_ledger_quarantine_and_tables_are_found_by_their_names() -> None:
+def test_ledger_quarantine_and_tables_are_found_by_their_names() -> None:
     settings = many(f"{REFRESHED}{PLACED}")
     assert wanted_table(settings).location == "/lake/db/ledger"
     assert (
@@ -254,7 +254,7 @@ uri = "http://catalog"
 """
 
 
-def test_point_14_lead_and_quarantine_have_each_their_own_kind_and_catalog() -> None:
+def test_lead_and_quarantine_have_each_their_own_kind_and_catalog() -> None:
     settings = delta(more=COLUMN + APART)
     lead, aside = "city.trips", "city.trips_quarantine"
     assert settings.apart
@@ -268,7 +268,7 @@ def test_point_14_lead_and_quarantine_have_each_their_own_kind_and_catalog() -> 
 
 
 @pytest.mark.parametrize("said", ["", 'type = "delta"\n'])
-def test_point_14_a_quarantine_is_of_the_tables_kind_where_nothing_else_is_said(said: str) -> None:
+def test_a_quarantine_is_of_the_tables_kind_where_nothing_else_is_said(said: str) -> None:
     settings = delta(more=f"{COLUMN}{KEEPS}{said}")
     assert not settings.apart
     assert settings.type_of("city.trips_quarantine") == "delta"
@@ -307,7 +307,7 @@ def test_point_14_a_quarantine_is_of_the_tables_kind_where_nothing_else_is_said(
         ),
     ],
 )
-def test_point_14_what_a_quarantine_cannot_be(
+def test_what_a_quarantine_cannot_be(
     made: Callable[..., SinkSettings], said: str, error: type[ConfigurationError], why: str
 ) -> None:
     more = f"{COLUMN}{KEEPS}{said}\n"
@@ -315,7 +315,7 @@ def test_point_14_what_a_quarantine_cannot_be(
         made("", more)
 
 
-def test_point_14_a_kind_without_a_quarantine_of_its_own_may_have_an_iceberg_one(
+def test_a_kind_without_a_quarantine_of_its_own_may_have_an_iceberg_one(
     folder: Any,
 ) -> None:
     placed = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\naccept_duplicates = true\n'
@@ -324,7 +324,7 @@ def test_point_14_a_kind_without_a_quarantine_of_its_own_may_have_an_iceberg_one
     assert sink(placed, COLUMN + APART).apart
 
 
-def test_point_14_many_tables_and_their_quarantine_may_be_in_other_namespaces() -> None:
+def test_many_tables_and_their_quarantine_may_be_in_other_namespaces() -> None:
     placed = f"{REFRESHED}{PLACED}".replace("{namespace}/", "")
     named = APART.replace('type = "iceberg"', 'table = "other.bad"\ntype = "iceberg"')
     settings = many(f"{placed}{named}")
@@ -332,7 +332,7 @@ def test_point_14_many_tables_and_their_quarantine_may_be_in_other_namespaces() 
     assert settings.type_of("db.orders") == "delta"
 
 
-def test_point_5_what_records_show_stands_before_declared_columns_of_a_table_that_is_made() -> None:
+def test_what_records_show_stands_before_declared_columns_of_a_table_that_is_made() -> None:
     shown = Struct((Column("id", "string", required=False), Column("more", "long", required=False)))
     table = TableSettings(identifier="db.orders", columns=(ColumnSettings(name="ID", type="long"),))
     wanted = wanted_made(many(f"{REFRESHED}{PLACED}"), table, "shop.orders", shown)
@@ -383,14 +383,12 @@ def test_point_5_what_records_show_stands_before_declared_columns_of_a_table_tha
         ),
     ],
 )
-def test_point_5_what_many_delta_tables_cannot_be(
-    said: str, error: type[Exception], why: str
-) -> None:
+def test_what_many_delta_tables_cannot_be(said: str, error: type[Exception], why: str) -> None:
     with pytest.raises(error, match=why):
         many(said)
 
 
-def test_point_5_a_kind_is_shown_the_namespace_of_each_route(
+def test_a_kind_is_shown_the_namespace_of_each_route(
     folder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -402,7 +400,7 @@ def test_point_5_a_kind_is_shown_the_namespace_of_each_route(
     assert asked[:2] == ["db.table", "two.parts.table"]
 
 
-def test_point_5_hg151_a_kind_that_cannot_fill_many_tables(folder: Any) -> None:
+def test_hg151_a_kind_that_cannot_fill_many_tables(folder: Any) -> None:
     with pytest.raises(KindLacks, match=r"\[tables\]: tables of kind"):
         many(f"{REFRESHED}{PLACED}", "folder")
 
@@ -415,7 +413,7 @@ LOCKED = (
 )
 
 
-def test_point_5_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_ones() -> None:
+def test_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_ones() -> None:
     settings = many(f"{PLACED}{LOCKED}", "hudi")
     asked = {
         "ledger": wanted_table(settings),
@@ -457,15 +455,13 @@ def test_point_5_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_one
         ),
     ],
 )
-def test_point_5_what_many_hudi_tables_cannot_be(
-    said: str, error: type[Exception], why: str
-) -> None:
+def test_what_many_hudi_tables_cannot_be(said: str, error: type[Exception], why: str) -> None:
     with pytest.raises(error, match=why):
         many(said, "hudi")
 
 
 @pytest.mark.parametrize("kind", ["delta", "hudi", "folder"])
-def test_point_5_hg135_a_sink_of_many_tables_has_no_other(folder: Any, kind: str) -> None:
+def test_hg135_a_sink_of_many_tables_has_no_other(folder: Any, kind: str) -> None:
     many = '[tables]\nledger = "db.l"\n[[tables.route]]\ntopic = "(?P<n>.+)"\nto = "db.{n}"'
     with pytest.raises(TablesUnfit, match=r"both table and tables\.ledger"):
         sink(f'type = "{kind}"\nlocation = "/lake/trips"', many)
@@ -484,7 +480,7 @@ def test_point_5_hg135_a_sink_of_many_tables_has_no_other(folder: Any, kind: str
         ("", f'{COLUMN}[catalog]\nbackend = "java"\n[spark]\nmaster = "local[1]"'),
     ],
 )
-def test_point_3_hg151_what_delta_has_not_is_refused_by_name(table: str, more: str) -> None:
+def test_hg151_what_delta_has_not_is_refused_by_name(table: str, more: str) -> None:
     with pytest.raises(KindLacks, match="tables of kind delta do not support that"):
         delta(table, more)
 
@@ -514,9 +510,7 @@ def test_point_3_hg151_what_delta_has_not_is_refused_by_name(table: str, more: s
         ("", f'{COLUMN}[spark]\nremote = "sc://127.0.0.1"', r"spark\.remote"),
     ],
 )
-def test_point_2_hg151_what_hudi_has_not_is_refused_by_name(
-    table: str, more: str, said: str
-) -> None:
+def test_hg151_what_hudi_has_not_is_refused_by_name(table: str, more: str, said: str) -> None:
     with pytest.raises(KindLacks, match=said):
         hudi(table, more)
 
@@ -524,7 +518,7 @@ def test_point_2_hg151_what_hudi_has_not_is_refused_by_name(
 JARS = '[catalog.properties]\n"spark.jars" = "/hudi.jar"\n"spark.master" = "local[1]"\n'
 
 
-def test_point_2_one_session_writes_the_files_of_a_hudi_table_and_commits_them() -> None:
+def test_one_session_writes_the_files_of_a_hudi_table_and_commits_them() -> None:
     settings = hudi(more=f'{COLUMN}{JARS}[spark]\nmaster = "local[4]"')
     options = spark_options(settings)
     assert options.master == "local[4]"
@@ -538,7 +532,7 @@ def test_point_2_one_session_writes_the_files_of_a_hudi_table_and_commits_them()
 @pytest.mark.parametrize(
     "conf", ['"spark.jars" = "/other.jar"', '"spark.serializer" = "org.example.Serializer"']
 )
-def test_point_2_hg100_a_session_that_could_not_commit_is_refused(conf: str) -> None:
+def test_hg100_a_session_that_could_not_commit_is_refused(conf: str) -> None:
     more = f"{COLUMN}{JARS}[spark]\n[spark.conf]\n"
     hudi(more=f'{more}"spark.jars" = "/hudi.jar"')
     with pytest.raises(ConfigurationError, match=r"one session writes and commits"):
@@ -556,25 +550,25 @@ def test_point_2_hg100_a_session_that_could_not_commit_is_refused(conf: str) -> 
         ("create = true", COLUMN.replace("long", "lang"), "table.columns: "),
     ],
 )
-def test_point_3_what_a_delta_table_cannot_be(table: str, more: str, said: str) -> None:
+def test_what_a_delta_table_cannot_be(table: str, more: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         delta(table, more)
 
 
 @pytest.mark.parametrize("location", ["", "trips", "abfs://lake/trips", "/lake/../trips"])
-def test_point_3_a_delta_table_is_found_by_its_location(location: str) -> None:
+def test_a_delta_table_is_found_by_its_location(location: str) -> None:
     with pytest.raises(ConfigurationError, match=r"table\.location"):
         sink(f'type = "delta"\nlocation = "{location}"')
 
 
-def test_point_3_hg151_commands_for_iceberg_alone_say_so() -> None:
+def test_hg151_commands_for_iceberg_alone_say_so() -> None:
     said = r"city\.trips is a table of kind delta"
     for opening in (opened_catalog, opened_table):
         with pytest.raises(KindLacks, match=said), opening(delta()):
             pass
 
 
-def test_point_1_the_page_of_kinds_says_what_they_declare() -> None:
+def test_the_page_of_kinds_says_what_they_declare() -> None:
     page = (ROOT / "docs/kinds.md").read_text()
     rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in page.splitlines()]
     said = {row[0]: row[1:] for row in rows if row}
@@ -586,7 +580,7 @@ def test_point_1_the_page_of_kinds_says_what_they_declare() -> None:
         assert able == traits.capabilities
 
 
-def test_point_1_a_weaker_promise_is_told_wherever_people_look(
+def test_a_weaker_promise_is_told_wherever_people_look(
     folder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\naccept_duplicates = true'
@@ -600,7 +594,7 @@ def test_point_1_a_weaker_promise_is_told_wherever_people_look(
 
 
 @pytest.mark.parametrize("stamps", [True, False])
-def test_point_2_what_a_table_stamps_its_files_with_reaches_the_coordinator(
+def test_what_a_table_stamps_its_files_with_reaches_the_coordinator(
     monkeypatch: pytest.MonkeyPatch, stamps: bool
 ) -> None:
     class Table(FakeTable):
@@ -618,7 +612,7 @@ def test_point_2_what_a_table_stamps_its_files_with_reaches_the_coordinator(
     assert found.table.read() == table.read()
 
 
-def test_point_1_whoever_looks_at_a_table_of_a_kind_closes_it(
+def test_whoever_looks_at_a_table_of_a_kind_closes_it(
     folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = list[Any]()

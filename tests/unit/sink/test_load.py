@@ -385,9 +385,7 @@ OVERWRITTEN = [
 
 
 @pytest.mark.parametrize(("table", "record", "section"), OVERWRITTEN)
-def test_point_18_a_record_column_never_overwrites_data(
-    table: str, record: str, section: str
-) -> None:
+def test_a_record_column_never_overwrites_data(table: str, record: str, section: str) -> None:
     text = f"{MINIMAL}{table}\n[table.record_columns]\n{record}\n"
     if section == "transform.columns":
         text += 'columns = [{name = "id", type = "long"}]\n'
@@ -397,7 +395,7 @@ def test_point_18_a_record_column_never_overwrites_data(
     assert section in error.message
 
 
-def test_point_18_a_declared_column_may_be_the_records() -> None:
+def test_a_declared_column_may_be_the_records() -> None:
     column = 'columns = [{name = "sent", type = "timestamptz_ns", from_record = true}]'
     settings = sink(column, '[table.record_columns]\ntimestamp = "sent"')
     assert settings.table.columns[0].from_record
@@ -411,7 +409,7 @@ def test_point_18_a_declared_column_may_be_the_records() -> None:
         'columns = [{name = "Offset", type = "long"}]\n[table.record_columns]\noffset = "offset"',
     ],
 )
-def test_point_21_columns_that_differ_only_in_case(sections: str) -> None:
+def test_columns_that_differ_only_in_case(sections: str) -> None:
     assert "differ only in case" in refusal(MINIMAL + sections).message
 
 
@@ -451,7 +449,7 @@ def with_keys(folder: Path, **keys: str) -> SinkSettings:
     return sink(*lines)
 
 
-def test_point_5_keys_come_from_files_and_are_never_shown(tmp_path: Path) -> None:
+def test_keys_come_from_files_and_are_never_shown(tmp_path: Path) -> None:
     new, old = "0123456789abcdef" * 4, "fedcba9876543210" * 4
     settings = with_keys(tmp_path, key=new, accepted_key=old)
     assert settings.control.keys == Keys((new, old))
@@ -461,7 +459,7 @@ def test_point_5_keys_come_from_files_and_are_never_shown(tmp_path: Path) -> Non
     assert not sink().control.keys
 
 
-def test_point_5_a_key_that_protects_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_key_that_protects_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"control\.key has 7 characters"):
         with_keys(tmp_path, key="letmein")
     with pytest.raises(ConfigurationError, match=r"accepted_key is set without"):

@@ -1,4 +1,4 @@
-"""Point 19: a participant that hears nobody finds out that others commit elsewhere."""
+"""A participant that hears nobody finds out that others commit elsewhere."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def watched(
         lookout.look(state, now_ms, leads=leads)
 
 
-def test_point_19_others_commit_through_another_control_topic() -> None:
+def test_others_commit_through_another_control_topic() -> None:
     with pytest.raises(OtherConfiguration, match="worker-9 on control topic elsewhere") as caught:
         watched(Table("elsewhere").read)
     assert "this sink file names control:" in caught.value.message
 
 
-def test_point_19_others_commit_through_a_control_topic_of_another_cluster() -> None:
+def test_others_commit_through_a_control_topic_of_another_cluster() -> None:
     with pytest.raises(OtherConfiguration, match="control topic control with id id-2") as caught:
         watched(Table("control", "id-2").read)
     assert "participant's cluster has id id-1" in caught.value.message
@@ -114,22 +114,22 @@ def test_point_19_others_commit_through_a_control_topic_of_another_cluster() -> 
         Table("control", "id-2", moves=False),
     ],
 )
-def test_point_19_the_same_topic_and_a_record_that_rests_say_nothing(table: Table) -> None:
+def test_the_same_topic_and_a_record_that_rests_say_nothing(table: Table) -> None:
     watched(table.read)
     assert table.reads == LOOKS
 
 
-def test_point_19_another_sink_in_the_group_is_named() -> None:
+def test_another_sink_in_the_group_is_named() -> None:
     with pytest.raises(GroupTaken, match=r"that of sink 'rides', but this file names sink 'trips'"):
         watched(lambda: None, sinks=frozenset({"rides", "trips"}))
 
 
-def test_point_19_the_sinks_own_notes_say_nothing() -> None:
+def test_the_sinks_own_notes_say_nothing() -> None:
     watched(lambda: None, sinks=frozenset({"trips"}))
 
 
 @pytest.mark.parametrize("how", ["hears", "leads", "owns nothing"])
-def test_point_19_who_hears_a_coordinator_or_has_nothing_to_lose_does_not_look(how: str) -> None:
+def test_who_hears_a_coordinator_or_has_nothing_to_lose_does_not_look(how: str) -> None:
     table = Table("elsewhere")
     state = replace(OWNS, owned={}) if how == "owns nothing" else OWNS
     others = frozenset({"rides"})
@@ -137,7 +137,7 @@ def test_point_19_who_hears_a_coordinator_or_has_nothing_to_lose_does_not_look(h
     assert table.reads == 0
 
 
-def test_point_19_a_catalog_that_is_away_is_asked_again() -> None:
+def test_a_catalog_that_is_away_is_asked_again() -> None:
     asked = 0
 
     def away() -> CommitRecord:
@@ -149,12 +149,12 @@ def test_point_19_a_catalog_that_is_away_is_asked_again() -> None:
     assert asked == LOOKS
 
 
-def test_point_19_a_coordinator_that_signs_otherwise_is_named() -> None:
+def test_a_coordinator_that_signs_otherwise_is_named() -> None:
     with pytest.raises(OtherConfiguration, match=r"not signed with .*control\.key"):
         watched(Table("control", "id-1").read, refused=iter(range(5, 50)).__next__)
 
 
-def test_point_19_forged_events_alone_end_nobody() -> None:
+def test_forged_events_alone_end_nobody() -> None:
     table = Table("control", "id-1", moves=False)
     watched(table.read, refused=iter(range(5, 50)).__next__)
     assert table.reads == LOOKS
@@ -166,7 +166,7 @@ def asked(sink: str = "trips", kind: NoticeKind = NoticeKind.ASKED) -> Envelope:
     return Envelope(SinkName(sink), Epoch(0), TransactionNumber(0), nobody, 0, 0, notice)
 
 
-def test_point_1_a_notice_that_a_person_did_something_makes_it_look_at_the_table() -> None:
+def test_a_notice_that_a_person_did_something_makes_it_look_at_the_table() -> None:
     table = Table(None)
     lookout = Lookout(SETTINGS, Sources(table.read, frozenset, lambda: None), 0)
     lookout.look(OWNS, 1, leads=True)
@@ -181,7 +181,7 @@ def test_point_1_a_notice_that_a_person_did_something_makes_it_look_at_the_table
     assert table.reads == 1
 
 
-def test_point_1_however_many_notices_come_it_looks_once_in_a_while() -> None:
+def test_however_many_notices_come_it_looks_once_in_a_while() -> None:
     table = Table(None)
     lookout = Lookout(SETTINGS, Sources(table.read, frozenset, lambda: None), 0)
     for now_ms in range(ASKED_EVERY_MS):
@@ -190,7 +190,7 @@ def test_point_1_however_many_notices_come_it_looks_once_in_a_while() -> None:
     assert table.reads == 1
 
 
-def test_point_1_what_a_person_stopped_is_left_by_who_leads_and_who_does_not() -> None:
+def test_what_a_person_stopped_is_left_by_who_leads_and_who_does_not() -> None:
     table = Table(None)
     stopped = replace(table.read(), stopped=True, actor="ann@one")
     answers: list[CommitRecord | None] = []
@@ -209,7 +209,7 @@ def test_point_1_what_a_person_stopped_is_left_by_who_leads_and_who_does_not() -
             lookout.look(OWNS, 1 + ASKED_EVERY_MS, leads=leads)
 
 
-def test_point_1_who_hears_nobody_finds_out_as_well() -> None:
+def test_who_hears_nobody_finds_out_as_well() -> None:
     stopped = replace(Table(None).read(), stopped=True)
     with pytest.raises(SinkStopped):
         watched(lambda: stopped)

@@ -41,7 +41,7 @@ def sink(tmp_path: Path) -> Iterator[Maintained]:
     local.catalog.close()
 
 
-def test_point_6_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Maintained) -> None:
+def test_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Maintained) -> None:
     gates = Gates()
     sink.sink.close()
     sink.sink = iceberg_table(sink.settings, sink.catalog, "db.trips", gates)
@@ -68,7 +68,7 @@ def test_point_6_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Mainta
     sink.assert_whole()
 
 
-def test_point_6_a_gate_opens_behind_a_commit_or_when_patience_is_over() -> None:
+def test_a_gate_opens_behind_a_commit_or_when_patience_is_over() -> None:
     gate = Gate()
     gate.wait_for_a_commit(0.01)
     opened = threading.Event()
@@ -84,9 +84,7 @@ def test_point_6_a_gate_opens_behind_a_commit_or_when_patience_is_over() -> None
     thread.join()
 
 
-def test_point_6_headgate_maintain_does_all_three_and_tells(
-    sink: Maintained, tmp_path: Path
-) -> None:
+def test_headgate_maintain_does_all_three_and_tells(sink: Maintained, tmp_path: Path) -> None:
     for path in map(Path, (file.path.removeprefix("file://") for file in sink.written(5))):
         os.utime(path, (1, 1))
     sink.next_offset = 0
@@ -109,7 +107,7 @@ def test_point_6_headgate_maintain_does_all_three_and_tells(
     sink.assert_whole()
 
 
-def test_point_6_only_what_was_asked_for(sink: Maintained, tmp_path: Path) -> None:
+def test_only_what_was_asked_for(sink: Maintained, tmp_path: Path) -> None:
     sink.commits(5)
     sink_file = tmp_path / "trips.toml"
     sink_file.write_text(text(tmp_path))
@@ -123,7 +121,7 @@ def test_point_6_only_what_was_asked_for(sink: Maintained, tmp_path: Path) -> No
     assert "HG-147" in wrong.output
 
 
-def test_point_6_of_many_tables_those_are_maintained_that_the_file_lets() -> None:
+def test_of_many_tables_those_are_maintained_that_the_file_lets() -> None:
     several = parse(
         """
         name = "shop"

@@ -74,7 +74,7 @@ def refusal(text: str) -> ConfigurationError:
     return caught.value
 
 
-def test_point_3_the_ledger_leads_and_the_quarantine_takes_what_is_unmatched() -> None:
+def test_the_ledger_leads_and_the_quarantine_takes_what_is_unmatched() -> None:
     settings = parse(FILE)
     assert settings.table.identifier == "db.ledger"
     assert settings.quarantine.keeps
@@ -86,7 +86,7 @@ def test_point_3_the_ledger_leads_and_the_quarantine_takes_what_is_unmatched() -
     assert settings.tables.unmatched is Disposal.QUARANTINE
 
 
-def test_point_3_participants_agree_on_the_routes_and_a_sink_of_one_table_says_nothing() -> None:
+def test_participants_agree_on_the_routes_and_a_sink_of_one_table_says_nothing() -> None:
     one, other = parse(FILE), parse(FILE.replace('to = "db.{name}"', 'to = "db.x_{name}"'))
     differing = {name for name, said in agreed(one).items() if agreed(other)[name] != said}
     assert differing == {"tables.route"}
@@ -120,7 +120,7 @@ def placed(location: str, to: str = 'to = "db.{name}"') -> str:
         ),
     ],
 )
-def test_point_3_what_cannot_be_is_refused_by_name(
+def test_what_cannot_be_is_refused_by_name(
     text: str, kind: type[ConfigurationError], why: str
 ) -> None:
     error = refusal(text)
@@ -128,7 +128,7 @@ def test_point_3_what_cannot_be_is_refused_by_name(
     assert why in f"{error.message} {error.hint}"
 
 
-def test_point_3_tables_of_one_namespace_or_one_table_need_no_more_in_their_places() -> None:
+def test_tables_of_one_namespace_or_one_table_need_no_more_in_their_places() -> None:
     """Two in one place had drafts of one name: one was paid what the other was owed."""
     assert parse(placed("s3://lake/{table}")).tables
     one = placed("s3://lake/all", 'to = "db.orders"')
@@ -146,14 +146,14 @@ columns = [{ name = "id", type = "long" }, { name = "kind", type = "string" }]
 """
 
 
-def test_point_3_a_distribution_of_spark_goes_with_routes() -> None:
+def test_a_distribution_of_spark_goes_with_routes() -> None:
     for mode in ("hash", "range"):
         spark = FILE.replace('writer = "in-process"', f'distribution = "{mode}"')
         assert shaping(parse(spark)).distribution == mode
         assert shaping(parse(spark)).settled("db.ledger", {}).distribution == mode
 
 
-def test_point_3_routes_look_at_what_a_transform_says() -> None:
+def test_routes_look_at_what_a_transform_says() -> None:
     settings = parse(BEHIND + TRANSFORM + '[tables.record_columns]\nkey = "k"\n')
     plan = shaping(settings).transform
     assert plan is not None
@@ -180,7 +180,7 @@ def test_point_3_routes_look_at_what_a_transform_says() -> None:
         ),
     ],
 )
-def test_point_3_what_no_route_can_see_behind_a_transform_is_refused(
+def test_what_no_route_can_see_behind_a_transform_is_refused(
     text: str, kind: type[ConfigurationError], why: str
 ) -> None:
     error = refusal(text)
@@ -188,19 +188,19 @@ def test_point_3_what_no_route_can_see_behind_a_transform_is_refused(
     assert why in f"{error.message} {error.hint}"
 
 
-def test_point_3_a_ledger_is_not_let_back_by_hand_either() -> None:
+def test_a_ledger_is_not_let_back_by_hand_either() -> None:
     for choice in ("HG-201=follow-table", "HG-202=restart", "HG-203=follow-table"):
         with pytest.raises(TablesUnfit, match="go back"):
             accept(parse(FILE), [choice])
     assert parse(FILE).coordinator.on_rollback is RollbackPolicy.FAIL
 
 
-def test_point_3_what_is_for_one_table_says_so() -> None:
+def test_what_is_for_one_table_says_so() -> None:
     with pytest.raises(ConfigurationError, match="fills one table"):
         tables(parse(ONE_TABLE))
 
 
-def test_point_3_the_first_column_that_there_is_partitions() -> None:
+def test_the_first_column_that_there_is_partitions() -> None:
     assert first_that_is("day(at|ts)", {"ts"}) == "day(ts)"
     assert first_that_is("bucket(16, a|b)", {"a", "b"}) == "bucket(16, a)"
     assert first_that_is("zone", set()) == "zone"
@@ -226,7 +226,7 @@ def maker(local: LocalCatalog, settings: SinkSettings | None = None) -> TableMak
     return TableMaker(settings or parse(FILE), IcebergShelf(local.catalog), lambda: 0.0)
 
 
-def test_point_3_a_declared_table_is_made_for_its_topic(local: LocalCatalog) -> None:
+def test_a_declared_table_is_made_for_its_topic(local: LocalCatalog) -> None:
     maker(local).make(topics("shop.orders", "shop.a-b", "shop.undeclared"))
     table = local.catalog.load_table("db.orders")
     assert [field.name for field in table.schema().fields] == ["id", "ts"]
@@ -236,7 +236,7 @@ def test_point_3_a_declared_table_is_made_for_its_topic(local: LocalCatalog) -> 
     assert local.catalog.table_exists("db.bare"), "declared by its full name"
 
 
-def test_point_3_a_table_that_cannot_be_made_is_tried_again_and_holds_up_no_other(
+def test_a_table_that_cannot_be_made_is_tried_again_and_holds_up_no_other(
     local: LocalCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create, now_s = local.catalog.create_table, [0.0]
@@ -259,12 +259,12 @@ def test_point_3_a_table_that_cannot_be_made_is_tried_again_and_holds_up_no_othe
     assert local.catalog.table_exists("db.bare")
 
 
-def test_point_3_a_table_without_its_partitioning_is_refused() -> None:
+def test_a_table_without_its_partitioning_is_refused() -> None:
     error = refusal(FILE.replace('partition_by = ["id"]\n', ""))
     assert "'db.bare': partition 'day(at|ts)': there is no column at or ts" in error.message
 
 
-def test_point_3_racing_creators_make_one_table(local: LocalCatalog) -> None:
+def test_racing_creators_make_one_table(local: LocalCatalog) -> None:
     """N4: who comes second finds it, and continues with it as it is."""
     others = [load_catalog(local.name, local.properties) for _ in range(3)]
     makers = [TableMaker(parse(FILE), IcebergShelf(one), lambda: 0.0) for one in others]
@@ -279,7 +279,7 @@ def test_point_3_racing_creators_make_one_table(local: LocalCatalog) -> None:
         other.close()
 
 
-def test_point_3_only_so_many_tables_are_made_in_all(local: LocalCatalog) -> None:
+def test_only_so_many_tables_are_made_in_all(local: LocalCatalog) -> None:
     """R4: topics are made by people, so nothing bounds how many tables of them a minute brings."""
     text = FILE.replace("db.(orders|a_b)", "db.t.*").replace(
         'ledger = "db.ledger"', 'ledger = "db.ledger"\nnew_per_minute_max = 2\nmax = 4'
@@ -294,7 +294,7 @@ def test_point_3_only_so_many_tables_are_made_in_all(local: LocalCatalog) -> Non
         now_s[0] += 61
 
 
-def test_point_7_v4_sections_say_how_long_debts_gather_and_nobody_has_to_agree() -> None:
+def test_v4_sections_say_how_long_debts_gather_and_nobody_has_to_agree() -> None:
     slow = parse(FILE.replace('match = "db.bare"', 'match = "db.bare"\npay_every_ms = 300000'))
     assert [pace.every_ms for pace in slow.tables.paces] == [0, 300_000]
     assert agreed(slow) == agreed(parse(FILE))
@@ -308,7 +308,7 @@ def test_point_7_v4_sections_say_how_long_debts_gather_and_nobody_has_to_agree()
         FILE.replace("[tables]\n", "[tables]\nvalid_through_refresh_ms = -1\n"),
     ],
 )
-def test_point_7_times_that_cannot_be_are_refused(text: str) -> None:
+def test_times_that_cannot_be_are_refused(text: str) -> None:
     assert "_ms" in refusal(text).message
 
 
@@ -316,7 +316,7 @@ REST = f'{FILE}[catalog.properties]\ntype = "rest"\nuri = "http://127.0.0.1:1"\n
 ATOMIC = "[tables]\natomic = true\n"
 
 
-def test_point_9_tables_may_be_paid_together_over_rest_and_nobody_has_to_agree() -> None:
+def test_tables_may_be_paid_together_over_rest_and_nobody_has_to_agree() -> None:
     together = parse(REST.replace("[tables]\n", ATOMIC))
     assert together.tables.atomic
     assert agreed(together) == agreed(parse(REST))
@@ -334,11 +334,11 @@ def test_point_9_tables_may_be_paid_together_over_rest_and_nobody_has_to_agree()
         (REST.replace('match = "db.bare"', 'match = "db.bare"\npay_every_ms = 1000'), TablesUnfit),
     ],
 )
-def test_point_9_elsewhere_that_is_refused_by_name(text: str, kind: type) -> None:
+def test_elsewhere_that_is_refused_by_name(text: str, kind: type) -> None:
     assert isinstance(refusal(text.replace("[tables]\n", ATOMIC)), kind)
 
 
-def test_point_9_followers_of_such_a_sink_are_paid_in_one_call(tmp_path: Path) -> None:
+def test_followers_of_such_a_sink_are_paid_in_one_call(tmp_path: Path) -> None:
     with (
         SmallRestCatalog(tmp_path, {"warehouse": f"file://{tmp_path}/warehouse"}) as server,
         LyingProxy(server.server_port) as proxy,
@@ -359,7 +359,7 @@ def test_point_9_followers_of_such_a_sink_are_paid_in_one_call(tmp_path: Path) -
         assert proxy.commits == 1
 
 
-def test_point_9_a_start_refuses_a_server_that_has_no_such_call(tmp_path: Path) -> None:
+def test_a_start_refuses_a_server_that_has_no_such_call(tmp_path: Path) -> None:
     with SmallRestCatalog(tmp_path, {"warehouse": f"file://{tmp_path}"}) as server:
         server.endpoints = ["GET /v1/{prefix}/functions"]
         text = REST.replace("http://127.0.0.1:1", server.uri)
@@ -369,7 +369,7 @@ def test_point_9_a_start_refuses_a_server_that_has_no_such_call(tmp_path: Path) 
                 refuse_apart(catalog, parse(text.replace("[tables]\n", ATOMIC)))
 
 
-def test_point_7_the_coordinator_knows_paces_and_how_often_idle_tables_are_paid() -> None:
+def test_the_coordinator_knows_paces_and_how_often_idle_tables_are_paid() -> None:
     slow = FILE.replace('match = "db.bare"', 'match = "db.bare"\npay_every_ms = 300000')
     text = slow.replace("[tables]\n", "[tables]\nvalid_through_refresh_ms = 600000\n")
     known = identity(parse(text), Sender("member", "life"))

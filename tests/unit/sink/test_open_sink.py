@@ -1,4 +1,4 @@
-"""Point 3: a participant at work leaves when a person stopped the sink, told by a NOTICE."""
+"""A participant at work leaves when a person stopped the sink, told by a NOTICE."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Sink:
             self.open.run_once(50)
 
 
-def test_point_3_it_leaves_within_a_second_of_a_notice() -> None:
+def test_it_leaves_within_a_second_of_a_notice() -> None:
     sink = Sink()
     sink.turns()
     sink.hears("pause")
@@ -101,7 +101,7 @@ def test_point_3_it_leaves_within_a_second_of_a_notice() -> None:
         sink.turns()
 
 
-def test_point_3_a_forged_notice_makes_it_look_and_nothing_else() -> None:
+def test_a_forged_notice_makes_it_look_and_nothing_else() -> None:
     sink = Sink()
     sink.turns()
     before = sink.open.state
@@ -113,7 +113,7 @@ def test_point_3_a_forged_notice_makes_it_look_and_nothing_else() -> None:
     )
 
 
-def test_point_5_other_intervals_are_those_of_the_next_coordinator_too() -> None:
+def test_other_intervals_are_those_of_the_next_coordinator_too() -> None:
     sink = Sink()
     adopted: list[Any] = []
     faster = parse(

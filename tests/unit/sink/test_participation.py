@@ -1,4 +1,4 @@
-"""Point 2: several sinks in one process, each turned, ended and reported separately."""
+"""Several sinks in one process, each turned, ended and reported separately."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
-def test_point_2_a_sink_that_ends_takes_no_other_along(world: World) -> None:
+def test_a_sink_that_ends_takes_no_other_along(world: World) -> None:
     world.drivers[ONE.name].fails = PoisonRecord("trips/0 offset 7")
     with headgate.Sink(OTHER) as zones:
         with pytest.raises(PoisonRecord), headgate.Sink(ONE) as trips:
@@ -79,16 +79,14 @@ def test_point_2_a_sink_that_ends_takes_no_other_along(world: World) -> None:
     assert world.drivers[ONE.name].did == ["turn"], "what ended in an error does not announce"
 
 
-def test_point_2_who_has_left_leaves_once(world: World) -> None:
+def test_who_has_left_leaves_once(world: World) -> None:
     sink = headgate.Sink(ONE)
     sink.leave()
     sink.close()
     assert world.drivers[ONE.name].did == ["leave", "close"]
 
 
-def test_point_2_what_cannot_be_opened_is_told_too(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_opened_is_told_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise StopSink("no")
 
@@ -98,7 +96,7 @@ def test_point_2_what_cannot_be_opened_is_told_too(
     assert world.departed == {ONE.name: "HG-200"}
 
 
-def test_point_2_one_sink_of_a_process_writes_with_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_sink_of_a_process_writes_with_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("session.open_session", "batch_writer.SparkBatchWriter"):
         monkeypatch.setattr(f"headgate.data.spark.{name}", Mock())
     planning = Mock()

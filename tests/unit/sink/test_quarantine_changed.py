@@ -156,7 +156,7 @@ def without_quarantine(lake: Path) -> SinkSettings:
     return parse(text.replace("LAKE", str(lake)).replace("COLUMNS", COLUMNS))
 
 
-def test_point_6_a_table_of_its_own_kind_made_by_hand_that_cannot_be_the_quarantine(
+def test_a_table_of_its_own_kind_made_by_hand_that_cannot_be_the_quarantine(
     lake: Path,
 ) -> None:
     columns = pa.schema({"topic": pa.string(), "partition": pa.int32(), "sink": pa.string()})

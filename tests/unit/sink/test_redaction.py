@@ -44,7 +44,7 @@ LOGS_IN = MINIMAL.replace("[kafka]\n", f'[kafka]\n"sasl.password" = "{SECRET}"\n
 MASKING = Redaction(frozenset({SECRET, "abc"}))
 
 
-def test_point_7_failure_texts_are_redacted_and_bounded_before_they_travel() -> None:
+def test_failure_texts_are_redacted_and_bounded_before_they_travel() -> None:
     reason = f"login {SECRET} at postgresql://me:hidden@host/db " + "x" * 10_000
     said = MASKING.of_event(WriteStatus(1, failure=reason))
     assert isinstance(said, WriteStatus)
@@ -56,7 +56,7 @@ def test_point_7_failure_texts_are_redacted_and_bounded_before_they_travel() -> 
     assert MASKING.of_event(EndCommit()) == EndCommit()
 
 
-def test_point_7_an_error_is_redacted_where_it_is() -> None:
+def test_an_error_is_redacted_where_it_is() -> None:
     error = MASKING.of_error(PoisonRecord(f"value {SECRET}", f"mend {SECRET}"))
     assert str(error) == "HG-207 value *** (mend ***)"
     assert SECRET not in repr(error)
@@ -68,7 +68,7 @@ def test_a_redaction_shows_no_secret_and_travels() -> None:
     assert MASKING("abc") == "abc", "too short to search for"
 
 
-def test_point_7_a_settings_redaction_knows_every_section() -> None:
+def test_a_settings_redaction_knows_every_section() -> None:
     text = (
         MINIMAL
         + '[format]\ntype = "avro-registry"\n[format.options]\n'
@@ -80,7 +80,7 @@ def test_point_7_a_settings_redaction_knows_every_section() -> None:
     assert settings.redacted("spark-secret") == "***"
 
 
-def test_point_7_what_the_package_logs_in_somebodys_program_is_redacted(
+def test_what_the_package_logs_in_somebodys_program_is_redacted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     log = redacted_logger("headgate.participant")
@@ -91,7 +91,7 @@ def test_point_7_what_the_package_logs_in_somebodys_program_is_redacted(
     assert caplog.messages == ["cannot log in with ***", "5 records", f"afterwards: {SECRET}"]
 
 
-def test_point_7_every_logger_of_the_package_is_such_a_one() -> None:
+def test_every_logger_of_the_package_is_such_a_one() -> None:
     skipped = ("demo", "cli")
     for package in ("control_protocol", "coordinator", "participant", "sink", "operations"):
         found = importlib.import_module(f"headgate.{package}")
@@ -110,9 +110,7 @@ def failing_with(error: Exception) -> Any:
 
 
 @pytest.mark.parametrize("opening", ["opened", "open_task"])
-def test_point_7_embedding_raises_redacted_errors(
-    monkeypatch: pytest.MonkeyPatch, opening: str
-) -> None:
+def test_embedding_raises_redacted_errors(monkeypatch: pytest.MonkeyPatch, opening: str) -> None:
     settings = parse(LOGS_IN)
     monkeypatch.setattr(assembly, "_ready", failing_with(Unreachable(f"refused {SECRET}")))
     made = (
@@ -125,7 +123,7 @@ def test_point_7_embedding_raises_redacted_errors(
     assert str(caught.value) == "HG-401 refused ***"
 
 
-def test_point_7_the_spark_job_shows_no_secret(
+def test_the_spark_job_shows_no_secret(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -147,7 +145,7 @@ def test_point_7_the_spark_job_shows_no_secret(
     assert SECRET not in shown
 
 
-def test_point_7_a_drivers_stop_and_its_statuses_are_redacted() -> None:
+def test_a_drivers_stop_and_its_statuses_are_redacted() -> None:
     from headgate.control_protocol.testing.clock import FakeClock
     from headgate.control_protocol.testing.group import FakeGroup, FakeMember
     from headgate.control_protocol.testing.log import FakeLog, FakeLogServer
@@ -215,13 +213,13 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[Notice]:
     ],
     ids=["foreseen", "unforeseen"],
 )
-def test_point_7_a_last_word_is_redacted(said: list[Notice], error: Exception, text: str) -> None:
+def test_a_last_word_is_redacted(said: list[Notice], error: Exception, text: str) -> None:
     with pytest.raises(type(error)), departure.departing(parse(LOGS_IN), Sender("one", "life")):
         raise error
     assert [notice.text for notice in said] == [text]
 
 
-def test_point_7_what_a_coordinator_tries_in_vain_is_redacted(said: list[Notice]) -> None:
+def test_what_a_coordinator_tries_in_vain_is_redacted(said: list[Notice]) -> None:
     complain = departure.Complaints(parse(LOGS_IN), Sender("one", "life"))
     complain(f"HG-401 refused {SECRET}", None)
     complain._saying.join()
@@ -229,7 +227,7 @@ def test_point_7_what_a_coordinator_tries_in_vain_is_redacted(said: list[Notice]
 
 
 @pytest.mark.parametrize("excerpts", [True, False])
-def test_point_7_whether_errors_show_records_reaches_the_writers(excerpts: bool) -> None:
+def test_whether_errors_show_records_reaches_the_writers(excerpts: bool) -> None:
     settings = parse(MINIMAL + f"[quarantine]\nexcerpts = {str(excerpts).lower()}\n")
     batch = Batch(
         1,

@@ -1,4 +1,4 @@
-"""Point 5: a sink file that changes holds live, opens the sink anew, or changes nothing."""
+"""A sink file that changes holds live, opens the sink anew, or changes nothing."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def write(file: Path, text: str) -> None:
         (TEXT + "[coordinator]\ncommit_interval_ms = 9\non_rollback = 'follow-table'\n", False),
     ],
 )
-def test_point_5_only_intervals_and_limits_hold_without_leaving(text: str, *, live: bool) -> None:
+def test_only_intervals_and_limits_hold_without_leaving(text: str, *, live: bool) -> None:
     assert applies_live(BEFORE, parse(text)) is live
     assert applies_live(BEFORE, BEFORE)
 
 
-def test_point_5_a_file_that_did_not_change_is_not_read(file: Path) -> None:
+def test_a_file_that_did_not_change_is_not_read(file: Path) -> None:
     reload = Reload(file)
     assert reload.look(load(file)) is None
     os.utime(file)
@@ -72,7 +72,7 @@ def test_point_5_a_file_that_did_not_change_is_not_read(file: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["name = ", TEXT + "[nonsense]\n", TEXT.replace('"trips"', '"another"', 1), ""]
 )
-def test_point_5_a_bad_file_changes_nothing_and_says_so_once(
+def test_a_bad_file_changes_nothing_and_says_so_once(
     file: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     reload, before = Reload(file), load(file)
@@ -86,7 +86,7 @@ def test_point_5_a_bad_file_changes_nothing_and_says_so_once(
     assert isinstance(reload.look(before), SinkSettings)
 
 
-def test_point_5_who_asks_has_it_read_though_only_a_secret_behind_it_changed(
+def test_who_asks_has_it_read_though_only_a_secret_behind_it_changed(
     file: Path, tmp_path: Path
 ) -> None:
     secret = tmp_path / "key"
@@ -164,7 +164,7 @@ class World:
         yield None
 
 
-def test_point_5_intervals_hold_live_and_anything_else_leaves_and_opens_anew(
+def test_intervals_hold_live_and_anything_else_leaves_and_opens_anew(
     file: Path, world: World
 ) -> None:
     stop = threading.Event()
@@ -187,7 +187,7 @@ def test_point_5_intervals_hold_live_and_anything_else_leaves_and_opens_anew(
     assert [bool(notice.code) for notice in world.said] == [False, True, False]
 
 
-def test_point_5_sighup_asks_for_the_file(file: Path, world: World) -> None:
+def test_sighup_asks_for_the_file(file: Path, world: World) -> None:
     stop = threading.Event()
     before = signal.getsignal(signal.SIGHUP)
     started = load(file)

@@ -17,13 +17,13 @@ def policy(unknown: str, more: str = IN_PROCESS, of_schema: str = "") -> str:
     return f'{MINIMAL}\n[table.schema]\nunknown_fields = "{unknown}"\n{of_schema}\n{more}'
 
 
-def test_point_5_fields_without_a_column_are_ignored_unless_said_otherwise() -> None:
+def test_fields_without_a_column_are_ignored_unless_said_otherwise() -> None:
     assert parse(MINIMAL).table.schema.policy == SchemaPolicy(UnknownFields.IGNORE)
     assert agreed(parse(MINIMAL))["table.schema"] == "ignore"
 
 
 @pytest.mark.parametrize("format_name", ["json", "avro-registry"])
-def test_point_5_evolve_with_formats_that_can_tell(format_name: str) -> None:
+def test_evolve_with_formats_that_can_tell(format_name: str) -> None:
     options = '[format.options]\n"registry.url" = "http://localhost"\n'
     form = f'[format]\ntype = "{format_name}"\n' + (options if "avro" in format_name else "")
     settings = parse(policy("evolve", IN_PROCESS + form, "readd_dropped = true"))
@@ -39,12 +39,12 @@ def test_point_5_evolve_with_formats_that_can_tell(format_name: str) -> None:
         '[spark]\ndistribution = "none"\n[transform]\nsql = "SELECT * FROM records"\n',
     ],
 )
-def test_point_5_what_cannot_tell_is_refused_by_name(more: str) -> None:
+def test_what_cannot_tell_is_refused_by_name(more: str) -> None:
     with pytest.raises(ColumnsCannotEvolve, match="unknown_fields"):
         parse(policy("evolve", more))
 
 
-def test_point_5_policies_that_contradict_others_are_refused() -> None:
+def test_policies_that_contradict_others_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"quarantine\.policy"):
         parse(policy("quarantine"))
     with pytest.raises(ConfigurationError, match="readd_dropped"):

@@ -1,4 +1,4 @@
-"""Point 5: what systemd is told."""
+"""What systemd is told."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def said(heard: socket.socket) -> list[str]:
             return found
 
 
-def test_point_5_ready_once_then_stopping(heard: socket.socket) -> None:
+def test_ready_once_then_stopping(heard: socket.socket) -> None:
     manager = ServiceManager()
     for _ in range(3):
         manager.turned("takes part")
@@ -38,7 +38,7 @@ def test_point_5_ready_once_then_stopping(heard: socket.socket) -> None:
     assert said(heard) == ["READY=1", "STOPPING=1"]
 
 
-def test_point_5_the_watchdog_hears_of_every_turn_that_it_needs(
+def test_the_watchdog_hears_of_every_turn_that_it_needs(
     heard: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", "3")
@@ -49,9 +49,7 @@ def test_point_5_the_watchdog_hears_of_every_turn_that_it_needs(
 
 
 @pytest.mark.parametrize("address", ["", "/nowhere/at/all", "@abstract-and-absent"])
-def test_point_5_nobody_listens_and_nothing_happens(
-    monkeypatch: pytest.MonkeyPatch, address: str
-) -> None:
+def test_nobody_listens_and_nothing_happens(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     monkeypatch.setenv("WATCHDOG_USEC", "not a number")
     manager = ServiceManager()

@@ -1,4 +1,4 @@
-"""Point 1: several sinks in one process, by the command: one's failure spares the others."""
+"""Several sinks in one process, by the command: one's failure spares the others."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
     return Story(tmp_path, World(monkeypatch))
 
 
-def test_point_1_both_leave_in_order_when_asked(story: Story) -> None:
+def test_both_leave_in_order_when_asked(story: Story) -> None:
     def once_both_turned(_: int) -> None:
         if all(story.turns.values()):
             signal.raise_signal(signal.SIGTERM)
@@ -94,7 +94,7 @@ def test_point_1_both_leave_in_order_when_asked(story: Story) -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_point_1_one_that_stops_takes_no_other_along_and_is_told_at_the_end(story: Story) -> None:
+def test_one_that_stops_takes_no_other_along_and_is_told_at_the_end(story: Story) -> None:
     def stops(_: int) -> None:
         raise StopSink("no")
 
@@ -110,7 +110,7 @@ def test_point_1_one_that_stops_takes_no_other_along_and_is_told_at_the_end(stor
     assert zones.closed
 
 
-def test_point_1_when_none_is_left_the_process_ends(story: Story) -> None:
+def test_when_none_is_left_the_process_ends(story: Story) -> None:
     def stops(_: int) -> None:
         raise StopSink("no")
 
@@ -126,9 +126,7 @@ def test_point_1_when_none_is_left_the_process_ends(story: Story) -> None:
 
 
 @pytest.mark.parametrize("error", [Unreachable("no answer"), StepDown("no"), ZeroDivisionError()])
-def test_point_1_what_no_person_has_to_look_at_is_tried_again(
-    story: Story, error: Exception
-) -> None:
+def test_what_no_person_has_to_look_at_is_tried_again(story: Story, error: Exception) -> None:
     def away(turns: int) -> None:
         if turns < 4:
             raise error
@@ -140,7 +138,7 @@ def test_point_1_what_no_person_has_to_look_at_is_tried_again(
     assert len(story.lives("zones")) == 1
 
 
-def test_point_1_one_that_stopped_begins_again_when_its_file_is_written(story: Story) -> None:
+def test_one_that_stopped_begins_again_when_its_file_is_written(story: Story) -> None:
     def stops(turns: int) -> None:
         if turns == 1:
             raise StopSink("no")
@@ -156,7 +154,7 @@ def test_point_1_one_that_stopped_begins_again_when_its_file_is_written(story: S
     assert second.opened_with.participant.files_max == 99
 
 
-def test_point_1_a_file_that_would_clash_changes_nothing(
+def test_a_file_that_would_clash_changes_nothing(
     story: Story, caplog: pytest.LogCaptureFixture
 ) -> None:
     story.files["zones"].write_text(ZONES + '[http]\nlisten = "127.0.0.1:8080"\n')
@@ -189,9 +187,7 @@ def listening(text: str, where: str) -> SinkSettings:
         ("127.0.0.1:8080", "127.0.0.2:8080", False),
     ],
 )
-def test_point_1_two_that_listen_at_the_same_place_are_refused(
-    one: str, other: str, clash: bool
-) -> None:
+def test_two_that_listen_at_the_same_place_are_refused(one: str, other: str, clash: bool) -> None:
     sinks = [listening(TEXT, one), listening(ZONES, other)]
     if not clash:
         refuse_clashes(sinks)
@@ -200,7 +196,7 @@ def test_point_1_two_that_listen_at_the_same_place_are_refused(
         refuse_clashes(sinks)
 
 
-def test_point_1_the_same_name_twice_or_spark_twice_is_refused() -> None:
+def test_the_same_name_twice_or_spark_twice_is_refused() -> None:
     with pytest.raises(SinksClash, match="two of the sink files name the sink trips"):
         refuse_clashes([parse(TEXT), parse(TEXT)])
     spark = TEXT.replace('"in-process"', '"spark"')
@@ -209,7 +205,7 @@ def test_point_1_the_same_name_twice_or_spark_twice_is_refused() -> None:
         refuse_clashes([parse(spark), parse(spark.replace('"trips"', '"zones"', 1))])
 
 
-def test_point_1_a_line_names_the_sink_of_its_thread_whoever_writes_it() -> None:
+def test_a_line_names_the_sink_of_its_thread_whoever_writes_it() -> None:
     sinks = [parse(TEXT), parse(ZONES)]
     record = logging.LogRecord("urllib3", logging.WARNING, "f", 1, "retrying", (), None)
 
@@ -240,7 +236,7 @@ class Counted(NoTelemetry):
         self.errors.add((labels["sink"], labels["code"]))
 
 
-def test_point_1_errors_are_counted_for_the_sink_that_has_them() -> None:
+def test_errors_are_counted_for_the_sink_that_has_them() -> None:
     kept = Counted()
     meters = [SinkMeters(kept, parse(TEXT)), SinkMeters(kept, parse(ZONES))]
     log = redacted_logger("headgate.x")
@@ -264,7 +260,7 @@ class Told:
     def stopping(self) -> None: ...
 
 
-def test_point_1_a_sink_that_hangs_is_not_covered_up_by_the_others() -> None:
+def test_a_sink_that_hangs_is_not_covered_up_by_the_others() -> None:
     told = Told()
     turns = OfAll(told, ["trips", "zones"])
     trips, zones = turns.of("trips"), turns.of("zones")

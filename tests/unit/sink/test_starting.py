@@ -44,7 +44,7 @@ def settings(more: str) -> SinkSettings:
     return parse(FILE % more)
 
 
-def test_point_2_a_start_waits_for_temporary_keys_that_have_expired(
+def test_a_start_waits_for_temporary_keys_that_have_expired(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As whoever runs already does; ending with 2 would keep it from being started again."""
@@ -55,13 +55,13 @@ def test_point_2_a_start_waits_for_temporary_keys_that_have_expired(
     assert catalog.calls == 4
 
 
-def test_point_2_in_the_end_it_is_what_may_be_tried_again() -> None:
+def test_in_the_end_it_is_what_may_be_tried_again() -> None:
     catalog: Any = Expired(1)
     with pytest.raises(Unreachable, match="GetObject is refused"):
         starting.refuse_there(catalog, settings(TOKEN))
 
 
-def test_point_21_keys_that_nobody_renews_end_the_start_at_once() -> None:
+def test_keys_that_nobody_renews_end_the_start_at_once() -> None:
     catalog: Any = Expired(100)
     with pytest.raises(MissingRights):
         starting.refuse_start(catalog, settings(""))

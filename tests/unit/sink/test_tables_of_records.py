@@ -218,7 +218,7 @@ def shop_of(local: LocalCatalog, *changes: tuple[str, str]) -> Shop:
 # ----------------------------------------------------------------------------------- creation (N)
 
 
-def test_point_4_n1_a_table_is_made_of_what_the_first_records_show(shop: Shop) -> None:
+def test_n1_a_table_is_made_of_what_the_first_records_show(shop: Shop) -> None:
     rows = shop.write({"shop.orders": [{"id": 1}, {"id": 2, "zone": "a", "fare": 1.5}]})
     assert shop.columns("orders") == {"id": "long", "zone": "string", "fare": "double"}
     assert rows == {
@@ -229,7 +229,7 @@ def test_point_4_n1_a_table_is_made_of_what_the_first_records_show(shop: Shop) -
     assert made.properties[RAW_NAME_PROPERTY] == "db.orders"
 
 
-def test_point_4_n1_all_that_a_batch_needs_is_asked_for_at_once(shop: Shop) -> None:
+def test_n1_all_that_a_batch_needs_is_asked_for_at_once(shop: Shop) -> None:
     topics = {f"shop.t{n}": [{"id": n, f"own{n}": True}] for n in range(30)}
     topics["events"] = [{"type": "click", "x": 1}, {"type": "view", "y": "b"}]
     rows = shop.write(topics)
@@ -240,7 +240,7 @@ def test_point_4_n1_all_that_a_batch_needs_is_asked_for_at_once(shop: Shop) -> N
     assert rows["event_view"] == [{"type": "view", "y": "b"}]
 
 
-def test_point_4_s4_every_record_of_a_table_that_is_missing_waits_for_it(shop: Shop) -> None:
+def test_s4_every_record_of_a_table_that_is_missing_waits_for_it(shop: Shop) -> None:
     """Those that show no column too: what lies before the first of them may be written."""
     needs = shop.outcome({"shop.orders": [{}, {"id": None}, {"id": 4}]}, begin=7)
     assert isinstance(needs, BatchNeeds)
@@ -248,7 +248,7 @@ def test_point_4_s4_every_record_of_a_table_that_is_missing_waits_for_it(shop: S
     assert needs.records == 3
 
 
-def test_point_4_n2_dates_stay_text_and_nothing_comes_of_what_says_nothing(shop: Shop) -> None:
+def test_n2_dates_stay_text_and_nothing_comes_of_what_says_nothing(shop: Shop) -> None:
     values = [{"at": "2026-01-01", "n": None, "l": [], "o": {}}, {"at": "x", "l": [1], "k": 2.5}]
     shop.write({"shop.orders": [*values, {"k": 3, "mixed": 1}, {"mixed": "a"}]})
     assert shop.columns("orders") == {
@@ -259,7 +259,7 @@ def test_point_4_n2_dates_stay_text_and_nothing_comes_of_what_says_nothing(shop:
     }
 
 
-def test_point_4_n2_objects_of_many_keys_become_maps_over_all_records_of_a_batch(
+def test_n2_objects_of_many_keys_become_maps_over_all_records_of_a_batch(
     shop: Shop,
 ) -> None:
     half = FIELDS_MAX // 2 + 1
@@ -272,7 +272,7 @@ def test_point_4_n2_objects_of_many_keys_become_maps_over_all_records_of_a_batch
     assert shop.columns("wide") == {"tags": "map<string, long>"}
 
 
-def test_point_4_n2_depth_and_columns_are_bounded(shop: Shop) -> None:
+def test_n2_depth_and_columns_are_bounded(shop: Shop) -> None:
     deep: Any = 1
     for level in range(8):
         deep = {f"l{level}": deep}
@@ -283,7 +283,7 @@ def test_point_4_n2_depth_and_columns_are_bounded(shop: Shop) -> None:
     assert rows["deep"][0]["id"] == 1
 
 
-def test_point_4_n1_declared_columns_come_before_inference(local: LocalCatalog) -> None:
+def test_n1_declared_columns_come_before_inference(local: LocalCatalog) -> None:
     declared = '[[tables.table]]\nmatch = "db.event_cl.*"\ncolumns = [{ name = "type", type = '
     shop = shop_of(local, ("[quarantine]", declared + '"string" }]\n[quarantine]'))
     rows = shop.write({"events": [{"type": "click", "x": 1}]})
@@ -292,7 +292,7 @@ def test_point_4_n1_declared_columns_come_before_inference(local: LocalCatalog) 
     assert len(shop.asked) == 2, "the table, then its column"
 
 
-def test_point_3_declared_tables_of_a_field_are_made_too_and_others_are_not(
+def test_declared_tables_of_a_field_are_made_too_and_others_are_not(
     local: LocalCatalog,
 ) -> None:
     declared = '[[tables.table]]\nmatch = "db.event_c.*"\ncolumns = [{ name = "type", type = '
@@ -308,7 +308,7 @@ def test_point_3_declared_tables_of_a_field_are_made_too_and_others_are_not(
     assert not local.catalog.table_exists("db.event_other")
 
 
-def test_point_4_n3_the_first_column_that_there_is_partitions_or_the_table_is_not_made(
+def test_n3_the_first_column_that_there_is_partitions_or_the_table_is_not_made(
     local: LocalCatalog,
 ) -> None:
     shop = shop_of(
@@ -325,7 +325,7 @@ def test_point_4_n3_the_first_column_that_there_is_partitions_or_the_table_is_no
     assert not local.catalog.table_exists("db.b")
 
 
-def test_point_4_n3_a_table_that_was_refused_is_asked_for_again_later(local: LocalCatalog) -> None:
+def test_n3_a_table_that_was_refused_is_asked_for_again_later(local: LocalCatalog) -> None:
     shop = shop_of(local, ('schema = "infer"', 'schema = "infer"\npartition_by = ["zone"]'))
     assert set(shop.write({"shop.b": [{"n": 1}]})) == {"q"}
     assert set(shop.write({"shop.b": [{"n": 1, "zone": "a"}]})) == {"q"}
@@ -333,9 +333,7 @@ def test_point_4_n3_a_table_that_was_refused_is_asked_for_again_later(local: Loc
     assert set(shop.write({"shop.b": [{"n": 1, "zone": "a"}]})) == {"b"}
 
 
-def test_point_4_location_properties_and_format_version(
-    local: LocalCatalog, tmp_path: Path
-) -> None:
+def test_location_properties_and_format_version(local: LocalCatalog, tmp_path: Path) -> None:
     place = f'location = "file://{tmp_path}/own/{{namespace}}/{{table}}"'
     properties = 'properties = { "format-version" = "3", "owner" = "me" }'
     created = f'schema = "infer"\n{place}\n{properties}'
@@ -347,7 +345,7 @@ def test_point_4_location_properties_and_format_version(
     assert table.properties["owner"] == "me"
 
 
-def test_point_4_n4_a_person_makes_the_table_meanwhile(shop: Shop) -> None:
+def test_n4_a_person_makes_the_table_meanwhile(shop: Shop) -> None:
     """Its columns and its partitioning stay; what it lacks is added."""
     needs = shop.outcome({"shop.orders": [{"id": 1, "zone": "a"}]})
     assert isinstance(needs, BatchNeeds)
@@ -361,7 +359,7 @@ def test_point_4_n4_a_person_makes_the_table_meanwhile(shop: Shop) -> None:
     assert [each.name for each in spec.fields] == ["zone"]
 
 
-def test_point_4_n4_racing_creators_make_one_table(local: LocalCatalog) -> None:
+def test_n4_racing_creators_make_one_table(local: LocalCatalog) -> None:
     others = [load_catalog(local.name, local.properties) for _ in range(3)]
     shops = [Shop(replace_catalog(local, other), parse(FILE)) for other in others]
     needs = [shop.outcome({"shop.orders": [{"id": n, f"c{n}": 1}]}) for n, shop in enumerate(shops)]
@@ -389,7 +387,7 @@ def replace_catalog(local: LocalCatalog, catalog: Any) -> LocalCatalog:
     return replace(local, catalog=catalog)
 
 
-def test_point_4_n1_the_schema_that_records_were_written_with_makes_the_table(
+def test_n1_the_schema_that_records_were_written_with_makes_the_table(
     local: LocalCatalog,
 ) -> None:
     written = json.dumps(
@@ -417,7 +415,7 @@ def test_point_4_n1_the_schema_that_records_were_written_with_makes_the_table(
     assert [str(each.transform) for each in spec.fields] == ["day"]
 
 
-def test_point_4_n1_the_registrys_schema_makes_and_evolves_the_table(local: LocalCatalog) -> None:
+def test_n1_the_registrys_schema_makes_and_evolves_the_table(local: LocalCatalog) -> None:
     """Records of two versions in one batch: the table has what both have."""
     fields = [{"name": "id", "type": "long"}, {"name": "tip", "type": ["null", "double"]}]
     with RegistryServer() as registry:
@@ -442,9 +440,7 @@ def test_point_4_n1_the_registrys_schema_makes_and_evolves_the_table(local: Loca
 
 
 @pytest.mark.parametrize("registered", [True, False])
-def test_point_4_n1_a_protobuf_descriptor_makes_the_table(
-    local: LocalCatalog, registered: bool
-) -> None:
+def test_n1_a_protobuf_descriptor_makes_the_table(local: LocalCatalog, registered: bool) -> None:
     made = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
     order = made.message_type.add(name="Order")
     protobuf_field(order, "id", 1, "int64")
@@ -478,7 +474,7 @@ def from_schemas(name: str, options: str) -> tuple[tuple[str, str], ...]:
     return ('schema = "infer"', 'schema = "registry"'), ("[quarantine]", f"{given}[quarantine]")
 
 
-def test_point_4_n1_the_schema_that_connect_brings_makes_and_evolves_the_table(
+def test_n1_the_schema_that_connect_brings_makes_and_evolves_the_table(
     local: LocalCatalog,
 ) -> None:
     shop = shop_of(
@@ -504,7 +500,7 @@ def connected(**fields: tuple[str, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------- guards (R4)
 
 
-def test_point_4_r4_a_wild_field_makes_so_many_tables_in_a_minute(local: LocalCatalog) -> None:
+def test_r4_a_wild_field_makes_so_many_tables_in_a_minute(local: LocalCatalog) -> None:
     shop = shop_of(local, ('ledger = "db.ledger"', 'ledger = "db.ledger"\nnew_per_minute_max = 3'))
     wild = [{"type": f"v{n}", "x": n} for n in range(2 * NEWCOMERS_MAX)]
     rows = shop.write({"events": wild, "shop.orders": [{"id": 1}]})
@@ -521,7 +517,7 @@ def test_point_4_r4_a_wild_field_makes_so_many_tables_in_a_minute(local: LocalCa
     assert set(rows) == {"event_v9"}
 
 
-def test_point_4_r4_there_are_no_more_tables_than_tables_max(local: LocalCatalog) -> None:
+def test_r4_there_are_no_more_tables_than_tables_max(local: LocalCatalog) -> None:
     shop = shop_of(local, ('ledger = "db.ledger"', 'ledger = "db.ledger"\nmax = 4'))
     shop.write({"shop.a": [{"id": 1}]})
     again = shop_of(local, ('ledger = "db.ledger"', 'ledger = "db.ledger"\nmax = 4'))
@@ -532,14 +528,14 @@ def test_point_4_r4_there_are_no_more_tables_than_tables_max(local: LocalCatalog
     assert any("tables.max = 4" in row["message"] for row in rows["q"])
 
 
-def test_point_4_r4_only_names_that_routes_can_make(shop: Shop) -> None:
+def test_r4_only_names_that_routes_can_make(shop: Shop) -> None:
     want = Want(Destination("other.secrets"), Struct((Column("id", "long"),)))
     (said,) = shop.followers.change([want])
     assert "no route" in said.why
     assert not shop.local.catalog.table_exists("other.secrets")
 
 
-def test_point_3_a_value_that_is_not_its_own_name_is_the_tables_once_it_made_it(
+def test_a_value_that_is_not_its_own_name_is_the_tables_once_it_made_it(
     shop: Shop,
 ) -> None:
     rows = shop.write({"events": [{"type": "Click", "x": 1}, {"type": "click", "x": 2}]})
@@ -547,13 +543,13 @@ def test_point_3_a_value_that_is_not_its_own_name_is_the_tables_once_it_made_it(
     assert "merge = true" in rows["q"][0]["message"]
 
 
-def test_point_3_the_sinks_own_tables_take_no_records(shop: Shop) -> None:
+def test_the_sinks_own_tables_take_no_records(shop: Shop) -> None:
     rows = shop.write({"shop.ledger": [{"id": 1}], "shop.ledger_quarantine": [{"id": 2}]})
     assert set(rows) == {"q"}
     assert {"own tables" in row["message"] for row in rows["q"]} == {True}
 
 
-def test_point_3_topics_of_any_size_are_made_without_waiting_for_a_minute(
+def test_topics_of_any_size_are_made_without_waiting_for_a_minute(
     shop: Shop,
 ) -> None:
     names = {f"shop.n{n}": TopicState(TopicId(str(n)), {}) for n in range(25)}
@@ -565,7 +561,7 @@ def test_point_3_topics_of_any_size_are_made_without_waiting_for_a_minute(
 # ---------------------------------------------------------------------------------- evolution (S)
 
 
-def test_point_5_s1_the_first_record_with_a_new_field_has_its_value_in_its_table(
+def test_s1_the_first_record_with_a_new_field_has_its_value_in_its_table(
     shop: Shop,
 ) -> None:
     shop.write({"shop.a": [{"id": 1}], "shop.b": [{"id": 1}]})
@@ -577,7 +573,7 @@ def test_point_5_s1_the_first_record_with_a_new_field_has_its_value_in_its_table
     assert need.first == Offsets({TopicPartition("shop.a", 0): 1})
 
 
-def test_point_5_s2_needs_of_many_tables_are_one_question(shop: Shop) -> None:
+def test_s2_needs_of_many_tables_are_one_question(shop: Shop) -> None:
     shop.write({f"shop.t{n}": [{"id": 1}] for n in range(5)})
     shop.asked.clear()
     more = {f"shop.t{n}": [{"id": 2, f"more{n}": "x"}] for n in range(5)}
@@ -587,7 +583,7 @@ def test_point_5_s2_needs_of_many_tables_are_one_question(shop: Shop) -> None:
     assert rows["new"] == [{"id": 1}]
 
 
-def test_point_5_s6_a_refused_field_is_not_asked_for_again(shop: Shop) -> None:
+def test_s6_a_refused_field_is_not_asked_for_again(shop: Shop) -> None:
     shop.write({"shop.a": [{"id": 1}]})
     shop.asked.clear()
     rows = shop.write({"shop.a": [{"id": 2, "ID": 3, "bad name": 1}]})
@@ -595,7 +591,7 @@ def test_point_5_s6_a_refused_field_is_not_asked_for_again(shop: Shop) -> None:
     assert shop.asked == []
 
 
-def test_point_5_policies_are_per_table(local: LocalCatalog) -> None:
+def test_policies_are_per_table(local: LocalCatalog) -> None:
     one = '[[tables.table]]\nmatch = "db.{}"\nunknown_fields = "{}"\n'
     shop = shop_of(
         local,
@@ -611,7 +607,7 @@ def test_point_5_policies_are_per_table(local: LocalCatalog) -> None:
     assert [row["topic"] for row in rows["q"]] == ["shop.b"]
 
 
-def test_point_5_incompatible_values_are_left_out_and_counted(local: LocalCatalog) -> None:
+def test_incompatible_values_are_left_out_and_counted(local: LocalCatalog) -> None:
     shop = shop_of(
         local, ('unknown_fields = "evolve"', 'unknown_fields = "evolve"\nincompatible = "ignore"')
     )
@@ -640,7 +636,7 @@ def test_point_5_incompatible_values_are_left_out_and_counted(local: LocalCatalo
     }
 
 
-def test_point_5_incompatible_values_may_stop_the_sink(local: LocalCatalog) -> None:
+def test_incompatible_values_may_stop_the_sink(local: LocalCatalog) -> None:
     stops = '[[tables.table]]\nmatch = "db.a"\nincompatible = "fail"\n'
     shop = shop_of(local, ("[quarantine]", f"{stops}[quarantine]"))
     shop.write({"shop.a": [{"n": 1}], "shop.b": [{"n": 1}]})
@@ -669,7 +665,7 @@ def test_point_5_incompatible_values_may_stop_the_sink(local: LocalCatalog) -> N
         ),
     ],
 )
-def test_point_4_what_cannot_be_is_refused_by_name(before: str, after: str, why: str) -> None:
+def test_what_cannot_be_is_refused_by_name(before: str, after: str, why: str) -> None:
     assert before in FILE
     with pytest.raises(ConfigurationError, match=why):
         parse(FILE.replace(before, after))
@@ -683,7 +679,7 @@ CREATES = (
 )
 
 
-def test_point_4_n5_what_was_filled_is_not_made_anew_and_its_records_are_diverted(
+def test_n5_what_was_filled_is_not_made_anew_and_its_records_are_diverted(
     shop: Shop,
 ) -> None:
     shop.filled = {"db.orders"}
@@ -694,7 +690,7 @@ def test_point_4_n5_what_was_filled_is_not_made_anew_and_its_records_are_diverte
     assert shop.write({"shop.trips": [{"id": 1}]}) == {"trips": [{"id": 1}]}
 
 
-def test_point_4_n5_nor_is_one_that_is_declared(local: LocalCatalog) -> None:
+def test_n5_nor_is_one_that_is_declared(local: LocalCatalog) -> None:
     declared = '[[tables.table]]\nmatch = "db.orders"\ncolumns = [{name = "id", type = "long"}]\n'
     shop = shop_of(local, ("[quarantine]", f"{declared}[quarantine]"))
     shop.filled = {"db.orders"}
@@ -705,7 +701,7 @@ def test_point_4_n5_nor_is_one_that_is_declared(local: LocalCatalog) -> None:
     assert shop.write({"shop.orders": [{"id": 1}]}) == {"orders": [{"id": 1}]}
 
 
-def test_point_4_n5_create_makes_a_new_one_which_begins_empty(local: LocalCatalog) -> None:
+def test_n5_create_makes_a_new_one_which_begins_empty(local: LocalCatalog) -> None:
     shop = shop_of(local, CREATES)
     shop.filled = {"db.orders"}
     shop.write({"shop.orders": [{"id": 1}]})
@@ -716,7 +712,7 @@ def test_point_4_n5_create_makes_a_new_one_which_begins_empty(local: LocalCatalo
     assert rows == {"orders": [{"id": 2, "tip": 1.5}]}
 
 
-def test_point_4_n5_one_whose_columns_are_asked_for_is_known_as_dropped(shop: Shop) -> None:
+def test_n5_one_whose_columns_are_asked_for_is_known_as_dropped(shop: Shop) -> None:
     wants = [Want(Destination("db.orders", "uuid-old"), Struct())]
     (said,) = shop.followers.change(wants)
     assert said.dropped
@@ -724,6 +720,6 @@ def test_point_4_n5_one_whose_columns_are_asked_for_is_known_as_dropped(shop: Sh
     assert not shop.local.catalog.table_exists("db.orders")
 
 
-def test_point_4_n5_nobody_asks_for_a_new_one_that_is_never_made() -> None:
+def test_n5_nobody_asks_for_a_new_one_that_is_never_made() -> None:
     with pytest.raises(TablesUnfit, match="on_missing"):
         parse(FILE.replace(*CREATES).replace('schema = "infer"', 'schema = "off"'))

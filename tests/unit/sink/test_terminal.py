@@ -1,4 +1,4 @@
-"""Point 1: what a process logs, for people and for machines."""
+"""What a process logs, for people and for machines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def formatter() -> JsonLines:
     return JsonLines([parse(MINIMAL.replace("[kafka]\n", f"[kafka]\n{secret}"))])
 
 
-def test_point_1_a_line_is_an_object_with_event_code_and_fields() -> None:
+def test_a_line_is_an_object_with_event_code_and_fields() -> None:
     said = line(
         "batch %d failed: HG-403 no space",
         3,
@@ -48,13 +48,13 @@ def test_point_1_a_line_is_an_object_with_event_code_and_fields() -> None:
     }
 
 
-def test_point_1_a_foreign_line_is_a_note_without_secrets_or_line_breaks() -> None:
+def test_a_foreign_line_is_a_note_without_secrets_or_line_breaks() -> None:
     said = line(f"login as x:{SECRET} failed\nthen \u2028 this")
     assert said["event"] == "note"
     assert SECRET not in json.dumps(said)
 
 
-def test_point_1_a_trace_stays_on_its_line() -> None:
+def test_a_trace_stays_on_its_line() -> None:
     error = Unreachable(f"no answer for {SECRET}")
     info = (type(error), error, None)
     record = logging.LogRecord("x", logging.ERROR, "f", 1, "ended", (), info)
@@ -64,7 +64,7 @@ def test_point_1_a_trace_stays_on_its_line() -> None:
     assert SECRET not in text
 
 
-def test_point_1_another_form_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_form_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADGATE_LOG", "xml")
     with pytest.raises(ConfigurationError, match="HEADGATE_LOG cannot be 'xml'"):
         show_log([parse(MINIMAL)])

@@ -20,7 +20,7 @@ MORE = WrittenFile("file:///t/more.parquet", 4, 40)
 KEYS = WrittenFile("file:///t/keys.parquet", 2, 20, FileKind.KEYS)
 
 
-def test_point_5_rows_and_deletes_are_owed_apart(tmp_path: Path) -> None:
+def test_rows_and_deletes_are_owed_apart(tmp_path: Path) -> None:
     table = TableView(
         table="db.orders",
         uuid="u",

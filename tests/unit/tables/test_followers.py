@@ -70,7 +70,7 @@ def draft_of(world: FakeWorld) -> Draft:
     return Draft(attempt.base, attempt.record.transaction, attempt.record.coordinator, (), 0)
 
 
-def test_point_8_who_cannot_be_reached_has_no_trouble_of_its_own(world: FakeWorld) -> None:
+def test_who_cannot_be_reached_has_no_trouble_of_its_own(world: FakeWorld) -> None:
     """I3: it is not parked for that; what it is owed waits."""
     followers = around(Troubled(AWAY))
     assert followers.describe(("lake.one",)) == {}
@@ -81,7 +81,7 @@ def test_point_8_who_cannot_be_reached_has_no_trouble_of_its_own(world: FakeWorl
         followers.pay([payment(world)], 100)
 
 
-def test_point_8_rights_that_are_taken_are_the_tables_own_trouble(world: FakeWorld) -> None:
+def test_rights_that_are_taken_are_the_tables_own_trouble(world: FakeWorld) -> None:
     followers = around(Troubled(AWAY, ForbiddenError("no")))
     assert isinstance(followers.describe(("lake.one",))["lake.one"], MissingRights)
     assert isinstance(followers.draft([draft_of(world)])["lake.one"], MissingRights)
@@ -89,7 +89,7 @@ def test_point_8_rights_that_are_taken_are_the_tables_own_trouble(world: FakeWor
 
 
 @pytest.mark.parametrize("required", [("lake.one",), None])
-def test_point_8_what_a_sink_cannot_do_without_stops_it(
+def test_what_a_sink_cannot_do_without_stops_it(
     world: FakeWorld, required: tuple[str, ...] | None
 ) -> None:
     gone = TableMissing("lake.one is gone")
@@ -104,7 +104,7 @@ def test_point_8_what_a_sink_cannot_do_without_stops_it(
             call()
 
 
-def test_point_8_who_is_being_paid_is_left_alone_until_that_has_ended(world: FakeWorld) -> None:
+def test_who_is_being_paid_is_left_alone_until_that_has_ended(world: FakeWorld) -> None:
     """Neither paid a second time, nor read, nor changed; and the answer is its own."""
     held = Held(opened(world))
     told: list[int] = []
@@ -157,7 +157,7 @@ def test_d5_no_call_is_made_together_while_every_table_is_being_paid(world: Fake
     followers.close()
 
 
-def test_point_8_all_that_were_opened_are_closed() -> None:
+def test_all_that_were_opened_are_closed() -> None:
     tables = {name: Troubled(AWAY) for name in ("lake.one", "lake.two", "lake.three")}
     followers = FollowerTables(tables.__getitem__)  # type: ignore[arg-type]
     followers.describe(("lake.one", "lake.two"))
@@ -165,7 +165,7 @@ def test_point_8_all_that_were_opened_are_closed() -> None:
     assert [table.closed for table in tables.values()] == [1, 1, 0]
 
 
-def test_point_8_tidying_reaches_each_that_was_opened() -> None:
+def test_tidying_reaches_each_that_was_opened() -> None:
     tidied: list[tuple[str, Epoch, frozenset[str]]] = []
 
     class Tidy(Troubled):

@@ -68,7 +68,7 @@ def test_a_killed_coordinator_loses_and_doubles_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
-def test_point_9_the_same_story_on_an_object_store(tmp_path: Path) -> None:
+def test_the_same_story_on_an_object_store(tmp_path: Path) -> None:
     """No Spark here, which is the same on S3; its files are gone with the store."""
     folder = tmp_path / "demo"
     asked = ["--records", str(RECORDS), "--folder", folder, "--writer", "in-process"]

@@ -132,7 +132,7 @@ EXACT: list[tuple[str, Schema, list[tuple[Any, Any]]]] = [
 
 
 @pytest.mark.parametrize(("column", "schema", "values"), EXACT)
-def test_point_4_values_of_connectors_are_exact(
+def test_values_of_connectors_are_exact(
     tmp_path: Path, column: str, schema: Schema, values: list[tuple[Any, Any]]
 ) -> None:
     done = written(tmp_path, column, schema, [value for value, _ in values])
@@ -140,7 +140,7 @@ def test_point_4_values_of_connectors_are_exact(
     assert [row["v"] for row in done.rows] == [expected for _, expected in values]
 
 
-def test_point_4_decimals_become_text_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_decimals_become_text_where_that_is_asked_for(tmp_path: Path) -> None:
     values = [variable(12345, 2), None, variable(1, 200), variable(-1, -1)]
     done = written(tmp_path, "string", VARIABLE, values, ColumnRule(as_text=True))
     assert [row["v"] for row in done.rows] == ["123.45", None, "-10"]
@@ -184,7 +184,7 @@ def test_q6_what_no_column_can_hold_is_a_bad_record_and_no_other(
         ({"type": "struct", "fields": "none"}, {}),
     ],
 )
-def test_point_4_a_field_that_cannot_be_read_spoils_no_record_that_lets_it_be(
+def test_a_field_that_cannot_be_read_spoils_no_record_that_lets_it_be(
     tmp_path: Path, schema: Schema, value: Any
 ) -> None:
     desk = ChangesDesk(
@@ -196,7 +196,7 @@ def test_point_4_a_field_that_cannot_be_read_spoils_no_record_that_lets_it_be(
     assert [row["id"] for row in done.rows] == [1, 2]
 
 
-def test_point_4_no_column_is_proposed_that_nobody_could_fill() -> None:
+def test_no_column_is_proposed_that_nobody_could_fill() -> None:
     fields = [
         {**decimal_of(-2), "field": "whole"},
         {**decimal_of(127), "field": "fine"},
@@ -207,7 +207,7 @@ def test_point_4_no_column_is_proposed_that_nobody_could_fill() -> None:
     assert (column.name, column.type) == ("whole", "decimal(0, 0)")
 
 
-def test_point_4_a_key_may_be_a_decimal_of_any_scale(tmp_path: Path) -> None:
+def test_a_key_may_be_a_decimal_of_any_scale(tmp_path: Path) -> None:
     desk = ChangesDesk(
         local_catalog(tmp_path),
         Changes(("ID",), Envelope.DEBEZIUM),
@@ -226,7 +226,7 @@ def test_point_4_a_key_may_be_a_decimal_of_any_scale(tmp_path: Path) -> None:
     assert done.deletes == {1: (Decimal(7),), 2: (Decimal(7),)}
 
 
-def test_point_4_decimals_of_any_scale_in_avro(tmp_path: Path) -> None:
+def test_decimals_of_any_scale_in_avro(tmp_path: Path) -> None:
     variable_scale = {
         "type": "record",
         "name": "VariableScaleDecimal",
@@ -277,7 +277,7 @@ FILLED: list[tuple[Envelope, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("envelope", "value"), FILLED)
-def test_point_4_a_delete_goes_by_its_key_whatever_else_is_in_its_row(
+def test_a_delete_goes_by_its_key_whatever_else_is_in_its_row(
     tmp_path: Path, envelope: Envelope, value: dict[str, Any]
 ) -> None:
     marks = {"Op": "I"} if envelope is Envelope.DMS else {}
@@ -290,7 +290,7 @@ def test_point_4_a_delete_goes_by_its_key_whatever_else_is_in_its_row(
     assert set(done.bad) == {2}
 
 
-def test_point_4_a_truncate_of_dms_stops_the_sink(tmp_path: Path) -> None:
+def test_a_truncate_of_dms_stops_the_sink(tmp_path: Path) -> None:
     control = [
         {"control": {}, "metadata": {"record-type": "control", "operation": operation}}
         for operation in ("drop-table", "create-table", "truncate-table")

@@ -47,7 +47,7 @@ def row(key: int | None, **values: Any) -> Fields:
     return {"id": key, "name": None, "n": None} | values
 
 
-def test_point_4_creates_reads_updates_and_deletes(tmp_path: Path) -> None:
+def test_creates_reads_updates_and_deletes(tmp_path: Path) -> None:
     done = desk(tmp_path).write(
         said("c", after=row(1, name="a"), before=None),
         said("r", after=row(2)),
@@ -62,7 +62,7 @@ def test_point_4_creates_reads_updates_and_deletes(tmp_path: Path) -> None:
     assert done.skipped == 1
 
 
-def test_point_4_a_delete_that_says_no_row_goes_by_the_key_of_its_message(tmp_path: Path) -> None:
+def test_a_delete_that_says_no_row_goes_by_the_key_of_its_message(tmp_path: Path) -> None:
     done = desk(tmp_path).write(
         said("d", 7, before=None),
         said("d", 8, before={}),
@@ -74,7 +74,7 @@ def test_point_4_a_delete_that_says_no_row_goes_by_the_key_of_its_message(tmp_pa
     assert "id has no value" in done.bad[3]
 
 
-def test_point_4_a_key_update_is_a_delete_and_a_create_and_no_other_record(tmp_path: Path) -> None:
+def test_a_key_update_is_a_delete_and_a_create_and_no_other_record(tmp_path: Path) -> None:
     done = desk(tmp_path).write(
         said("d", 1, before=row(1)),
         (b'{"id": 1}', None),
@@ -129,7 +129,7 @@ def test_q6_each_odd_record_is_a_bad_one_and_no_other(tmp_path: Path) -> None:
         assert why in done.bad[2 * place], value
 
 
-def test_point_4_a_truncate_stops_the_sink_or_is_passed_over(tmp_path: Path) -> None:
+def test_a_truncate_stops_the_sink_or_is_passed_over(tmp_path: Path) -> None:
     outcome = desk(tmp_path / "fail").outcome([said("c", after=row(1)), said("t", after=None)])
     assert isinstance(outcome, BatchFailed)
     assert isinstance(outcome.fatal, SourceTruncated)
@@ -139,14 +139,14 @@ def test_point_4_a_truncate_stops_the_sink_or_is_passed_over(tmp_path: Path) -> 
     assert (done.rows, done.skipped) == ([row(1)], 1)
 
 
-def test_point_4_tombstones_behind_deletes_may_be_passed_over(tmp_path: Path) -> None:
+def test_tombstones_behind_deletes_may_be_passed_over(tmp_path: Path) -> None:
     done = desk(tmp_path, tombstones=Tombstones.SKIP).write(
         said("d", before=row(1)), (b'{"id": 1}', None), (None, None)
     )
     assert (done.deletes, done.skipped) == ({0: (1,)}, 2)
 
 
-def test_point_4_an_unavailable_value_is_a_bad_record_or_null(
+def test_an_unavailable_value_is_a_bad_record_or_null(
     tmp_path: Path,
 ) -> None:
     unknown = said("u", before=None, after=row(1, name=PLACEHOLDER))
@@ -174,7 +174,7 @@ UNKNOWN: list[tuple[str, Any, Any]] = [
 ]
 
 
-def test_point_4_an_unavailable_value_is_found_in_every_form(tmp_path: Path) -> None:
+def test_an_unavailable_value_is_found_in_every_form(tmp_path: Path) -> None:
     kinds = {f"v{place}": kind for place, (kind, _, _) in enumerate(UNKNOWN)}
     columns = {"id": "long not null", **kinds}
     known = {f"v{place}": value for place, (_, _, value) in enumerate(UNKNOWN)}
@@ -194,7 +194,7 @@ def test_point_4_an_unavailable_value_is_found_in_every_form(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("chosen", ["__gone__", "hex:5f5f676f6e655f5f"])
-def test_point_4_the_connector_may_write_another_placeholder(tmp_path: Path, chosen: str) -> None:
+def test_the_connector_may_write_another_placeholder(tmp_path: Path, chosen: str) -> None:
     """As Debezium 3.3 wrote it from PostgreSQL with ``unavailable.value.placeholder``."""
     columns = {"id": "long not null", "name": "string", "h": "map<string, string>", "b": "binary"}
     columns |= {"u": "list<uuid>", "n": "list<int>", "j": "string"}
@@ -214,14 +214,14 @@ def test_point_4_the_connector_may_write_another_placeholder(tmp_path: Path, cho
     assert len(done.bad) == len(unknown)
 
 
-def test_point_4_a_required_column_is_not_made_null_for_it(tmp_path: Path) -> None:
+def test_a_required_column_is_not_made_null_for_it(tmp_path: Path) -> None:
     columns = {"id": "long not null", "name": "string not null", "n": "long"}
     nulled = desk(tmp_path, columns=columns, unavailable_value=UnavailableValue.NULL)
     done = nulled.write(said("u", after=row(1, name=PLACEHOLDER)))
     assert "name: a required value is missing" in done.bad[0]
 
 
-def test_point_4_the_key_may_have_several_columns(tmp_path: Path) -> None:
+def test_the_key_may_have_several_columns(tmp_path: Path) -> None:
     columns = {"id": "long not null", "name": "string not null", "n": "long"}
     keyed = desk(tmp_path, key=("name", "id"), columns=columns)
     done = keyed.write(
@@ -248,7 +248,7 @@ def connect(payload: Any, **types: str) -> bytes:
 
 
 @pytest.mark.parametrize("format_name", ["connect-json"])
-def test_point_4_records_with_schemas_are_read_likewise(tmp_path: Path, format_name: str) -> None:
+def test_records_with_schemas_are_read_likewise(tmp_path: Path, format_name: str) -> None:
     types = {"id": "int64", "name": "string", "n": "int32"}
     key = connect({"id": 2}, id="int64")
     done = desk(tmp_path, format_name=format_name).write(

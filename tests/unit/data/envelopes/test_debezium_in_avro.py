@@ -63,7 +63,7 @@ def desk(tmp_path: Path) -> ChangesDesk:
     )
 
 
-def test_point_4_rows_come_and_go(desk: ChangesDesk) -> None:
+def test_rows_come_and_go(desk: ChangesDesk) -> None:
     assert fastavro.parse_schema(json.loads(json.dumps(ENVELOPE)))
     done = desk.write(
         said("c", after=row(1, 1999, AT_US)),

@@ -21,7 +21,7 @@ def said(value: Any) -> Message:
     return b'{"id": 9}', value if isinstance(value, bytes) else json.dumps(value).encode()
 
 
-def test_point_4_flattened_records_say_that_they_delete(tmp_path: Path) -> None:
+def test_flattened_records_say_that_they_delete(tmp_path: Path) -> None:
     done = desk(tmp_path, Envelope.FLATTENED).write(
         said({"id": 1, "name": "a"}),
         said({"id": 1, "name": "a", "__deleted": "true"}),
@@ -58,7 +58,7 @@ def dms(operation: str | None, data: Any, kind: str = "data", **more: Any) -> Me
     return said({"data": data, "metadata": words, **more})
 
 
-def test_point_4_records_of_dms_load_insert_update_and_delete(tmp_path: Path) -> None:
+def test_records_of_dms_load_insert_update_and_delete(tmp_path: Path) -> None:
     done = desk(tmp_path, Envelope.DMS).write(
         dms("load", {"id": 1, "n": 1}),
         dms("insert", {"id": 2}),
@@ -102,7 +102,7 @@ def test_q6_odd_records_of_dms_are_bad_ones(tmp_path: Path) -> None:
         assert why in done.bad[offset], message
 
 
-def test_point_4_a_batch_in_which_no_record_can_be_read_is_all_bad(tmp_path: Path) -> None:
+def test_a_batch_in_which_no_record_can_be_read_is_all_bad(tmp_path: Path) -> None:
     for envelope in Envelope:
         keyed = desk(tmp_path / envelope, envelope)
         done = keyed.write(said(b"{"), said(b"nothing"))

@@ -73,7 +73,7 @@ def message(sound: Sound, format_name: str, dice: random.Random) -> Message:
 
 
 @pytest.mark.parametrize(("envelope", "format_name"), WORLDS)
-def test_point_4_mutated_changes_are_changes_or_bad_records(
+def test_mutated_changes_are_changes_or_bad_records(
     tmp_path: Path, envelope: Envelope, format_name: str
 ) -> None:
     passing = {"on_truncate": OnTruncate.SKIP, "unavailable_value": UnavailableValue.NULL}

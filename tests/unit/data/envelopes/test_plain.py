@@ -28,13 +28,13 @@ def desk(home: Path, **options: Any) -> ChangesDesk:
     return ChangesDesk(local_catalog(home), changes, **options)
 
 
-def test_point_4_values_are_rows_and_no_value_deletes(tmp_path: Path) -> None:
+def test_values_are_rows_and_no_value_deletes(tmp_path: Path) -> None:
     done = desk(tmp_path).write(put(1, name="a"), gone(2), put(3, n=7), gone(1))
     assert done.rows == [{"id": 1, "name": "a", "n": None}, {"id": 3, "name": None, "n": 7}]
     assert done.deletes == {1: (2,), 3: (1,)}
 
 
-def test_point_4_a_batch_of_deletes_alone_writes_no_row_file(tmp_path: Path) -> None:
+def test_a_batch_of_deletes_alone_writes_no_row_file(tmp_path: Path) -> None:
     done = desk(tmp_path).write(gone(1), gone(1))
     assert (done.rows, done.deletes) == ([], {0: (1,), 1: (1,)})
 
@@ -68,20 +68,20 @@ def test_q6_a_bad_key_stops_the_sink_before_its_record_by_default(tmp_path: Path
     assert "changes partition 0 offset 1: the record has no key" in outcome.reason
 
 
-def test_point_4_tombstones_are_passed_over_when_the_settings_say_so(tmp_path: Path) -> None:
+def test_tombstones_are_passed_over_when_the_settings_say_so(tmp_path: Path) -> None:
     changes = Changes(("id",), tombstones=Tombstones.SKIP)
     done = desk(tmp_path, changes=changes).write(put(1), gone(1), (None, None))
     assert ([row["id"] for row in done.rows], done.deletes, done.skipped) == ([1], {}, 2)
 
 
-def test_point_4_tombstones_stop_the_sink_when_the_settings_say_so(tmp_path: Path) -> None:
+def test_tombstones_stop_the_sink_when_the_settings_say_so(tmp_path: Path) -> None:
     changes = Changes(("id",), tombstones=Tombstones.FAIL)
     outcome = desk(tmp_path, changes=changes).outcome([put(1), gone(1)])
     assert isinstance(outcome, BatchFailed)
     assert isinstance(outcome.fatal, PoisonRecord)
 
 
-def test_point_4_a_key_of_several_columns_comes_from_a_key_of_json(tmp_path: Path) -> None:
+def test_a_key_of_several_columns_comes_from_a_key_of_json(tmp_path: Path) -> None:
     columns = {"id": "long not null", "name": "string not null", "n": "long"}
     keyed = desk(tmp_path, changes=Changes(("name", "id")), columns=columns, key_format="json")
     done = keyed.write(
@@ -96,7 +96,7 @@ def test_point_4_a_key_of_several_columns_comes_from_a_key_of_json(tmp_path: Pat
     assert set(done.bad) == {2, 3}
 
 
-def test_point_4_the_key_may_be_a_column_that_the_message_key_fills(tmp_path: Path) -> None:
+def test_the_key_may_be_a_column_that_the_message_key_fills(tmp_path: Path) -> None:
     columns = {"id": "string not null", "n": "long"}
     keyed = desk(tmp_path, columns=columns, record_columns={"key": "id"})
     done = keyed.write((b"a", b'{"n": 1}'), (b"b", None), (None, b'{"n": 2}'))
@@ -104,7 +104,7 @@ def test_point_4_the_key_may_be_a_column_that_the_message_key_fills(tmp_path: Pa
     assert "the record has no key" in done.bad[2]
 
 
-def test_point_4_rows_of_a_partitioned_table_go_to_their_places(tmp_path: Path) -> None:
+def test_rows_of_a_partitioned_table_go_to_their_places(tmp_path: Path) -> None:
     keyed = desk(tmp_path, partition_by=["name"])
     done = keyed.write(*(put(n, name="ab"[n % 2]) for n in range(6)), gone(3))
     assert sorted(row["id"] for row in done.rows) == [0, 1, 2, 3, 4, 5]

@@ -80,7 +80,7 @@ def by_avro(name: str, numbers: list[int | None], column: pa.DataType) -> pa.Rec
 
 @pytest.mark.parametrize("read", [by_connect, by_avro])
 @pytest.mark.parametrize(("name", "number", "column", "expected"), TAKEN)
-def test_point_4_each_is_taken_in_its_unit(
+def test_each_is_taken_in_its_unit(
     read: Any, name: str, number: int, column: pa.DataType, expected: int
 ) -> None:
     found = plain_rows(read(name, [number, None, number], column))
@@ -89,7 +89,7 @@ def test_point_4_each_is_taken_in_its_unit(
 
 @pytest.mark.parametrize("read", [by_connect, by_avro])
 @pytest.mark.parametrize(("name", "number", "column"), REFUSED)
-def test_point_4_what_is_none_of_the_columns_times_is_a_bad_record(
+def test_what_is_none_of_the_columns_times_is_a_bad_record(
     read: Any, name: str, number: int, column: pa.DataType
 ) -> None:
     with pytest.raises(UndecodableRecords) as refused:
@@ -98,13 +98,13 @@ def test_point_4_what_is_none_of_the_columns_times_is_a_bad_record(
     assert refused.value.rest.num_rows == 2
 
 
-def test_point_4_other_names_say_nothing_of_numbers() -> None:
+def test_other_names_say_nothing_of_numbers() -> None:
     for name in ("", "MicroTime", "io.debezium.time.Interval", "io.debezium.data.Enum"):
         assert counted_as(name) is None
 
 
 @pytest.mark.parametrize("name", ["Year", "MicroDuration", "NanoDuration"])
-def test_point_4_a_year_or_a_duration_is_no_moment(name: str) -> None:
+def test_a_year_or_a_duration_is_no_moment(name: str) -> None:
     kind = counted_as(f"io.debezium.time.{name}")
     assert kind is not None
     assert not any(
@@ -112,7 +112,7 @@ def test_point_4_a_year_or_a_duration_is_no_moment(name: str) -> None:
     )
 
 
-def test_point_4_the_type_comes_through_arrows_messages() -> None:
+def test_the_type_comes_through_arrows_messages() -> None:
     for name in ("MicroTime", "NanoTimestamp", "Date"):
         kind = counted_as(f"io.debezium.time.{name}")
         assert isinstance(kind, Counted)

@@ -28,7 +28,7 @@ def nested(levels: int) -> bytes:
 
 @pytest.mark.parametrize("levels", [DEPTH_MAX + 1, 330, 500, 989, 2_000, 100_000])
 @pytest.mark.parametrize("schema", [TEXT, NUMBER, OTHER], ids=["text", "number", "other"])
-def test_point_1_json_nested_too_deeply_is_a_bad_record(levels: int, schema: pa.Schema) -> None:
+def test_json_nested_too_deeply_is_a_bad_record(levels: int, schema: pa.Schema) -> None:
     with pytest.raises(UndecodableRecords) as caught:
         record_format("json", {}).decode([b"{}", nested(levels), b"{}"], schema)
     assert caught.value.bad == {1: f"is nested more than {DEPTH_MAX} levels deep"}
@@ -36,13 +36,13 @@ def test_point_1_json_nested_too_deeply_is_a_bad_record(levels: int, schema: pa.
 
 
 @pytest.mark.parametrize("levels", [2, 63, 64, 65, DEPTH_MAX])
-def test_point_1_json_nested_less_deeply_is_a_row(levels: int) -> None:
+def test_json_nested_less_deeply_is_a_row(levels: int) -> None:
     found = record_format("json", {}).decode([nested(levels)], TEXT)
     assert found.to_pylist() == [{"a": "[" * (levels - 1) + "]" * (levels - 1)}]
     assert record_format("json", {}).decode([nested(levels)], OTHER).to_pylist() == [{"b": None}]
 
 
-def test_point_1_the_depth_does_not_hang_on_the_callers() -> None:
+def test_the_depth_does_not_hang_on_the_callers() -> None:
     def called(frames: int) -> None:
         if frames:
             called(frames - 1)
@@ -56,7 +56,7 @@ def test_point_1_the_depth_does_not_hang_on_the_callers() -> None:
 
 
 @pytest.mark.parametrize("levels", [300, 600, 980, 5_000])
-def test_point_1_connect_json_nested_too_deeply_is_a_bad_record(levels: int) -> None:
+def test_connect_json_nested_too_deeply_is_a_bad_record(levels: int) -> None:
     schema = b'{"type":"array","items":' * levels + b'{"type":"int64"}' + b"}" * levels
     field = b'{"type":"struct","fields":[{"field":"a","type":"string"}]}'
     deep = b"[" * levels + b"]" * levels
@@ -83,7 +83,7 @@ def test_json_text_says_again_what_was_parsed() -> None:
 UUIDS = pa.schema([pa.field("s", pa.struct([("u", pa.uuid()), ("l", pa.large_list(pa.uuid()))]))])
 
 
-def test_point_1_uuids_inside_of_structs_are_read_one_by_one_too() -> None:
+def test_uuids_inside_of_structs_are_read_one_by_one_too() -> None:
     uuid = "123e4567-e89b-12d3-a456-426614174000"
     sound = b'{"s":{"u":"%s","l":["%s",null]}}' % (uuid.encode(), uuid.encode())
     deep = sound[:-1] + b',"other":' + b"[" * 70 + b"]" * 70 + b"}"
@@ -111,13 +111,13 @@ STRUCT = pa.schema([pa.field("a", pa.struct([pa.field("x", pa.int64())]))])
 
 
 @pytest.mark.parametrize("records", [1, 2, 5])
-def test_point_1_a_union_of_text_and_record_is_read_exactly_into_a_struct(records: int) -> None:
+def test_a_union_of_text_and_record_is_read_exactly_into_a_struct(records: int) -> None:
     reading = record_format("avro", {"schema": json.dumps(UNION)})
     found = reading.decode([b"\x02\x04"] * records, STRUCT)
     assert found.to_pylist() == [{"a": {"x": 2}}] * records
 
 
-def test_point_1_its_other_branch_is_a_bad_record() -> None:
+def test_its_other_branch_is_a_bad_record() -> None:
     reading = record_format("avro", {"schema": json.dumps(UNION)})
     with pytest.raises(UndecodableRecords) as caught:
         reading.decode([b"\x02\x04", b"\x00\x02h", b"\x02\x08"], STRUCT)
@@ -140,7 +140,7 @@ def test_point_1_its_other_branch_is_a_bad_record() -> None:
     ],
     ids=str,
 )
-def test_point_1_a_branch_that_no_record_takes_ends(branch: str, kind: pa.DataType) -> None:
+def test_a_branch_that_no_record_takes_ends(branch: str, kind: pa.DataType) -> None:
     schema = {**UNION, "fields": [{"name": "a", "type": ["null", branch, "long"]}]}
     reading = record_format("avro", {"schema": json.dumps(schema)})
     found = reading.decode([b"\x00"] * 3, pa.schema([pa.field("a", kind)]))

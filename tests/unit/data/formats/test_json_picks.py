@@ -56,7 +56,7 @@ def expected(value: Any, path: list[str]) -> tuple[int, Any]:
     st.booleans(),
     st.sampled_from([None, 1]),
 )
-def test_point_8_the_value_at_a_path_is_what_is_written_there(
+def test_the_value_at_a_path_is_what_is_written_there(
     records: list[dict[str, Any]], path: list[str], ascii_only: bool, indent: int | None
 ) -> None:
     texts = [json.dumps(r, ensure_ascii=ascii_only, indent=indent) for r in records]
@@ -74,13 +74,13 @@ def test_point_8_the_value_at_a_path_is_what_is_written_there(
             assert text is None
 
 
-def test_point_8_numbers_stay_as_they_are_spelled() -> None:
+def test_numbers_stay_as_they_are_spelled() -> None:
     spelled = [b"1.50", b"1E+05", b"-0", b"12345678901234567890.10", b"[1.0, 2]"]
     packed = Packed.of([b'{"x":{"v" : ' + text + b" }}" for text in spelled])
     assert json_picks.picked(packed, ["x", "v"])[1].to_pylist() == [t.decode() for t in spelled]
 
 
-def test_point_8_keys_with_escapes_and_half_characters_are_looked_at() -> None:
+def test_keys_with_escapes_and_half_characters_are_looked_at() -> None:
     records = [b'{"\\u0061":1}', b'{"b":"\\"","a":"\\u00e9\\n"}', b'{"a":"\\ud800"}', b'{"a":"x"}']
     kinds, texts = json_picks.picked(Packed.of(records), ["a"])
     assert texts.to_pylist() == ["1", "\u00e9\n", None, "x"]
@@ -92,7 +92,7 @@ def test_point_8_keys_with_escapes_and_half_characters_are_looked_at() -> None:
     ]
 
 
-def test_point_8_deep_values_are_passed_over(either_loops: Loops) -> None:
+def test_deep_values_are_passed_over(either_loops: Loops) -> None:
     deep = b"[" * 250 + b"]" * 250
     packed = Packed.of([b'{"x":' + deep + b',"a":' + deep + b"}"])
     kinds, texts = json_picks.picked(packed, ["a"])

@@ -146,7 +146,7 @@ class Spellings(dict[pa.Schema, dict[str, bool]]):
         return super().__getitem__(schema)
 
 
-def test_point_2_a_wide_table_is_looked_up_as_seldom_as_a_narrow_one() -> None:
+def test_a_wide_table_is_looked_up_as_seldom_as_a_narrow_one() -> None:
     """To hash a schema costs as much as it has columns: 4,000 of them cost a minute per batch."""
     asked = set()
     for width in (1, 1_000):

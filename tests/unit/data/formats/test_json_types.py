@@ -268,7 +268,7 @@ TWICE = [
 
 @pytest.mark.parametrize(("value", "key"), TWICE)
 @pytest.mark.usefixtures("either_loops")
-def test_point_3_an_object_that_names_a_key_twice_is_a_bad_record(value: bytes, key: str) -> None:
+def test_an_object_that_names_a_key_twice_is_a_bad_record(value: bytes, key: str) -> None:
     good = b'{"v":7,"x":[{"v":1},{"v":2}],"y":{"v":1}}'
     with pytest.raises(UndecodableRecords) as caught:
         record_format("json", {}).decode([good, value, good, value], one_column("int"))
@@ -279,7 +279,7 @@ def test_point_3_an_object_that_names_a_key_twice_is_a_bad_record(value: bytes, 
 
 @pytest.mark.parametrize("kind", ["map", "struct", "string", "list of structs"])
 @pytest.mark.usefixtures("either_loops")
-def test_point_3_so_it_is_at_any_depth(kind: str) -> None:
+def test_so_it_is_at_any_depth(kind: str) -> None:
     inside = pa.struct([("k", pa.int64())])
     column = {
         "map": pa.map_(pa.large_string(), pa.int64()),
@@ -298,7 +298,7 @@ def test_point_3_so_it_is_at_any_depth(kind: str) -> None:
 
 
 @pytest.mark.usefixtures("either_loops")
-def test_point_3_connect_json_names_no_key_twice_either() -> None:
+def test_connect_json_names_no_key_twice_either() -> None:
     schema = b'{"type":"struct","fields":[{"field":"v","type":"int32"}]}'
     odd = b'{"type":"struct","fields":[{"field":"v","type":"int64","type":"int32"}]}'
     values = [

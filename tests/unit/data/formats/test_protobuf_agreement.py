@@ -100,7 +100,7 @@ def whole(value: Any) -> Any:
 
 @slow
 @given(data=st.data(), syntax=st.sampled_from([*WORLDS]))
-def test_point_8_what_google_s_library_wrote_is_read_as_it_reads_it(
+def test_what_google_s_library_wrote_is_read_as_it_reads_it(
     data: st.DataObject, syntax: str
 ) -> None:
     values = data.draw(st.lists(rows(syntax), min_size=1, max_size=5))
@@ -115,7 +115,7 @@ def test_point_8_what_google_s_library_wrote_is_read_as_it_reads_it(
 
 @slow
 @given(data=st.data(), syntax=st.sampled_from([*WORLDS]))
-def test_point_8_a_message_in_parts_is_put_together(data: st.DataObject, syntax: str) -> None:
+def test_a_message_in_parts_is_put_together(data: st.DataObject, syntax: str) -> None:
     """Behind each other, messages merge: the last number, all items, parts of parts."""
     some = data.draw(st.lists(st.lists(rows(syntax), max_size=3).map(b"".join), max_size=4))
     world = WORLDS[syntax]
@@ -133,7 +133,7 @@ _STRICTER = re.compile(
 
 @settings(slow, max_examples=examples(500))
 @given(data=st.data(), syntax=st.sampled_from([*WORLDS]))
-def test_point_8_what_was_made_worse_is_what_google_s_library_says_or_bad(
+def test_what_was_made_worse_is_what_google_s_library_says_or_bad(
     data: st.DataObject, syntax: str
 ) -> None:
     world = WORLDS[syntax]
@@ -157,7 +157,7 @@ def test_point_8_what_was_made_worse_is_what_google_s_library_says_or_bad(
 
 @slow
 @given(st.lists(st.binary(max_size=40), max_size=8))
-def test_point_8_whether_a_message_is_bad_depends_on_it_alone(values: list[bytes]) -> None:
+def test_whether_a_message_is_bad_depends_on_it_alone(values: list[bytes]) -> None:
     world = WORLDS["proto3"]
     together = set(world.read(values)[1])
     assert together == {at for at, value in enumerate(values) if world.read([value])[1]}

@@ -38,7 +38,7 @@ def row(**values: Any) -> bytes:
     return made
 
 
-def test_point_8_unsigned_64_goes_where_it_fits() -> None:
+def test_unsigned_64_goes_where_it_fits() -> None:
     values = [row(f_uint64=n) for n in (0, 2**63 - 1, 2**63, 2**64 - 1)]
     assert values_of("f_uint64", pa.decimal128(20), *values)[0] == [0, 2**63 - 1, 2**63, 2**64 - 1]
     found, bad = values_of("f_uint64", pa.int64(), *values)
@@ -46,7 +46,7 @@ def test_point_8_unsigned_64_goes_where_it_fits() -> None:
     assert bad[2].startswith("f_uint64: 9223372036854775808 ")
 
 
-def test_point_8_enums_are_names_or_numbers() -> None:
+def test_enums_are_names_or_numbers() -> None:
     values = [row(color=7), row(color=5), row()]
     assert values_of("color", pa.int32(), *values)[0] == [7, 5, 0]
     found, bad = values_of("color", TEXT, *values)
@@ -54,7 +54,7 @@ def test_point_8_enums_are_names_or_numbers() -> None:
     assert bad == {1: "color: holds a number that the enum t.Color has no name for"}
 
 
-def test_point_8_what_the_writer_tells_from_zero_is_null_when_it_is_not_there() -> None:
+def test_what_the_writer_tells_from_zero_is_null_when_it_is_not_there() -> None:
     values = [row(), row(f_int32=0, o_int32=0), row(o_int32=1)]
     assert values_of("f_int32", pa.int32(), *values)[0] == [0, 0, 0]
     assert values_of("o_int32", pa.int32(), *values)[0] == [None, 0, 1]
@@ -65,7 +65,7 @@ def test_point_8_what_the_writer_tells_from_zero_is_null_when_it_is_not_there() 
     assert values_of("inner", INNER, row(), row(inner={}))[0] == [None, {"x": 0, "y": ""}]
 
 
-def test_point_8_times_are_exact_or_bad() -> None:
+def test_times_are_exact_or_bad() -> None:
     at = {"seconds": 1_785_585_600, "nanos": 123_456_789}
     micro, nano = pa.timestamp("us", tz="UTC"), pa.timestamp("ns", tz="UTC")
     assert values_of("at", nano, row(at=at))[0] == [1_785_585_600_123_456_789]
@@ -78,7 +78,7 @@ def test_point_8_times_are_exact_or_bad() -> None:
     assert values_of("at", struct, row(at=at))[0] == [at]
 
 
-def test_point_8_packed_and_unpacked_are_the_same() -> None:
+def test_packed_and_unpacked_are_the_same() -> None:
     kind = pa.large_list(pa.int32())
     packed = row(r_int32=[1, -2])
     number = WORLD.row.DESCRIPTOR.fields_by_name["r_int32"].number
@@ -89,7 +89,7 @@ def test_point_8_packed_and_unpacked_are_the_same() -> None:
     assert set(values_of("r_int32", kind, cut)[1]) == {0}
 
 
-def test_point_8_a_map_s_last_entry_counts() -> None:
+def test_a_map_s_last_entry_counts() -> None:
     twice = row(counts={"a": 1, "b": 2}) + row(counts={"a": 3})
     kind = pa.map_(TEXT, pa.int64())
     assert values_of("counts", kind, twice, row(), twice)[0] == [
@@ -99,20 +99,20 @@ def test_point_8_a_map_s_last_entry_counts() -> None:
     ]
 
 
-def test_point_8_the_last_of_a_oneof_counts_also_where_nobody_wants_it() -> None:
+def test_the_last_of_a_oneof_counts_also_where_nobody_wants_it() -> None:
     value = row(either="x") + row(third=4)
     assert values_of("either", TEXT, value, row(either=""))[0] == [None, ""]
     parts = row(other={"x": 1}) + row(either="y") + row(other={"y": "z"})
     assert values_of("other", INNER, parts)[0] == [{"x": 0, "y": "z"}]
 
 
-def test_point_8_messages_become_text_but_not_those_that_hold_themselves() -> None:
+def test_messages_become_text_but_not_those_that_hold_themselves() -> None:
     assert values_of("inner", TEXT, row(inner={"x": 3}))[0] == ['{"x":3,"y":""}']
     with pytest.raises(DescriptorUnfit, match=r"HG-119.*may hold itself"):
         values_of("next", TEXT, row())
 
 
-def test_point_8_unknown_fields_and_groups_are_passed_over_but_sound() -> None:
+def test_unknown_fields_and_groups_are_passed_over_but_sound() -> None:
     group = b"\xa3\x06" + b"\x08\x01" + b"\x0b\x0c" + b"\xa4\x06"  # field 100, with one inside
     kind = pa.int32()
     assert values_of("f_int32", kind, group + row(f_int32=4))[0] == [4]
@@ -123,19 +123,19 @@ def test_point_8_unknown_fields_and_groups_are_passed_over_but_sound() -> None:
     assert values_of("f_int32", kind, b"\xa3\x06" * 100 + b"\xa4\x06" * 100)[0] == [0]
 
 
-def test_point_8_a_wire_type_of_another_kind_is_no_value() -> None:
+def test_a_wire_type_of_another_kind_is_no_value() -> None:
     number = WORLD.row.DESCRIPTOR.fields_by_name["o_int32"].number
     tag = number << 3 | 2
     assert values_of("o_int32", pa.int32(), bytes([tag & 127 | 128, tag >> 7, 1, 5]))[0] == [None]
 
 
-def test_point_8_numbers_too_wide_for_their_type_are_bad() -> None:
+def test_numbers_too_wide_for_their_type_are_bad() -> None:
     tag = bytes([WORLD.row.DESCRIPTOR.fields_by_name["f_int32"].number << 3])
     found, bad = values_of("f_int32", pa.int32(), tag + b"\xff\xff\xff\xff\x0f")
     assert (found, bad) == ([], {0: "f_int32: holds a number of more than 32 bits"})
 
 
-def test_point_8_required_fields_that_are_not_there_are_bad() -> None:
+def test_required_fields_that_are_not_there_are_bad() -> None:
     made = descriptor_pb2.FileDescriptorProto(name="r.proto", package="r")
     message = made.message_type.add(name="R")
     field(message, "a", 1, "int32", label=descriptor_pb2.FieldDescriptorProto.LABEL_REQUIRED)
@@ -145,7 +145,7 @@ def test_point_8_required_fields_that_are_not_there_are_bad() -> None:
     assert bad == {1: "a: a required field is missing"}
 
 
-def test_point_8_rules_of_columns_go_with_messages() -> None:
+def test_rules_of_columns_go_with_messages() -> None:
     rules = {
         "x": ColumnRule(path_of("inner.x"), as_text=True),
         "at": ColumnRule(path_of("f_int64"), unit="ms"),
@@ -178,13 +178,13 @@ def as_set(*files: Any) -> str:
         ({**WORLD.options, "message": "t.Rwo"}, "did you mean t.Row"),
     ],
 )
-def test_point_8_descriptors_that_cannot_be_are_refused(options: dict[str, str], said: str) -> None:
+def test_descriptors_that_cannot_be_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises((DescriptorUnfit, ValueError), match=r".") as caught:
         ProtobufRecords(options)
     assert said in str(caught.value)
 
 
-def test_point_8_editions_and_groups_are_refused_by_name() -> None:
+def test_editions_and_groups_are_refused_by_name() -> None:
     made = descriptor_pb2.FileDescriptorProto(name="e.proto", syntax="editions")
     with pytest.raises(UnfitTypes, match=r"e\.proto is written in an edition"):
         types_of([made.SerializeToString()])
@@ -196,7 +196,7 @@ def test_point_8_editions_and_groups_are_refused_by_name() -> None:
         read(options, [b""], column("a", TEXT))
 
 
-def test_point_8_broken_descriptors_end_in_words() -> None:
+def test_broken_descriptors_end_in_words() -> None:
     sound = WORLD.file.SerializeToString()
     for at in range(0, len(sound), 7):
         for broken in (sound[:at], sound[:at] + b"\xff" + sound[at + 1 :]):
@@ -212,7 +212,7 @@ def test_fields_are_read_one_by_one_too() -> None:
         list(fields(b"\x08", 0, 1))
 
 
-def test_point_8_many_messages_in_parts_are_put_together_in_no_time() -> None:
+def test_many_messages_in_parts_are_put_together_in_no_time() -> None:
     parts = [row(inner={"x": n}) + row(inner={"y": "y"}) for n in range(3_000)]
     begun_s = time.process_time()
     found, bad = values_of("inner", INNER, *parts)
@@ -221,7 +221,7 @@ def test_point_8_many_messages_in_parts_are_put_together_in_no_time() -> None:
     assert found == [{"x": n, "y": "y"} for n in range(3_000)]
 
 
-def test_point_8_a_large_message_takes_memory_as_its_bytes_do() -> None:
+def test_a_large_message_takes_memory_as_its_bytes_do() -> None:
     many = 500_000
     number = WORLD.row.DESCRIPTOR.fields_by_name["r_bool"].number
     tag = number << 3 | 2
@@ -232,7 +232,7 @@ def test_point_8_a_large_message_takes_memory_as_its_bytes_do() -> None:
     assert pa.total_allocated_bytes() - before < 100 * many
 
 
-def test_point_8_types_may_be_named_from_within_as_registries_do() -> None:
+def test_types_may_be_named_from_within_as_registries_do() -> None:
     made = descriptor_pb2.FileDescriptorProto(name="n.proto", package="a.b", syntax="proto3")
     outside = made.message_type.add(name="Kind")
     field(outside, "x", 1, "int64")

@@ -98,9 +98,7 @@ TYPED = pytest.mark.parametrize(
 
 
 @TYPED
-def test_point_8_paths_lead_to_fields_and_nulls_on_the_way_are_null(
-    make: Any, spelled: Any
-) -> None:
+def test_paths_lead_to_fields_and_nulls_on_the_way_are_null(make: Any, spelled: Any) -> None:
     rules = {
         "user_id": ColumnRule(path_of("payload.user.id")),
         "user_name": ColumnRule(path_of("payload.user.name")),
@@ -141,7 +139,7 @@ def test_point_8_paths_lead_to_fields_and_nulls_on_the_way_are_null(
 
 
 @TYPED
-def test_point_8_a_default_is_for_a_field_that_is_not_there(make: Any, spelled: Any) -> None:
+def test_a_default_is_for_a_field_that_is_not_there(make: Any, spelled: Any) -> None:
     rules = {
         "zone": ColumnRule(path_of("payload.user.zone"), default="none"),
         "name": ColumnRule(path_of("payload.user.name"), default="nobody"),
@@ -166,7 +164,7 @@ def test_point_8_a_default_is_for_a_field_that_is_not_there(make: Any, spelled: 
 
 
 @TYPED
-def test_point_8_what_a_required_column_does_not_get_is_bad(make: Any, spelled: Any) -> None:
+def test_what_a_required_column_does_not_get_is_bad(make: Any, spelled: Any) -> None:
     rules = {"user_id": ColumnRule(path_of("payload.user.id"))}
     columns = pa.schema([column("id", pa.int64()), column("user_id", pa.int64(), required=True)])
     records = [
@@ -182,7 +180,7 @@ def test_point_8_what_a_required_column_does_not_get_is_bad(make: Any, spelled: 
 # ----------------------------------------------------------------------------------------- JSON
 
 
-def test_point_8_a_null_stays_null_and_only_a_missing_field_has_the_default() -> None:
+def test_a_null_stays_null_and_only_a_missing_field_has_the_default() -> None:
     rules = {"v": ColumnRule(default="x"), "w": ColumnRule(path_of("a.w"), default=1)}
     columns = pa.schema([column("v", TEXT), column("w", pa.int32())])
     values = [
@@ -199,7 +197,7 @@ def test_point_8_a_null_stays_null_and_only_a_missing_field_has_the_default() ->
     assert [row["w"] for row in rows] == [1, 1, None, None, 2, 1]
 
 
-def test_point_8_a_default_makes_a_required_column_whole_but_null_is_bad() -> None:
+def test_a_default_makes_a_required_column_whole_but_null_is_bad() -> None:
     columns = pa.schema([column("v", pa.int64(), required=True)])
     rows, bad = read(
         JsonRecords(), {"v": ColumnRule(default=3)}, columns, [{}, {"v": None}, {"v": 1}]
@@ -223,7 +221,7 @@ def test_point_8_a_default_makes_a_required_column_whole_but_null_is_bad() -> No
         ("s", "null", None),
     ],
 )
-def test_point_8_a_number_of_seconds_is_no_time_of_1970(
+def test_a_number_of_seconds_is_no_time_of_1970(
     unit: str, number: str, expected: int | None
 ) -> None:
     columns = pa.schema([column("id", pa.int64()), column("at", MOMENT)])
@@ -246,7 +244,7 @@ def test_point_8_a_number_of_seconds_is_no_time_of_1970(
         ("s", '"soon"'),
     ],
 )
-def test_point_8_what_does_not_fit_its_unit_is_a_bad_record_alone(unit: str, number: str) -> None:
+def test_what_does_not_fit_its_unit_is_a_bad_record_alone(unit: str, number: str) -> None:
     columns = pa.schema([column("at", MOMENT)])
     good = b'{"at":1}'
     values = [good, f'{{"at":{number}}}'.encode(), b"{", good]
@@ -256,7 +254,7 @@ def test_point_8_what_does_not_fit_its_unit_is_a_bad_record_alone(unit: str, num
     assert 2 in bad
 
 
-def test_point_8_numbers_and_objects_become_text_as_they_are_written() -> None:
+def test_numbers_and_objects_become_text_as_they_are_written() -> None:
     rules = {"v": ColumnRule(as_text=True), "w": ColumnRule(path_of("o.w"), as_text=True)}
     columns = pa.schema([column("v", TEXT), column("w", TEXT)])
     values = [
@@ -278,14 +276,14 @@ def test_point_8_numbers_and_objects_become_text_as_they_are_written() -> None:
     assert bad == {5: "o.w: what should hold it is not an object"}
 
 
-def test_point_8_without_the_rule_a_number_is_no_text_and_milliseconds_are_the_unit() -> None:
+def test_without_the_rule_a_number_is_no_text_and_milliseconds_are_the_unit() -> None:
     columns = pa.schema([column("v", TEXT), column("at", MOMENT)])
     rows, bad = read(JsonRecords(), {}, columns, [{"v": 1}, {"at": 1}])
     assert rows == [{"v": None, "at": 1_000}]
     assert set(bad) == {0}
 
 
-def test_point_8_a_field_and_what_is_inside_of_it_may_both_have_columns() -> None:
+def test_a_field_and_what_is_inside_of_it_may_both_have_columns() -> None:
     rules = {
         "inside": ColumnRule(path_of("a.b")),
         "again": ColumnRule(path_of("a.b"), as_text=True),
@@ -300,7 +298,7 @@ def test_point_8_a_field_and_what_is_inside_of_it_may_both_have_columns() -> Non
     assert set(bad) == {1}
 
 
-def test_point_8_case_does_not_matter_where_that_was_asked_for() -> None:
+def test_case_does_not_matter_where_that_was_asked_for() -> None:
     rules = {
         "id": ColumnRule(path_of("payload.id"), as_text=True),
         "at": ColumnRule(unit="s"),
@@ -323,7 +321,7 @@ def test_point_8_case_does_not_matter_where_that_was_asked_for() -> None:
     ]
 
 
-def test_point_8_fields_with_dots_in_their_names_are_quoted() -> None:
+def test_fields_with_dots_in_their_names_are_quoted() -> None:
     columns = pa.schema([column("v", pa.int64())])
     rules = {"v": ColumnRule(path_of('a."b.c".d'))}
     assert read(JsonRecords(), rules, columns, [{"a": {"b.c": {"d": 4}}}])[0] == [{"v": 4}]
@@ -332,7 +330,7 @@ def test_point_8_fields_with_dots_in_their_names_are_quoted() -> None:
             path_of(text)
 
 
-def test_point_8_many_records_of_which_some_are_bad_keep_their_order() -> None:
+def test_many_records_of_which_some_are_bad_keep_their_order() -> None:
     rules = {"at": ColumnRule(path_of("e.at"), unit="s"), "n": ColumnRule(default=-1)}
     columns = pa.schema([column("id", pa.int64()), column("at", MOMENT), column("n", pa.int64())])
     values = [
@@ -351,7 +349,7 @@ def test_point_8_many_records_of_which_some_are_bad_keep_their_order() -> None:
 # ---------------------------------------------------------------------------------- other formats
 
 
-def test_point_8_numbers_of_avro_become_text_in_the_fewest_digits() -> None:
+def test_numbers_of_avro_become_text_in_the_fewest_digits() -> None:
     schema = avro_record(i="long", f="float", d="double", b="boolean", t="string")
     rules = {name: ColumnRule(as_text=True) for name in "ifdbt"}
     columns = pa.schema([column(name, TEXT) for name in "ifdbt"])
@@ -361,7 +359,7 @@ def test_point_8_numbers_of_avro_become_text_in_the_fewest_digits() -> None:
     assert rows == [{"i": "-5", "f": "0.1", "d": "0.1", "b": "true", "t": "x"}]
 
 
-def test_point_8_times_that_say_their_unit_keep_it() -> None:
+def test_times_that_say_their_unit_keep_it() -> None:
     schema = avro_record(at={"type": "long", "logicalType": "timestamp-millis"})
     made = AvroRecords({"schema": json.dumps(schema)})
     columns = pa.schema([column("at", MOMENT)])
@@ -369,7 +367,7 @@ def test_point_8_times_that_say_their_unit_keep_it() -> None:
     assert read(made, {"at": ColumnRule(unit="s")}, columns, [value])[0] == [{"at": 5_000}]
 
 
-def test_point_8_cells_and_texts_have_units_and_constants() -> None:
+def test_cells_and_texts_have_units_and_constants() -> None:
     columns = pa.schema([column("id", pa.int64()), column("at", MOMENT), column("z", TEXT)])
     rules = {"at": ColumnRule(unit="s"), "z": ColumnRule(value="eu")}
     rows, bad = read(CsvRecords({}), rules, columns, [b"1,5.25", b"2,", b"3,soon"])

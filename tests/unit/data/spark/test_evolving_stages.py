@@ -90,7 +90,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     local.catalog.close()
 
 
-def test_point_5_a_distributed_batch_asks_for_what_all_its_shares_need(job: Job) -> None:
+def test_a_distributed_batch_asks_for_what_all_its_shares_need(job: Job) -> None:
     first = [{"id": 1, "zone": "a"}, {"id": 2, "zone": "b", "tip": 1}]
     second = [{"id": 3, "zone": "a"}, {"id": 4}, {"id": 5, "tip": 0.5, "who": "x"}]
     needs, done = job.outcome(first, second)
@@ -112,7 +112,7 @@ def test_point_5_a_distributed_batch_asks_for_what_all_its_shares_need(job: Job)
     ]
 
 
-def test_point_5_what_becomes_no_column_is_told_by_a_distributed_batch_too(job: Job) -> None:
+def test_what_becomes_no_column_is_told_by_a_distributed_batch_too(job: Job) -> None:
     job.refused = (Refusal(("tip",), "no"),)
     written, _ = job.outcome([{"id": 1, "tip": 1}], [{"id": 2, "tip": 2}, {"id": 3}])
     assert isinstance(written, BatchWritten)

@@ -181,7 +181,7 @@ MODES = (Distribution.HASH, Distribution.RANGE)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_point_3_a_distribution_brings_each_table_partition_to_one_task(
+def test_a_distribution_brings_each_table_partition_to_one_task(
     job: Job, mode: Distribution
 ) -> None:
     """Undistributed, each of the two shares would write each table."""
@@ -195,7 +195,7 @@ def test_point_3_a_distribution_brings_each_table_partition_to_one_task(
     assert job.places() == 4
 
 
-def test_point_3_bad_records_and_tombstones_of_a_distributed_batch_are_aside_once(job: Job) -> None:
+def test_bad_records_and_tombstones_of_a_distributed_batch_are_aside_once(job: Job) -> None:
     job.table("db.event_a", "db.orders")
     bad = [b"{", None, *some(1, kind="a"), {"id": "x", "type": "a"}]
     written = job.outcome({"events": bad, "shop.orders": [b"{", None, *some(2)]})
@@ -207,7 +207,7 @@ def test_point_3_bad_records_and_tombstones_of_a_distributed_batch_are_aside_onc
     assert counts == {"events": (1, 3, 2), "shop.orders": (1, 2, 1)}
 
 
-def test_point_3_a_failed_distributed_batch_leaves_no_file(job: Job, tmp_path: Path) -> None:
+def test_a_failed_distributed_batch_leaves_no_file(job: Job, tmp_path: Path) -> None:
     job.handling = replace(KEPT, policy=Disposal.FAIL)
     job.table("db.orders")
     outcome = job.outcome({"shop.orders": [*some(1), b"{"]})
@@ -219,7 +219,7 @@ def test_point_3_a_failed_distributed_batch_leaves_no_file(job: Job, tmp_path: P
 
 
 @pytest.mark.parametrize("mode", [Distribution.NONE, *MODES])
-def test_point_3_a_transform_names_the_table_of_each_row(job: Job, mode: Distribution) -> None:
+def test_a_transform_names_the_table_of_each_row(job: Job, mode: Distribution) -> None:
     """None and unknown names are unmatched; a record that it leaves out is skipped."""
 
     def shape(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -251,7 +251,7 @@ def test_point_3_a_transform_names_the_table_of_each_row(job: Job, mode: Distrib
 
 
 @pytest.mark.parametrize("mode", [Distribution.NONE, Distribution.HASH])
-def test_point_6_behind_a_transform_records_of_a_parked_table_are_diverted(
+def test_behind_a_transform_records_of_a_parked_table_are_diverted(
     job: Job, mode: Distribution
 ) -> None:
     """I1: else its statuses would be refused for ever (I2); no route is at fault, nor a record."""
@@ -269,7 +269,7 @@ def test_point_6_behind_a_transform_records_of_a_parked_table_are_diverted(
 
 
 @pytest.mark.parametrize("disposal", [Disposal.SKIP, Disposal.FAIL])
-def test_point_3_what_a_transform_gives_to_no_table_is_skipped_or_stops_the_sink(
+def test_what_a_transform_gives_to_no_table_is_skipped_or_stops_the_sink(
     job: Job, disposal: Disposal
 ) -> None:
     job.handling = replace(KEPT, unmatched=disposal)
@@ -286,7 +286,7 @@ def test_point_3_what_a_transform_gives_to_no_table_is_skipped_or_stops_the_sink
     assert (result.records, result.skipped, result.quarantined) == (1, 2, 0)
 
 
-def test_point_3_a_row_with_a_value_that_its_table_lacks_is_unmatched(job: Job) -> None:
+def test_a_row_with_a_value_that_its_table_lacks_is_unmatched(job: Job) -> None:
     """Nothing is dropped in silence: null goes, a value does not."""
 
     def shape(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -308,7 +308,7 @@ def test_point_3_a_row_with_a_value_that_its_table_lacks_is_unmatched(job: Job) 
     }
 
 
-def test_point_3_behind_a_transform_topics_still_name_tables(job: Job) -> None:
+def test_behind_a_transform_topics_still_name_tables(job: Job) -> None:
     job = transforming(job, named_by("type"), Distribution.HASH)
     job.routes = (BY_TOPIC, BY_TABLE, Route(to="db.rest"))
     job.table("db.orders", "db.a", "db.rest")
@@ -317,7 +317,7 @@ def test_point_3_behind_a_transform_topics_still_name_tables(job: Job) -> None:
     assert found == {"orders": [1], "a": [2], "rest": [3]}
 
 
-def test_point_3_a_record_in_two_rows_is_named_wherever_they_go(job: Job) -> None:
+def test_a_record_in_two_rows_is_named_wherever_they_go(job: Job) -> None:
     def twice(rows: pa.RecordBatch) -> pa.RecordBatch:
         return pa.concat_batches([named_by("type")(rows)] * 2)
 
@@ -331,7 +331,7 @@ def test_point_3_a_record_in_two_rows_is_named_wherever_they_go(job: Job) -> Non
             assert "1 rows more" in outcome.reason
 
 
-def test_point_3_a_transform_that_says_no_table_is_refused(job: Job) -> None:
+def test_a_transform_that_says_no_table_is_refused(job: Job) -> None:
     job = transforming(job, lambda rows: rows, Distribution.NONE)
     outcome = job.outcome({"events": some(1, kind="a")})
     assert isinstance(outcome, BatchFailed)
@@ -362,7 +362,7 @@ KINDS: Mapping[str, Callable[[random.Random], Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_point_3_sort_keys_compare_as_the_values_do(kind: str) -> None:
+def test_sort_keys_compare_as_the_values_do(kind: str) -> None:
     random_ = random.Random(7)
     pairs = [(KINDS[kind](random_), random_.randrange(3)) for _ in range(300)]
     told = sorted(pairs, key=sort_key)

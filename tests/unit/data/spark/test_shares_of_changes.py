@@ -59,7 +59,7 @@ def said(op: str, key: int) -> Message:
     return json.dumps({"id": key}).encode(), json.dumps(value).encode()
 
 
-def test_point_5_changes_in_shares_are_those_of_one_writer(tmp_path: Path) -> None:
+def test_changes_in_shares_are_those_of_one_writer(tmp_path: Path) -> None:
     messages = [said("cudmx"[place % 5], place % 11) for place in range(40)]
     messages += [(b'{"id": 3}', None), (b"{", None)]
     alone = desk(tmp_path / "alone", ChangesDesk).write(*messages)

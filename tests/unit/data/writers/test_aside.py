@@ -279,7 +279,7 @@ def test_a_number_of_them_is_enough_without_a_sample(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("excerpts", [True, False])
-def test_point_7_too_many_show_nothing_of_a_record_when_told_so(desk: Desk, excerpts: bool) -> None:
+def test_too_many_show_nothing_of_a_record_when_told_so(desk: Desk, excerpts: bool) -> None:
     limits = BadRecordLimits(records_max=1)
     desk.handling = replace(KEPT, limits=limits, excerpts=excerpts)
     with pytest.raises(TooManyBadRecords, match="trips partition 0 offset 0: ") as stopped:
@@ -326,7 +326,7 @@ def test_one_that_lacks_a_column_gets_the_others(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("policy", [Disposal.QUARANTINE, Disposal.SKIP])
-def test_point_1_the_log_names_the_first_bad_record_of_a_batch(
+def test_the_log_names_the_first_bad_record_of_a_batch(
     desk: Desk, policy: Disposal, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

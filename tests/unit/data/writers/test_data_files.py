@@ -285,9 +285,7 @@ def test_a_plan_is_kept_until_it_is_old_or_asked_for_another_source(catalog: Cat
 
 
 @pytest.mark.parametrize("place", ["/elsewhere/x", "{}", "{}/data", "{}x/data/7", "{}/data/../x"])
-def test_point_6_a_start_whose_folder_is_not_the_tables_is_not_obeyed(
-    catalog: Catalog, place: str
-) -> None:
+def test_a_start_whose_folder_is_not_the_tables_is_not_obeyed(catalog: Catalog, place: str) -> None:
     table = catalog.create_table("db.forged", numbers_schema())
     batch = Batch(
         number=1,
@@ -389,7 +387,7 @@ def test_bloom_filters_exclude_what_is_not_there(catalog: Catalog) -> None:
         ),
     ],
 )
-def test_point_6_files_are_spread_below_the_sinks_folder_where_the_table_asks(
+def test_files_are_spread_below_the_sinks_folder_where_the_table_asks(
     catalog: Catalog, asked: dict[str, str], path: str
 ) -> None:
     table = catalog.create_table("db.spread", numbers_schema(), properties=asked)
@@ -401,7 +399,7 @@ def test_point_6_files_are_spread_below_the_sinks_folder_where_the_table_asks(
     assert table.io.new_input(file.path).exists()
 
 
-def test_point_6_a_table_that_wants_its_data_elsewhere_has_it_there(
+def test_a_table_that_wants_its_data_elsewhere_has_it_there(
     catalog: Catalog, tmp_path: Path
 ) -> None:
     table = catalog.create_table("db.elsewhere", numbers_schema())

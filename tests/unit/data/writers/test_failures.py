@@ -14,11 +14,11 @@ from headgate.data.writers.failures import failed
         OSError("When initiating multiple part upload: AWS Error ACCESS_DENIED"),
     ],
 )
-def test_point_21_missing_rights_end_the_sink_by_name(error: OSError) -> None:
+def test_missing_rights_end_the_sink_by_name(error: OSError) -> None:
     outcome = failed(1, error)
     assert outcome.fatal is not None
     assert outcome.fatal.code == "HG-103"
 
 
-def test_point_21_a_full_disk_is_tried_again() -> None:
+def test_a_full_disk_is_tried_again() -> None:
     assert failed(1, OSError(28, "No space left on device")).fatal is None

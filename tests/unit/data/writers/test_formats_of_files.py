@@ -79,7 +79,7 @@ def table_of(schema: Schema, values: list[dict[str, Any]]) -> pa.Table:
 
 @pytest.mark.parametrize("modes", MODES)
 @pytest.mark.parametrize("kind", ["orc", "avro"])
-def test_point_6_statistics_are_those_of_a_parquet_file(kind: str, modes: str) -> None:
+def test_statistics_are_those_of_a_parquet_file(kind: str, modes: str) -> None:
     """These in turn are compared with Spark's in ``test_files_as_others_see_them``."""
     table = table_of(EVERY, rows())
     _, parquet = written(EVERY, table, MODES[modes])
@@ -107,7 +107,7 @@ def test_point_6_statistics_are_those_of_a_parquet_file(kind: str, modes: str) -
         max_size=20,
     )
 )
-def test_point_6_any_values_are_in_an_avro_file_and_have_parquets_statistics(
+def test_any_values_are_in_an_avro_file_and_have_parquets_statistics(
     values: list[dict[str, Any]],
 ) -> None:
     schema = Schema(
@@ -127,7 +127,7 @@ def test_point_6_any_values_are_in_an_avro_file_and_have_parquets_statistics(
 
 
 @pytest.mark.parametrize("codec", ["gzip", "uncompressed"])
-def test_point_6_an_avro_file_has_every_value(codec: str) -> None:
+def test_an_avro_file_has_every_value(codec: str) -> None:
     """The other codecs are read by Spark: fastavro would need libraries for them; and it rounds
     one decimal where a schema has several."""
     schema = Schema(*(field for field in EVERY.fields if field.name != "decimal38"))
@@ -155,7 +155,7 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def test_point_6_an_orc_file_has_every_value_and_the_ids_of_fields() -> None:
+def test_an_orc_file_has_every_value_and_the_ids_of_fields() -> None:
     table = table_of(EVERY, rows()[1:3])
     file, _ = written(EVERY, table, {FORMAT: "orc"})
     seen = orc.ORCFile(file).read()
@@ -179,7 +179,7 @@ def test_point_6_an_orc_file_has_every_value_and_the_ids_of_fields() -> None:
     )
 
 
-def test_point_6_names_that_avro_does_not_allow_are_spelt_as_iceberg_spells_them() -> None:
+def test_names_that_avro_does_not_allow_are_spelt_as_iceberg_spells_them() -> None:
     schema = Schema(NestedField(1, "1 fare", LongType()), NestedField(2, "größe", StringType()))
     file, _ = written(schema, table_of(schema, [{"1 fare": 7, "größe": "x"}]), {FORMAT: "avro"})
     reader = fastavro.reader(file)
@@ -187,7 +187,7 @@ def test_point_6_names_that_avro_does_not_allow_are_spelt_as_iceberg_spells_them
 
 
 @pytest.mark.parametrize("kind", ["orc", "avro"])
-def test_point_6_a_null_in_a_required_column_is_not_written(kind: str) -> None:
+def test_a_null_in_a_required_column_is_not_written(kind: str) -> None:
     schema = Schema(NestedField(1, "id", LongType(), required=True))
     table = pa.table({"id": pa.array([1, None], pa.int64())})
     with pytest.raises(WriteFailed, match="id is required"):
@@ -204,7 +204,7 @@ def test_point_6_a_null_in_a_required_column_is_not_written(kind: str) -> None:
         ("write.avro.compression-codec", "brotli"),
     ],
 )
-def test_point_6_what_cannot_be_written_is_refused_by_name(name: str, value: str) -> None:
+def test_what_cannot_be_written_is_refused_by_name(name: str, value: str) -> None:
     kind = name.split(".")[1] if name != FORMAT else "csv"
     with pytest.raises(ConfigurationError, match=name):
         refuse_files(SCHEMA, {FORMAT: kind, name: value}, UNSORTED_SORT_ORDER)
@@ -213,7 +213,7 @@ def test_point_6_what_cannot_be_written_is_refused_by_name(name: str, value: str
 @pytest.mark.parametrize(
     ("moment", "kind"), [(-1, "parquet"), (-1_000_000, "orc"), (1, "orc"), (None, "orc")]
 )
-def test_point_6_moments_that_orc_would_garble_go_into_a_parquet_file(
+def test_moments_that_orc_would_garble_go_into_a_parquet_file(
     moment: int | None, kind: str, tmp_path: Path
 ) -> None:
     """Arrow's writer stores the fraction of a second before 1970 as no reader expects it."""
@@ -237,7 +237,7 @@ def test_point_6_moments_that_orc_would_garble_go_into_a_parquet_file(
 
 
 @pytest.mark.parametrize("kind", ["orc", "avro"])
-def test_point_6_nanoseconds_are_refused_by_their_columns_name(kind: str) -> None:
+def test_nanoseconds_are_refused_by_their_columns_name(kind: str) -> None:
     inside = StructType(NestedField(2, "at", TimestamptzNanoType()))
     schema = Schema(NestedField(1, "trip", inside))
     refuse_files(schema, {}, UNSORTED_SORT_ORDER)
@@ -246,7 +246,7 @@ def test_point_6_nanoseconds_are_refused_by_their_columns_name(kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", ["orc", "avro"])
-def test_point_6_a_plan_that_travelled_to_a_task_writes_the_tables_format(
+def test_a_plan_that_travelled_to_a_task_writes_the_tables_format(
     kind: str, tmp_path: Path
 ) -> None:
     schema = Schema(NestedField(1, "id", LongType(), required=True))

@@ -10,7 +10,7 @@ from headgate.control_protocol.ports import Batch, BatchWritten
 from headgate.data.writers.in_process import InProcessWriter
 
 
-def test_point_2_a_writer_that_hangs_does_not_hold_up_who_asks() -> None:
+def test_a_writer_that_hangs_does_not_hold_up_who_asks() -> None:
     hung, told = threading.Event(), threading.Event()
     asked: list[Callable[[], bool]] = []
 

@@ -33,7 +33,7 @@ class OneHeader:
         return int(place > 0)
 
 
-def test_point_1_a_header_name_that_is_not_utf8_is_read() -> None:
+def test_a_header_name_that_is_not_utf8_is_read() -> None:
     lent = LentHeaders(OneHeader(ODD), [1])  # type: ignore[arg-type]
     assert lent[0] == [("na\udcffme", None)]
     assert legible("na\udcffme") == "na\\xffme"
@@ -54,7 +54,7 @@ def headers_in(kind: pa.DataType, records: list[Headers]) -> tuple[list[Any], di
 
 
 @pytest.mark.parametrize("value", [pa.large_string(), pa.large_binary()])
-def test_point_1_such_a_record_is_bad_where_headers_fill_a_column(value: pa.DataType) -> None:
+def test_such_a_record_is_bad_where_headers_fill_a_column(value: pa.DataType) -> None:
     records: list[Headers] = [[("a", b"1")], [("na\udcffme", b"2")], None]
     pairs = pa.large_list(pa.struct([("key", pa.large_string()), ("value", value)]))
     for kind in (pa.map_(pa.large_string(), value), pairs):

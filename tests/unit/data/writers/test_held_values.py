@@ -99,14 +99,14 @@ VALUES: list[bytes | None] = [
 ]
 
 
-def test_point_1_records_that_the_table_does_not_hold_are_bad_ones(tmp_path: Path) -> None:
+def test_records_that_the_table_does_not_hold_are_bad_ones(tmp_path: Path) -> None:
     outcome = written(tmp_path, VALUES, None)
     assert rows_of(outcome) == [(1, 1), (2, 4)]
     result = outcome.partitions[P0]
     assert (result.records, result.skipped, result.bad) == (2, 3, 3)
 
 
-def test_point_1_so_they_are_in_keyed_tables(tmp_path: Path) -> None:
+def test_so_they_are_in_keyed_tables(tmp_path: Path) -> None:
     outcome = written(tmp_path, [*VALUES, None], Changes(key=("id",)))
     assert rows_of(outcome) == [(1, 1), (2, 4)]
     result = outcome.partitions[P0]
@@ -124,7 +124,7 @@ def batch_of(table: TableStart, count: int, quarantine: TableStart | None = None
     )
 
 
-def test_point_5_so_they_are_in_each_of_many_tables(tmp_path: Path) -> None:
+def test_so_they_are_in_each_of_many_tables(tmp_path: Path) -> None:
     layout = Layout("u1", 5, COLUMNS, tmp_path.as_uri(), values=NoSevens())
     source = SourcePlan({}, record_columns=PLACES, handling=Handling(policy=Disposal.SKIP))
     plan = plan_of_layout(layout, "db.t", source)
@@ -138,7 +138,7 @@ def test_point_5_so_they_are_in_each_of_many_tables(tmp_path: Path) -> None:
     assert aside.bad.tolist() == [3]
 
 
-def test_point_5_a_quarantine_takes_what_its_table_does_not_hold_as_something_legible(
+def test_a_quarantine_takes_what_its_table_does_not_hold_as_something_legible(
     tmp_path: Path,
 ) -> None:
     layout = Layout("u1", 5, COLUMNS, f"{tmp_path.as_uri()}/t", values=NoSevens())

@@ -50,7 +50,7 @@ def stored(table: pa.Table) -> list[Any]:
     ],
     ids=str,
 )
-def test_point_1_a_null_struct_with_required_fields_is_written(
+def test_a_null_struct_with_required_fields_is_written(
     kind: pa.DataType, values: list[Any]
 ) -> None:
     table = pa.table([array_from(values, kind)], schema=pa.schema([pa.field("c", kind)]))
@@ -60,7 +60,7 @@ def test_point_1_a_null_struct_with_required_fields_is_written(
     assert stored(table.slice(1)) == expected[1:]
 
 
-def test_point_1_a_null_in_a_record_that_is_there_is_still_refused() -> None:
+def test_a_null_in_a_record_that_is_there_is_still_refused() -> None:
     values = [{**GOOD, "y": None}, None]
     table = pa.table([array_from(values, OUTER)], schema=pa.schema([pa.field("c", OUTER)]))
     with pytest.raises(pa.ArrowInvalid, match="non-nullable"):

@@ -50,7 +50,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     local.catalog.close()
 
 
-def test_point_3_several_topics_into_one_table_outlive_the_chunk_that_brought_them(
+def test_several_topics_into_one_table_outlive_the_chunk_that_brought_them(
     desk: Desk,
 ) -> None:
     desk.table("db.together")

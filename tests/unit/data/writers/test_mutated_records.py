@@ -414,7 +414,7 @@ def thrown(desk: Desk, world: World, seed: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_point_2_mutated_records_are_rows_or_bad_records(local: LocalCatalog, name: str) -> None:
+def test_mutated_records_are_rows_or_bad_records(local: LocalCatalog, name: str) -> None:
     world = WORLDS[name]
     desk = Desk(local, name, world, Disposal.QUARANTINE)
     for seed in range(4):
@@ -422,9 +422,7 @@ def test_point_2_mutated_records_are_rows_or_bad_records(local: LocalCatalog, na
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_point_2_each_of_them_alone_is_a_row_or_a_named_stop(
-    local: LocalCatalog, name: str
-) -> None:
+def test_each_of_them_alone_is_a_row_or_a_named_stop(local: LocalCatalog, name: str) -> None:
     world = WORLDS[name]
     desk = Desk(local, name, world, Disposal.FAIL)
     dice = random.Random(7)
@@ -438,7 +436,7 @@ def test_point_2_each_of_them_alone_is_a_row_or_a_named_stop(
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("name", WORLDS)
-def test_point_2_a_million_mutated_records(local: LocalCatalog, name: str) -> None:
+def test_a_million_mutated_records(local: LocalCatalog, name: str) -> None:
     world = WORLDS[name]
     desk = Desk(local, name, world, Disposal.QUARANTINE)
     batches = 1_000_000 // len(WORLDS) // 1_000 + 1

@@ -144,7 +144,7 @@ def break_at(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("kind", [RecursionError, KeyError, pa.ArrowInvalid, AssertionError])
-def test_point_2_the_records_at_fault_are_bad_and_all_others_rows(
+def test_the_records_at_fault_are_bad_and_all_others_rows(
     desk: Desk, break_at: Break, kind: type[Exception]
 ) -> None:
     break_at({3, 107, 119}, kind)
@@ -164,7 +164,7 @@ def test_point_2_the_records_at_fault_are_bad_and_all_others_rows(
     assert len(desk.files()) == len(written.files) + len(written.quarantined), "no trial is left"
 
 
-def test_point_2_the_policy_decides_as_of_any_bad_record(desk: Desk, break_at: Break) -> None:
+def test_the_policy_decides_as_of_any_bad_record(desk: Desk, break_at: Break) -> None:
     break_at({3}, ValueError)
     desk.handling = replace(desk.handling, policy=SKIP)
     written = desk.write(range(5))
@@ -181,7 +181,7 @@ def test_point_2_the_policy_decides_as_of_any_bad_record(desk: Desk, break_at: B
 
 
 @pytest.mark.parametrize("kind", [OSError, ConnectionResetError, MemoryError, ServerError])
-def test_point_2_what_another_system_is_to_blame_for_condemns_no_record(
+def test_what_another_system_is_to_blame_for_condemns_no_record(
     desk: Desk, break_at: Break, kind: type[Exception]
 ) -> None:
     break_at({3}, kind)
@@ -193,7 +193,7 @@ def test_point_2_what_another_system_is_to_blame_for_condemns_no_record(
 
 
 @pytest.mark.parametrize("policy", Disposal)
-def test_point_2_what_every_record_does_is_not_the_records_fault(
+def test_what_every_record_does_is_not_the_records_fault(
     desk: Desk, break_at: Break, policy: Disposal
 ) -> None:
     break_at(set(range(1_000)), TypeError)
@@ -209,7 +209,7 @@ def test_point_2_what_every_record_does_is_not_the_records_fault(
         assert policy is Disposal.FAIL
 
 
-def test_point_2_what_no_record_does_alone_is_not_narrowed(desk: Desk) -> None:
+def test_what_no_record_does_alone_is_not_narrowed(desk: Desk) -> None:
     """Two that only fail together, or a batch that fails now and then."""
     batch = Batch(
         number=1,
@@ -232,7 +232,7 @@ def test_point_2_what_no_record_does_alone_is_not_narrowed(desk: Desk) -> None:
     assert len(tried) == 3, "the whole, and its halves"
 
 
-def test_point_2_only_a_few_records_of_a_batch_are_searched_for(
+def test_only_a_few_records_of_a_batch_are_searched_for(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take, searches = PartitionedRows.take, []
@@ -256,9 +256,7 @@ def test_point_2_only_a_few_records_of_a_batch_are_searched_for(
     assert desk.files() == []
 
 
-def test_point_2_a_key_or_header_may_be_at_fault(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_or_header_may_be_at_fault(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = RecordColumns.columns
 
     def broken(self: RecordColumns, chunk: Any) -> Any:
@@ -272,7 +270,7 @@ def test_point_2_a_key_or_header_may_be_at_fault(
     assert (aside["offset"], aside["message"]) == (2, "IndexError: no such header")
 
 
-def test_point_2_a_format_that_gives_too_few_rows_loses_none(
+def test_a_format_that_gives_too_few_rows_loses_none(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decode = JsonRecords.decode
@@ -287,7 +285,7 @@ def test_point_2_a_format_that_gives_too_few_rows_loses_none(
     assert [row["offset"] for row in rows_of(written, aside=True)] == [2]
 
 
-def test_point_2_reasons_are_redacted_and_bounded(desk: Desk, break_at: Break) -> None:
+def test_reasons_are_redacted_and_bounded(desk: Desk, break_at: Break) -> None:
     class LeakyError(Exception):
         def __init__(self, text: str) -> None:
             super().__init__(f"{text} http://me:pass@host sesame-open {'x' * 100_000}")
@@ -305,7 +303,7 @@ def test_point_2_reasons_are_redacted_and_bounded(desk: Desk, break_at: Break) -
     assert len(stopped.reason) < 2_000
 
 
-def test_point_7_an_error_shows_nothing_of_the_record_when_told_so(desk: Desk) -> None:
+def test_an_error_shows_nothing_of_the_record_when_told_so(desk: Desk) -> None:
     desk.handling = Handling(excerpts=False)
     shown = replace(desk.handling, excerpts=True)
     for handling, expected in ((desk.handling, False), (shown, True)):
@@ -319,7 +317,7 @@ def test_point_7_an_error_shows_nothing_of_the_record_when_told_so(desk: Desk) -
         assert expected or "does not fit into the column id" in stopped.reason
 
 
-def test_point_2_who_is_to_blame_is_seen_through_what_was_raised_from_it() -> None:
+def test_who_is_to_blame_is_seen_through_what_was_raised_from_it() -> None:
     wrapped = ValueError("cannot go on")
     wrapped.__cause__ = ConnectionResetError("gone")
     assert foreign(wrapped)

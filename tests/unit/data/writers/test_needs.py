@@ -132,7 +132,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     local.catalog.close()
 
 
-def test_point_5_a_batch_that_meets_needs_is_read_to_its_end_and_writes_nothing(desk: Desk) -> None:
+def test_a_batch_that_meets_needs_is_read_to_its_end_and_writes_nothing(desk: Desk) -> None:
     needs = desk.write({"id": 1}, {"id": 2, "tip": 1}, {"id": 3}, {"id": 4, "who": "x", "tip": 2.5})
     assert isinstance(needs, BatchNeeds)
     assert {c.name: c.type for c in needs.columns.fields} == {"tip": "double", "who": "string"}
@@ -141,13 +141,13 @@ def test_point_5_a_batch_that_meets_needs_is_read_to_its_end_and_writes_nothing(
     assert desk.files() == []
 
 
-def test_point_5_the_first_record_with_a_new_field_has_its_value(desk: Desk) -> None:
+def test_the_first_record_with_a_new_field_has_its_value(desk: Desk) -> None:
     done, rows = desk.settled({"id": 1}, {"id": 2, "tip": 1}, {"id": 3, "tip": None})
     assert done == ("+tip",)
     assert [row["tip"] for row in rows] == [None, 1, None]
 
 
-def test_point_5_fields_appear_in_structs_lists_and_maps(desk: Desk) -> None:
+def test_fields_appear_in_structs_lists_and_maps(desk: Desk) -> None:
     done, rows = desk.settled(
         {"id": 1, "user": {"name": "n", "vip": True}},
         {"id": 2, "stops": [{"zone": "a"}, {"zone": "b", "at": 5}]},
@@ -159,7 +159,7 @@ def test_point_5_fields_appear_in_structs_lists_and_maps(desk: Desk) -> None:
     assert dict(rows[2]["tags"])["any"]["deep"] == {"x": [1.0, 2.5]}
 
 
-def test_point_5_columns_are_widened_for_values_that_need_it(desk: Desk) -> None:
+def test_columns_are_widened_for_values_that_need_it(desk: Desk) -> None:
     done, rows = desk.settled(
         {"id": 1, "pax": 2**31}, {"id": 2, "fare": 12345.25}, {"id": 3, "ratio": 1e300}
     )
@@ -170,27 +170,27 @@ def test_point_5_columns_are_widened_for_values_that_need_it(desk: Desk) -> None
 
 
 @pytest.mark.parametrize("value", [None, [], {}, {"a": None}, [None], [[]]])
-def test_point_5_what_says_nothing_proposes_nothing(desk: Desk, value: Any) -> None:
+def test_what_says_nothing_proposes_nothing(desk: Desk, value: Any) -> None:
     assert isinstance(desk.write({"id": 1, "new": value, "user": {"new": value}}), BatchWritten)
 
 
-def test_point_5_a_value_that_fits_no_wider_column_stays_a_bad_record(desk: Desk) -> None:
+def test_a_value_that_fits_no_wider_column_stays_a_bad_record(desk: Desk) -> None:
     written = desk.write({"id": "x"}, {"id": 2, "pax": 1.5}, {"id": 3, "fare": 1.234}, b"{bad")
     assert isinstance(written, BatchWritten)
     assert written.partitions[P0].bad == 4
 
 
-def test_point_5_a_bad_record_alone_asks_for_no_column(desk: Desk) -> None:
+def test_a_bad_record_alone_asks_for_no_column(desk: Desk) -> None:
     assert isinstance(desk.write(b'{"id": 1, "new": 1,}'), BatchWritten)
 
 
-def test_point_5_of_several_kinds_a_column_is_text_and_numbers_are_bad(desk: Desk) -> None:
+def test_of_several_kinds_a_column_is_text_and_numbers_are_bad(desk: Desk) -> None:
     done, rows = desk.settled({"id": 1, "m": "x"}, {"id": 2, "m": 5}, {"id": 3, "m": {"a": 1}})
     assert done == ("+m",)
     assert [row["m"] for row in rows] == ["x", '{"a":1}']
 
 
-def test_point_5_names_that_become_no_column_are_ignored_and_counted(desk: Desk) -> None:
+def test_names_that_become_no_column_are_ignored_and_counted(desk: Desk) -> None:
     some = [{"id": n, "PAX": n, "a.b": 1} for n in range(1, 5)]
     written = desk.write(*some)
     assert isinstance(written, BatchWritten)
@@ -200,7 +200,7 @@ def test_point_5_names_that_become_no_column_are_ignored_and_counted(desk: Desk)
 
 
 @pytest.mark.usefixtures("either_loops")
-def test_point_5_a_dropped_column_is_ignored_counted_and_readded_when_asked(desk: Desk) -> None:
+def test_a_dropped_column_is_ignored_counted_and_readded_when_asked(desk: Desk) -> None:
     with desk.local.catalog.load_table("db.t").update_schema() as update:
         update.delete_column("pax")
     written = desk.write({"id": 1, "pax": 5}, {"id": 2}, {"id": 3, "pax": 7})
@@ -213,7 +213,7 @@ def test_point_5_a_dropped_column_is_ignored_counted_and_readded_when_asked(desk
     assert desk.evolve(needs, readd_dropped=True) == ("+pax",)
 
 
-def test_point_5_a_field_by_its_former_name_goes_into_the_renamed_column(desk: Desk) -> None:
+def test_a_field_by_its_former_name_goes_into_the_renamed_column(desk: Desk) -> None:
     with desk.local.catalog.load_table("db.t").update_schema() as update:
         update.rename_column("pax", "passengers").rename_column("user.name", "full")
     done, rows = desk.settled(
@@ -227,7 +227,7 @@ def test_point_5_a_field_by_its_former_name_goes_into_the_renamed_column(desk: D
     assert both.partitions[P0].bad == 1
 
 
-def test_point_5_names_of_a_name_mapping_are_known(desk: Desk) -> None:
+def test_names_of_a_name_mapping_are_known(desk: Desk) -> None:
     mapping = NameMapping([MappedField(**{"field-id": 2, "names": ["pax", "seats"]})])
     table = desk.local.catalog.load_table("db.t")
     with table.transaction() as transaction:
@@ -239,14 +239,14 @@ def test_point_5_names_of_a_name_mapping_are_known(desk: Desk) -> None:
     assert "tip" in properties["schema.name-mapping.default"]
 
 
-def test_point_5_regardless_of_case_where_that_is_asked_for(desk: Desk) -> None:
+def test_regardless_of_case_where_that_is_asked_for(desk: Desk) -> None:
     desk.source = replace(desk.source, format_options={"case-insensitive": "true"})
     done, rows = desk.settled({"ID": 1, "PAX": 5}, {"id": 2, "Tip": 1})
     assert done == ("+Tip",)
     assert [row["pax"] for row in rows] == [5, None]
 
 
-def test_point_5_what_the_coordinator_refused_is_not_asked_for_again(desk: Desk) -> None:
+def test_what_the_coordinator_refused_is_not_asked_for_again(desk: Desk) -> None:
     desk.refused = (Refusal(("tip",), "no"), Refusal(("user", "vip"), "no"))
     written = desk.write({"id": 1, "tip": 2, "user": {"name": "n", "vip": 1}}, {"id": 2})
     assert isinstance(written, BatchWritten)
@@ -255,7 +255,7 @@ def test_point_5_what_the_coordinator_refused_is_not_asked_for_again(desk: Desk)
     assert isinstance(desk.write({"id": 1, "tip": 2}), BatchWritten)
 
 
-def test_point_5_a_column_that_partitions_the_table_keeps_its_type(desk: Desk) -> None:
+def test_a_column_that_partitions_the_table_keeps_its_type(desk: Desk) -> None:
     with desk.local.catalog.load_table("db.t").update_spec() as update:
         update.add_identity("pax")
     done, rows = desk.settled({"id": 1, "pax": 2**31}, {"id": 2, "pax": 5, "tip": 1})
@@ -264,7 +264,7 @@ def test_point_5_a_column_that_partitions_the_table_keeps_its_type(desk: Desk) -
     assert [refusal.path for refusal in desk.refused] == [("pax",)]
 
 
-def test_point_5_fields_that_rules_and_record_columns_take_are_known(desk: Desk) -> None:
+def test_fields_that_rules_and_record_columns_take_are_known(desk: Desk) -> None:
     rules = {"pax": ColumnRule(("payload", "seats"))}
     desk.source = replace(desk.source, rules=rules, record_columns={"offset": "id"})
     written = desk.write({"id": "not looked at", "payload": {"seats": 3, "more": 1}})
@@ -273,7 +273,7 @@ def test_point_5_fields_that_rules_and_record_columns_take_are_known(desk: Desk)
 
 
 @pytest.mark.parametrize("unknown", [UnknownFields.QUARANTINE, UnknownFields.FAIL])
-def test_point_5_other_policies(desk: Desk, unknown: UnknownFields) -> None:
+def test_other_policies(desk: Desk, unknown: UnknownFields) -> None:
     desk.source = replace(desk.source, schema_policy=SchemaPolicy(unknown))
     some = ({"id": 1}, {"id": 2, "tip": 5}, {"id": 3, "tip": None})
     if unknown is UnknownFields.FAIL:
@@ -288,14 +288,14 @@ def test_point_5_other_policies(desk: Desk, unknown: UnknownFields) -> None:
         desk.write(*some)
 
 
-def test_point_5_ignored_fields_cost_no_look(desk: Desk) -> None:
+def test_ignored_fields_cost_no_look(desk: Desk) -> None:
     desk.source = replace(desk.source, schema_policy=SchemaPolicy())
     written = desk.write({"id": 1, "tip": 5})
     assert isinstance(written, BatchWritten)
     assert written.ignored == {}
 
 
-def test_point_5_the_schema_has_what_was_done_to_it_and_keeps_all_else(desk: Desk) -> None:
+def test_the_schema_has_what_was_done_to_it_and_keeps_all_else(desk: Desk) -> None:
     before = desk.local.catalog.load_table("db.t").schema()
     desk.settled({"id": 1, "user": {"vip": True}, "new": [{"a": 1}]})
     after = desk.local.catalog.load_table("db.t").schema()
@@ -311,7 +311,7 @@ def message_bytes(needs: BatchNeeds) -> int:
     return codec.encoded_bytes(Envelope(SinkName("s"), Epoch(1), number, nobody, 1, 0, said))
 
 
-def test_point_1_records_that_each_bring_their_own_fields_fill_the_table_and_go_on(
+def test_records_that_each_bring_their_own_fields_fill_the_table_and_go_on(
     desk: Desk,
 ) -> None:
     """Ids as keys: what the first records need is proposed in one message, and then it is full."""
@@ -328,16 +328,14 @@ def test_point_1_records_that_each_bring_their_own_fields_fill_the_table_and_go_
     assert rows[1][f"0001{'k' * 190}"] == 1
 
 
-def test_point_1_an_object_of_many_keys_over_many_records_is_a_map(desk: Desk) -> None:
+def test_an_object_of_many_keys_over_many_records_is_a_map(desk: Desk) -> None:
     done, rows = desk.settled(*({"id": n, "by": {f"k{n}": n}} for n in range(1_500)))
     assert done == ("+by",)
     assert dict(rows[7]["by"]) == {"k7": 7}
 
 
 @pytest.mark.parametrize("name", ["k{}", "no column: {}"])
-def test_point_2_fields_that_become_no_column_are_remembered_in_bounds(
-    desk: Desk, name: str
-) -> None:
+def test_fields_that_become_no_column_are_remembered_in_bounds(desk: Desk, name: str) -> None:
     desk.refused = (Refusal((), "more than enough"),)
     written = desk.write(*({"id": n, name.format(n): n} for n in range(IGNORED_MAX + 500)))
     assert isinstance(written, BatchWritten)

@@ -57,7 +57,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 # ------------------------------------------------------------------------------- Connect's JSON
 
 
-def test_point_5_a_new_field_of_connects_schema_becomes_a_column(desk: Desk) -> None:
+def test_a_new_field_of_connects_schema_becomes_a_column(desk: Desk) -> None:
     new = struct(id="int64", pax="int64", tip="double", at=logical("int64", "Timestamp"))
     first, second = envelope(OLD, {"id": 1, "pax": 1}), envelope(new, {"id": 2, "tip": 0.5})
     third = envelope(new, {"id": 3, "pax": 2**40, "at": 1})
@@ -76,7 +76,7 @@ def test_point_5_a_new_field_of_connects_schema_becomes_a_column(desk: Desk) -> 
     assert desk.settled(first, third)[0] == (), "nothing is asked for twice"
 
 
-def test_point_5_connects_schemas_are_found_in_any_envelope(desk: Desk) -> None:
+def test_connects_schemas_are_found_in_any_envelope(desk: Desk) -> None:
     new = struct(id="int64", tip="int32")
     loose = json.dumps({"payload": {"id": 1, "tip": 5}, "schema": new}, indent=1).encode()
     done, rows = desk.settled(envelope(new, {"id": 2, "tip": 6}), loose, b'{"schema": {}}')
@@ -84,7 +84,7 @@ def test_point_5_connects_schemas_are_found_in_any_envelope(desk: Desk) -> None:
     assert [row["tip"] for row in rows] == [6, 5]
 
 
-def test_point_5_a_payload_without_a_schema_is_judged_by_its_values(desk: Desk) -> None:
+def test_a_payload_without_a_schema_is_judged_by_its_values(desk: Desk) -> None:
     done, rows = desk.settled(
         envelope(None, {"id": 1, "tip": 1, "pax": 2**31}), envelope(None, {"id": 2, "more": None})
     )
@@ -92,7 +92,7 @@ def test_point_5_a_payload_without_a_schema_is_judged_by_its_values(desk: Desk) 
     assert [(row["tip"], row["pax"]) for row in rows] == [(1, 2**31), (None, None)]
 
 
-def test_point_5_connects_decimals_without_a_precision_widen_nothing(desk: Desk) -> None:
+def test_connects_decimals_without_a_precision_widen_nothing(desk: Desk) -> None:
     some = struct(id="int64", fare=PRICE, sum=PRICE)
     done, rows = desk.settled(
         envelope(some, {"id": 1, "fare": in_base64(12345), "sum": in_base64(2**40, 8)}),
@@ -107,7 +107,7 @@ def test_point_5_connects_decimals_without_a_precision_widen_nothing(desk: Desk)
     assert str(rows[0]["fare"]) == "12345.67"
 
 
-def test_point_5_connects_types_as_columns() -> None:
+def test_connects_types_as_columns() -> None:
     inner = struct(a="int8", b="bytes")
     schema = struct(
         s=inner,
@@ -138,7 +138,7 @@ def worlds() -> list[World]:
 
 
 @pytest.mark.parametrize("world", worlds(), ids=lambda world: str(world.syntax))
-def test_point_5_every_field_of_a_descriptor_becomes_a_column(world: World, desk: Desk) -> None:
+def test_every_field_of_a_descriptor_becomes_a_column(world: World, desk: Desk) -> None:
     """Of this message everything but what holds itself; the values are Google's."""
     with desk.local.catalog.load_table("db.t").update_schema() as update:
         update.add_column("f_int32", LongType())
@@ -161,7 +161,7 @@ def test_point_5_every_field_of_a_descriptor_becomes_a_column(world: World, desk
     assert desk.settled(message.SerializeToString())[0] == ()
 
 
-def test_point_5_a_registrys_new_message_brings_its_columns(desk: Desk) -> None:
+def test_a_registrys_new_message_brings_its_columns(desk: Desk) -> None:
     """Each front is a schema and a message type of it; one that nobody knows asks for nothing."""
     old, new = _types("id"), _types("id", "tip")
     known = {1: (old, "row.proto"), 2: (new, "row.proto")}
@@ -204,7 +204,7 @@ def _writer_of(known: dict[int, tuple[Types, str]]) -> Any:
     return writer
 
 
-def test_point_5_a_message_that_holds_itself_ends_where_it_begins_again() -> None:
+def test_a_message_that_holds_itself_ends_where_it_begins_again() -> None:
     world = World("proto3")
     raw = base64.b64decode(world.options["descriptor"])
     types = types_of(files_of(raw))
@@ -222,5 +222,5 @@ def test_point_5_a_message_that_holds_itself_ends_where_it_begins_again() -> Non
         '[format]\ntype = "protobuf-registry"\n[format.options]\n"registry.url" = "http://x"\n',
     ],
 )
-def test_point_5_formats_with_schemas_may_evolve(form: str) -> None:
+def test_formats_with_schemas_may_evolve(form: str) -> None:
     assert parse(policy("evolve", IN_PROCESS + form)).table.schema.policy.unknown_fields == "evolve"

@@ -171,7 +171,7 @@ def write(desk: Desk, values: list[bytes]) -> tuple[int, int]:
     ],
     ids=["json", "connect-json", "csv"],
 )
-def test_point_2_odd_records_are_rows_or_bad_records(
+def test_odd_records_are_rows_or_bad_records(
     local: LocalCatalog, name: str, rows: list[bytes], bad: list[bytes]
 ) -> None:
     desk = Desk(local, name, WORLDS[name], Disposal.QUARANTINE)
@@ -235,7 +235,7 @@ AVRO_BAD: list[tuple[str, Any, bytes]] = [
 ]
 
 
-def test_point_2_odd_avro_is_rows_or_bad_records(local: LocalCatalog) -> None:
+def test_odd_avro_is_rows_or_bad_records(local: LocalCatalog) -> None:
     for expected, cases in (((1, 0), AVRO_ROWS), ((0, 1), AVRO_BAD)):
         for name, kind, octets in cases:
             world = World({"schema": json.dumps(schema_of(name, kind))}, lambda _: b"")
@@ -257,7 +257,7 @@ STAMPS = [-(2**63), -62_135_596_800_001, -2, -1, 0, 253_402_300_800_000, 2**62, 
 
 
 @pytest.mark.parametrize("name", ["json", "string"])
-def test_point_2_odd_keys_headers_and_timestamps(local: LocalCatalog, name: str) -> None:
+def test_odd_keys_headers_and_timestamps(local: LocalCatalog, name: str) -> None:
     """Each of them alone: what does not fit its column is a bad record."""
     desk = Desk(local, name, WORLDS[name], Disposal.QUARANTINE)
     for place, record in enumerate(_odd()):

@@ -41,7 +41,7 @@ def test_a_time_that_nanoseconds_cannot_count_is_a_bad_record() -> None:
     assert bad[1].startswith("at: 9223372036855 ")
 
 
-def test_point_1_a_time_that_microseconds_cannot_count_is_a_bad_record() -> None:
+def test_a_time_that_microseconds_cannot_count_is_a_bad_record() -> None:
     far = 9_223_372_036_854_776
     found, bad = columns_of(pa.timestamp("us", tz="UTC"), [5, far, 2**63 - 1, 6])
     assert (found[0], found[3]) == (5_000, 6_000)

@@ -65,7 +65,7 @@ def start(local: LocalCatalog) -> TableStart:
     ("good_s", "renewed_after_s"),
     [(40, 20), (1_000, 600), (500, 250), (700, 400), (None, 600)],
 )
-def test_point_2_keys_are_renewed_after_half_their_life_or_five_minutes_early(
+def test_keys_are_renewed_after_half_their_life_or_five_minutes_early(
     local: LocalCatalog, good_s: int | None, renewed_after_s: int
 ) -> None:
     now = [1_000.0]
@@ -83,7 +83,7 @@ def test_point_2_keys_are_renewed_after_half_their_life_or_five_minutes_early(
 
 
 @pytest.mark.parametrize("keys", [VENDED, {"gcs.oauth2.token": "t"}, {"adls.sas-token.a": "t"}])
-def test_point_2_a_failure_with_temporary_keys_renews_them_and_is_never_final(
+def test_a_failure_with_temporary_keys_renews_them_and_is_never_final(
     local: LocalCatalog, keys: Mapping[str, str]
 ) -> None:
     catalog, writer = Vending(local, keys), Failing()
@@ -99,7 +99,7 @@ def test_point_2_a_failure_with_temporary_keys_renews_them_and_is_never_final(
     assert renewing.outcome(0) == poison
 
 
-def test_point_2_keys_of_the_sink_file_are_what_they_are(local: LocalCatalog) -> None:
+def test_keys_of_the_sink_file_are_what_they_are(local: LocalCatalog) -> None:
     catalog, writer = Vending(local, {"s3.access-key-id": "AKIA"}), Failing()
     plans = Plans(catalog)  # type: ignore[arg-type]
     where = start(local)
@@ -110,7 +110,7 @@ def test_point_2_keys_of_the_sink_file_are_what_they_are(local: LocalCatalog) ->
     assert catalog.loaded == 1
 
 
-def test_point_2_a_plan_travels_whatever_opens_the_catalog(local: LocalCatalog) -> None:
+def test_a_plan_travels_whatever_opens_the_catalog(local: LocalCatalog) -> None:
     """D3 and D4: a lock in it could not be pickled, and no two plans were equal."""
     import pickle
     import threading
@@ -124,7 +124,7 @@ def test_point_2_a_plan_travels_whatever_opens_the_catalog(local: LocalCatalog) 
     assert VENDED.items() <= plan.io_properties.items()
 
 
-def test_point_2_remote_signing_is_refused_by_name(local: LocalCatalog) -> None:
+def test_remote_signing_is_refused_by_name(local: LocalCatalog) -> None:
     catalog = Vending(local, {"s3.remote-signing-enabled": "true"})
     with pytest.raises(RemoteSigning, match=r"db\.t: its catalog signs requests") as refused:
         Plans(catalog).plan_for(start(local), SOURCE)  # type: ignore[arg-type]
@@ -133,7 +133,7 @@ def test_point_2_remote_signing_is_refused_by_name(local: LocalCatalog) -> None:
     refuse_signing("db.t", {"s3.remote-signing-enabled": "false"})
 
 
-def test_point_2_how_long_keys_are_good() -> None:
+def test_how_long_keys_are_good() -> None:
     assert life_s({"s3.session-token-expires-at-ms": "5000"}, 1_000) == 4
     two = {"gcs.oauth2.token-expires-at": "9000", "adls.sas-token-expires-at-ms.a": "3000"}
     assert life_s(two, 1_000) == 2

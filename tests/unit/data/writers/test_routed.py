@@ -184,14 +184,14 @@ def some(*ids: int, kind: str | None = None) -> list[dict[str, Any]]:
     return [{"id": number, "type": kind} for number in ids]
 
 
-def test_point_3_topics_and_fields_name_tables(desk: Desk) -> None:
+def test_topics_and_fields_name_tables(desk: Desk) -> None:
     desk.table("db.orders", "db.event_a", "db.event_b")
     events = [*some(1, kind="a"), *some(2, kind="b"), *some(3), *some(4, kind="a")]
     found = desk.write({"shop.orders": some(10, 11), "events": events, "other": some(20)})
     assert found == {"orders": [10, 11], "event_a": [1, 4], "event_b": [2], "q": [3, 20]}
 
 
-def test_point_3_a_batch_is_read_again_for_tables_that_a_field_names_and_then_no_more(
+def test_a_batch_is_read_again_for_tables_that_a_field_names_and_then_no_more(
     desk: Desk,
 ) -> None:
     desk.table("db.event_a")
@@ -201,7 +201,7 @@ def test_point_3_a_batch_is_read_again_for_tables_that_a_field_names_and_then_no
     assert desk.looked == ["", "db.event_a", "db.event_a"]
 
 
-def test_point_3_a_missing_table_is_named_and_found_once_it_is_there(desk: Desk) -> None:
+def test_a_missing_table_is_named_and_found_once_it_is_there(desk: Desk) -> None:
     by_field, by_topic = {"events": some(1, kind="a")}, {"shop.orders": some(2)}
     assert desk.write({**by_field, **by_topic}) == {"q": [1, 2]}
     assert any("no table db.event_a" in text for text in desk.messages(by_field))
@@ -213,7 +213,7 @@ def test_point_3_a_missing_table_is_named_and_found_once_it_is_there(desk: Desk)
     assert desk.write(by_topic) == {"orders": [2]}, "a topic's table is looked for at once"
 
 
-def test_point_3_wild_values_cost_no_catalog_calls(desk: Desk) -> None:
+def test_wild_values_cost_no_catalog_calls(desk: Desk) -> None:
     wild = [some(n, kind=f"wild{n}")[0] for n in range(300)]
     assert desk.write({"events": wild}) == {"q": list(range(300))}
     looks = len(desk.looked)
@@ -221,7 +221,7 @@ def test_point_3_wild_values_cost_no_catalog_calls(desk: Desk) -> None:
     assert len(desk.looked) == looks + 1
 
 
-def test_point_3_names_that_collide_are_unmatched_unless_they_may_merge(desk: Desk) -> None:
+def test_names_that_collide_are_unmatched_unless_they_may_merge(desk: Desk) -> None:
     desk.table("db.a_b", "db.event_click")
     desk.table("db.event_view", raw="db.event_View")
     batch = {
@@ -239,7 +239,7 @@ def test_point_3_names_that_collide_are_unmatched_unless_they_may_merge(desk: De
     assert desk.write(batch) == {"a_b": [1, 2], "event_click": [3, 4], "event_view": [5]}
 
 
-def test_point_3_headers_name_tables(desk: Desk) -> None:
+def test_headers_name_tables(desk: Desk) -> None:
     desk.routes = (BY_HEADER,)
     desk.table("db.kind_a")
     events = [
@@ -251,11 +251,11 @@ def test_point_3_headers_name_tables(desk: Desk) -> None:
     assert desk.write({"events": events}) == {"kind_a": [1, 2], "q": [3, 4]}
 
 
-def test_point_3_a_field_that_no_record_has_is_no_failure(desk: Desk) -> None:
+def test_a_field_that_no_record_has_is_no_failure(desk: Desk) -> None:
     assert desk.write({"events": [{"id": 1}, {"id": 2}]}) == {"q": [1, 2]}
 
 
-def test_point_3_what_no_field_sends_anywhere_goes_by_its_topic(desk: Desk) -> None:
+def test_what_no_field_sends_anywhere_goes_by_its_topic(desk: Desk) -> None:
     """The first route that matches a record: the second, where the first looks at a field."""
     desk.routes = (BY_FIELD, Route(topic="events", to="db.rest"))
     desk.table("db.event_a", "db.rest")
@@ -263,14 +263,14 @@ def test_point_3_what_no_field_sends_anywhere_goes_by_its_topic(desk: Desk) -> N
     assert found == {"event_a": [1], "rest": [2, 3]}
 
 
-def test_point_3_numbers_and_paths_name_tables(desk: Desk) -> None:
+def test_numbers_and_paths_name_tables(desk: Desk) -> None:
     desk.routes = (Route(field="payload.kind", to="db.kind_{field}"),)
     desk.table("db.kind_7")
     events = [{"id": 1, "payload": {"kind": 7}}, {"id": 2, "payload": None}, {"id": 3}]
     assert desk.write({"events": events}) == {"kind_7": [1], "q": [2, 3]}
 
 
-def test_point_3_bad_records_and_tombstones_are_aside_once(desk: Desk) -> None:
+def test_bad_records_and_tombstones_are_aside_once(desk: Desk) -> None:
     desk.table("db.event_a", "db.orders")
     bad = [b"{", None, *some(1, kind="a"), {"id": "x", "type": "a"}]
     written = desk.outcome({"events": bad, "shop.orders": [b"{", None, *some(2)]})
@@ -284,7 +284,7 @@ def test_point_3_bad_records_and_tombstones_are_aside_once(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("disposal", [Disposal.SKIP, Disposal.FAIL])
-def test_point_3_unmatched_records_are_skipped_and_counted_or_stop_the_sink(
+def test_unmatched_records_are_skipped_and_counted_or_stop_the_sink(
     desk: Desk, disposal: Disposal
 ) -> None:
     desk.handling = replace(KEPT, unmatched=disposal)
@@ -299,7 +299,7 @@ def test_point_3_unmatched_records_are_skipped_and_counted_or_stop_the_sink(
     assert (result.records, result.skipped, result.bad) == (0, 2, 0)
 
 
-def test_point_3_more_tables_than_may_be_open_are_written_within_bounds(desk: Desk) -> None:
+def test_more_tables_than_may_be_open_are_written_within_bounds(desk: Desk) -> None:
     kinds = [f"k{n}" for n in range(OPEN_FILES_MAX + 8)]
     desk.table(*(f"db.event_{kind}" for kind in kinds))
     events = [some(n, kind=kinds[n % len(kinds)])[0] for n in range(10 * len(kinds))]
@@ -308,7 +308,7 @@ def test_point_3_more_tables_than_may_be_open_are_written_within_bounds(desk: De
     assert sorted(one for ids in found.values() for one in ids) == list(range(10 * len(kinds)))
 
 
-def test_point_3_beyond_the_most_tables_records_are_unmatched(desk: Desk) -> None:
+def test_beyond_the_most_tables_records_are_unmatched(desk: Desk) -> None:
     desk.tables_max = 1
     desk.table("db.event_a", "db.event_b")
     batch = {"events": [*some(1, kind="a"), *some(2, kind="b")]}
@@ -316,7 +316,7 @@ def test_point_3_beyond_the_most_tables_records_are_unmatched(desk: Desk) -> Non
     assert desk.write(batch) == {"event_a": [1], "q": [2]}
 
 
-def test_point_3_a_failed_batch_leaves_no_file(desk: Desk, tmp_path: Path) -> None:
+def test_a_failed_batch_leaves_no_file(desk: Desk, tmp_path: Path) -> None:
     desk.handling = replace(KEPT, policy=Disposal.FAIL)
     desk.table("db.orders")
     outcome = desk.outcome({"shop.orders": [*some(1), b"{"]})
@@ -332,7 +332,7 @@ def classes(written: BatchOutcome) -> set[str]:
     return {row["error_class"] for row in rows_in(written.quarantined)}
 
 
-def test_point_6_records_of_a_parked_table_go_to_the_quarantine_and_are_not_bad(desk: Desk) -> None:
+def test_records_of_a_parked_table_go_to_the_quarantine_and_are_not_bad(desk: Desk) -> None:
     desk.table("db.orders", "db.event_a")
     desk.parked = {"db.orders": "HG-102 dropped", "db.event_a": "HG-103 not allowed"}
     written = desk.outcome({"shop.orders": some(1, 2), "events": some(3, kind="a")})
@@ -351,7 +351,7 @@ def test_point_6_records_of_a_parked_table_go_to_the_quarantine_and_are_not_bad(
 
 
 @pytest.mark.parametrize("topics", [{"shop.orders": some(1)}, {"events": some(1, kind="a")}])
-def test_point_6_a_table_that_vanishes_is_told_and_its_records_are_kept(
+def test_a_table_that_vanishes_is_told_and_its_records_are_kept(
     desk: Desk, topics: dict[str, Any]
 ) -> None:
     """Whatever tables.unmatched says: it is no route's fault."""
@@ -369,7 +369,7 @@ def test_point_6_a_table_that_vanishes_is_told_and_its_records_are_kept(
         assert written.troubles[name].startswith("HG-102")
 
 
-def test_point_6_a_table_that_may_not_be_loaded_is_told(
+def test_a_table_that_may_not_be_loaded_is_told(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.table("db.orders", "db.event_a")
@@ -388,7 +388,7 @@ def test_point_6_a_table_that_may_not_be_loaded_is_told(
     assert [at.table for at in written.followed] == ["db.event_a"]
 
 
-def test_point_6_what_was_parked_is_looked_up_afresh(desk: Desk) -> None:
+def test_what_was_parked_is_looked_up_afresh(desk: Desk) -> None:
     """Else a table that was resumed would be told as gone, and parked again."""
     desk.table("db.event_a")
     batch = {"events": some(1, kind="a")}
@@ -406,7 +406,7 @@ def test_point_6_what_was_parked_is_looked_up_afresh(desk: Desk) -> None:
     assert written.troubles == {}
 
 
-def test_point_6_records_without_a_table_are_told_once_a_minute(
+def test_records_without_a_table_are_told_once_a_minute(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     unmatched._told.clear()

@@ -22,7 +22,7 @@ from headgate.data.writers.routes import (
 SHOP = Route(topic=r"^shop\.(?P<name>.+)$", to="lake.{name}")
 
 
-def test_point_3_the_first_route_that_matches_wins() -> None:
+def test_the_first_route_that_matches_wins() -> None:
     routing = Routing((Route(topic="shop.orders", to="lake.first"), SHOP, Route(to="lake.rest")))
     assert routing.named_by("shop.orders") == Target("lake.first", "lake.first")
     assert routing.named_by("shop.returns") == Target("lake.returns", "lake.returns")
@@ -30,18 +30,18 @@ def test_point_3_the_first_route_that_matches_wins() -> None:
     assert Routing((SHOP,)).named_by("else") is None
 
 
-def test_point_3_names_are_sanitised_and_remember_what_they_were() -> None:
+def test_names_are_sanitised_and_remember_what_they_were() -> None:
     assert Routing((SHOP,)).named_by("shop.eu.Order-Lines") == Target(
         "lake.eu_order_lines", "lake.eu.Order-Lines"
     )
 
 
 @given(st.text())
-def test_point_3_any_text_becomes_a_name(text: str) -> None:
+def test_any_text_becomes_a_name(text: str) -> None:
     assert set(sanitised(text)) <= set("abcdefghijklmnopqrstuvwxyz0123456789_")
 
 
-def test_point_3_long_names_are_cut_and_stay_different() -> None:
+def test_long_names_are_cut_and_stay_different() -> None:
     long = "x" * 200
     one, two = (Routing((SHOP,)).named_by(f"shop.{long}{end}") for end in "ab")
     assert one
@@ -50,7 +50,7 @@ def test_point_3_long_names_are_cut_and_stay_different() -> None:
     assert {len(found.table) - len("lake.") for found in (one, two)} == {NAME_CHARACTERS_MAX}
 
 
-def test_point_3_of_two_topics_for_one_table_one_is_left() -> None:
+def test_of_two_topics_for_one_table_one_is_left() -> None:
     topics = ["shop.a-b", "shop.a.b", "shop.c"]
     routing = Routing((SHOP,))
     assert set(routing.tables_of(topics)) == {"shop.a-b", "shop.c"}
@@ -59,12 +59,12 @@ def test_point_3_of_two_topics_for_one_table_one_is_left() -> None:
     assert set(merging.tables_of(topics)) == set(topics)
 
 
-def test_point_3_topics_that_a_route_names_the_same_do_not_collide() -> None:
+def test_topics_that_a_route_names_the_same_do_not_collide() -> None:
     routing = Routing((Route(topic=r"^shop\.", to="lake.all"),))
     assert set(routing.tables_of(["shop.a", "shop.b"])) == {"shop.a", "shop.b"}
 
 
-def test_point_3_a_value_puts_its_groups_into_the_name() -> None:
+def test_a_value_puts_its_groups_into_the_name() -> None:
     route = Route(topic="events", field="type", value=r"^(?P<kind>\w+)/v\d$", to="lake.{kind}")
     names = Names(route, {"topic": "events"})
     assert names.of("click/v1") == Target("lake.click", "lake.click")
@@ -72,7 +72,7 @@ def test_point_3_a_value_puts_its_groups_into_the_name() -> None:
     assert names.of("") is None
 
 
-def test_point_3_nothing_to_stand_for_is_no_name() -> None:
+def test_nothing_to_stand_for_is_no_name() -> None:
     assert target(Route(to="lake.{field}", field="type"), {"field": ""}) is None
 
 
@@ -87,13 +87,13 @@ def test_point_3_nothing_to_stand_for_is_no_name() -> None:
         (Route(to="lake.x", value="y"), "without a field"),
     ],
 )
-def test_point_3_a_route_that_cannot_be_is_refused_by_name(route: Route, why: str) -> None:
+def test_a_route_that_cannot_be_is_refused_by_name(route: Route, why: str) -> None:
     with pytest.raises(RouteUnfit, match=why) as caught:
         check_route(route, "route 1")
     assert caught.value.code == "HG-134"
 
 
-def test_point_1_a_text_that_is_too_long_names_no_table() -> None:
+def test_a_text_that_is_too_long_names_no_table() -> None:
     """A proposal bears it, and so does the table's property."""
     route = Route("lake.{field}", field="kind")
     longest = "n" * (RAW_CHARACTERS_MAX - len("lake."))

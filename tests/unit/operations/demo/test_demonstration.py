@@ -47,7 +47,7 @@ def test_what_to_type_next_is_typed_from_here(
 
 
 @pytest.mark.parametrize("kafka_runs", [True, False])
-def test_point_9_nothing_is_told_about_a_table_that_is_gone_with_its_store(
+def test_nothing_is_told_about_a_table_that_is_gone_with_its_store(
     tmp_path: Path, *, kafka_runs: bool
 ) -> None:
     sink = tmp_path / "sink.toml"
@@ -57,7 +57,7 @@ def test_point_9_nothing_is_told_about_a_table_that_is_gone_with_its_store(
     assert kafka_runs or told[-1][1].endswith("headgate demo --store s3 --keep")
 
 
-def test_point_9_without_moto_the_demo_says_what_to_install(
+def test_without_moto_the_demo_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "find_spec", lambda _: None)

@@ -27,7 +27,7 @@ def test_it_loads_and_says_what_was_chosen(tmp_path: Path, writer: WriterKind) -
     assert PARTITIONS == 4
 
 
-def test_point_9_on_s3_only_the_warehouse_is_elsewhere(tmp_path: Path) -> None:
+def test_on_s3_only_the_warehouse_is_elsewhere(tmp_path: Path) -> None:
     path = tmp_path / "sink.toml"
     path.write_text(sink_file_text(path, "127.0.0.1:29999", "in-process", "http://127.0.0.1:9"))
     properties = load(path).catalog.properties

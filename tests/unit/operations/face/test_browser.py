@@ -1,4 +1,4 @@
-"""Point 3: the pages in a real browser, on a phone and on a desktop, with JavaScript off.
+"""The pages in a real browser, on a phone and on a desktop, with JavaScript off.
 
 It needs Debian's package ``chromium``, or another Chromium on the path, and playwright.
 """
@@ -72,7 +72,7 @@ def seen(chromium: Any, request: pytest.FixtureRequest) -> Iterator[Seen]:
     context.close()
 
 
-def test_point_3_a_page_fits_the_screen_and_the_console_is_empty(seen: Seen, serve: Serve) -> None:
+def test_a_page_fits_the_screen_and_the_console_is_empty(seen: Seen, serve: Serve) -> None:
     with serve(report(last_error=ERROR)) as client:
         seen.open(client.url)
         assert "trips" in seen.page.inner_text("h1")
@@ -85,7 +85,7 @@ def test_point_3_a_page_fits_the_screen_and_the_console_is_empty(seen: Seen, ser
     assert {url.rpartition("/")[0] for url in seen.asked if url.startswith("http")} == {client.url}
 
 
-def test_point_3_hostile_names_are_text(seen: Seen, serve: Serve) -> None:
+def test_hostile_names_are_text(seen: Seen, serve: Serve) -> None:
     error = LastError("HG-207", NASTY, NASTY, NOW, next_try_ms=NOW + 1)
     hostile = report(
         last_error=error,
@@ -103,7 +103,7 @@ def test_point_3_hostile_names_are_text(seen: Seen, serve: Serve) -> None:
     assert seen.complaints == []
 
 
-def test_point_3_the_list_of_sinks_leads_to_each_page(seen: Seen, serve: Serve) -> None:
+def test_the_list_of_sinks_leads_to_each_page(seen: Seen, serve: Serve) -> None:
     with serve(report("one"), report("two"), Unreachable(NASTY)) as client:
         seen.open(client.url)
         assert seen.overflow <= 0

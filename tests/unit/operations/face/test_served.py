@@ -1,4 +1,4 @@
-"""Point 3: what a server that runs no participant tells of sinks."""
+"""What a server that runs no participant tells of sinks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def told(**other: object) -> dict[tuple[str, str], float]:
     }
 
 
-def test_point_3_a_report_as_gauges() -> None:
+def test_a_report_as_gauges() -> None:
     found = told(condition="failing", last_error=ERROR, stalled=("trips/1", "trips/2"))
     assert found[names.STATE, "failing"] == 1
     assert sum(v for (name, _), v in found.items() if name == names.STATE) == 1
@@ -43,17 +43,17 @@ def test_point_3_a_report_as_gauges() -> None:
     assert {name for name, _ in found} <= INSTRUMENTS.keys()
 
 
-def test_point_3_a_past_error_and_unknown_participants_are_not_told() -> None:
+def test_a_past_error_and_unknown_participants_are_not_told() -> None:
     found = told(last_error=replace(ERROR, past=True), participants_known=False)
     assert not any(name in (names.ERROR_INFO, names.PARTICIPANTS) for name, _ in found)
 
 
-def test_point_3_a_claim_is_no_commit_of_rows() -> None:
+def test_a_claim_is_no_commit_of_rows() -> None:
     claims = tuple(replace(t, records=0) for t in report().transactions)
     assert (names.LAST_COMMIT, "") not in told(transactions=claims)
 
 
-def test_point_3_a_sink_that_is_away_does_not_silence_the_others() -> None:
+def test_a_sink_that_is_away_does_not_silence_the_others() -> None:
     sinks: list[ServedSink] = [MadeUp(Unreachable("nobody answers")), MadeUp(report())]
     found = gauges(sinks)
     assert any(
@@ -64,7 +64,7 @@ def test_point_3_a_sink_that_is_away_does_not_silence_the_others() -> None:
     assert all("sink" in g.labels for g in found)
 
 
-def test_point_3_many_who_look_ask_once() -> None:
+def test_many_who_look_ask_once() -> None:
     asked = 0
 
     class Counted(MadeUp):
@@ -82,7 +82,7 @@ def test_point_3_many_who_look_ask_once() -> None:
     assert asked == 2
 
 
-def test_point_3_sinks_of_one_server_have_one_set_of_tokens() -> None:
+def test_sinks_of_one_server_have_one_set_of_tokens() -> None:
     one = parse(MINIMAL)
     other = replace(
         parse(MINIMAL.replace('"trips"', '"zones"')),
@@ -108,12 +108,12 @@ def test_point_3_sinks_of_one_server_have_one_set_of_tokens() -> None:
         ("[telemetry]\nper_partitions = true", "is not a known key"),
     ],
 )
-def test_point_3_settings_that_cannot_be_are_refused_by_name(section: str, said: str) -> None:
+def test_settings_that_cannot_be_are_refused_by_name(section: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         parse(MINIMAL + section)
 
 
-def test_point_3_tokens_are_masked_and_not_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_masked_and_not_short(monkeypatch: pytest.MonkeyPatch) -> None:
     section = '[http]\nviewer_token = "${env:V}"\noperator_token = "${env:O}"\n'
     monkeypatch.setenv("V", "v" * 20)
     monkeypatch.setenv("O", "o" * 20)
@@ -155,7 +155,7 @@ def _wait_until(seen: Callable[[], bool], bound_s: float = 60) -> None:
         time.sleep(0.01)
 
 
-def test_point_2_a_server_follows_a_file_that_changes(followed: tuple[ServedSink, Path]) -> None:
+def test_a_server_follows_a_file_that_changes(followed: tuple[ServedSink, Path]) -> None:
     sink, file = followed
     _put(file, MINIMAL + "[coordinator]\ncommit_interval_ms = 1234\n")
     _wait_until(lambda: sink.settings.coordinator.commit_interval_ms == 1234)
@@ -168,7 +168,7 @@ def test_point_2_a_server_follows_a_file_that_changes(followed: tuple[ServedSink
         (MINIMAL + '[http]\nviewer_token = "${env:PATH}"\n', "restart headgate serve"),
     ],
 )
-def test_point_2_a_file_that_a_server_cannot_follow_changes_nothing_and_says_so(
+def test_a_file_that_a_server_cannot_follow_changes_nothing_and_says_so(
     followed: tuple[ServedSink, Path], caplog: pytest.LogCaptureFixture, text: str, says: str
 ) -> None:
     sink, file = followed

@@ -1,4 +1,4 @@
-"""Point 3: probes, pages and rights, asked by a real HTTP client."""
+"""Probes, pages and rights, asked by a real HTTP client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headgate.sink.properties import Secret
 NASTY = "<script>alert(1)</script>\"'><img src=x onerror=y>\u202e\x1b[2J"
 
 
-def test_point_3_probes_need_no_token_and_say_why(serve: Serve) -> None:
+def test_probes_need_no_token_and_say_why(serve: Serve) -> None:
     with serve(report(), not_ready=lambda: "failing: HG-403 no space") as client:
         assert (client.get("/livez").status, client.get("/livez").body) == (200, "ok\n")
         ready = client.get("/readyz")
@@ -39,7 +39,7 @@ def test_point_3_probes_need_no_token_and_say_why(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/sinks/trips", "/metrics", "/api/v1/sinks", "/nothing"])
-def test_point_3_without_a_token_nothing_is_told(serve: Serve, path: str) -> None:
+def test_without_a_token_nothing_is_told(serve: Serve, path: str) -> None:
     with serve(report(), metrics=lambda: (b"x 1\n", "text/plain")) as client:
         for token in ("", "wrong", VIEWER[:-1], VIEWER + "x"):
             got = client.get(path, token)
@@ -47,7 +47,7 @@ def test_point_3_without_a_token_nothing_is_told(serve: Serve, path: str) -> Non
         assert client.get(path, VIEWER).status == (404 if path == "/nothing" else 200)
 
 
-def test_point_3_a_browser_logs_in_with_the_token_as_its_password(serve: Serve) -> None:
+def test_a_browser_logs_in_with_the_token_as_its_password(serve: Serve) -> None:
     with serve(report()) as client:
         assert client.get("/").headers["WWW-Authenticate"].startswith("Basic ")
         login = base64.b64encode(f"me:{OPERATOR}".encode()).decode()
@@ -64,7 +64,7 @@ def test_point_3_a_browser_logs_in_with_the_token_as_its_password(serve: Serve) 
             assert client.get("/", Authorization=broken).status == 401
 
 
-def test_point_3_only_an_operator_acts(serve: Serve) -> None:
+def test_only_an_operator_acts(serve: Serve) -> None:
     with serve(report()) as client:
         got = client.ask("PUT", "/api/v1/sinks/trips/pause", VIEWER)
         assert (got.status, json.loads(got.body)["error"]) == (403, "only an operator may do that")
@@ -77,7 +77,7 @@ def test_point_3_only_an_operator_acts(serve: Serve) -> None:
         )
 
 
-def test_point_3_without_tokens_a_foreign_name_is_not_answered(serve: Serve) -> None:
+def test_without_tokens_a_foreign_name_is_not_answered(serve: Serve) -> None:
     with serve(report(), http_settings=HttpSettings()) as client:
         assert client.get("/").status == 200
         assert client.get("/", Host="evil.example:80").status == 421
@@ -85,7 +85,7 @@ def test_point_3_without_tokens_a_foreign_name_is_not_answered(serve: Serve) -> 
         assert client.get("/", Host="[::1]:80").status == 200
 
 
-def test_point_3_the_status_as_json_is_that_of_the_command(serve: Serve) -> None:
+def test_the_status_as_json_is_that_of_the_command(serve: Serve) -> None:
     with serve(report()) as client:
         assert json.loads(client.get("/api/v1/sinks", VIEWER).body) == ["trips"]
         got = json.loads(client.get("/api/v1/sinks/trips", VIEWER).body)
@@ -108,22 +108,20 @@ def test_point_3_the_status_as_json_is_that_of_the_command(serve: Serve) -> None
         ("PUT", "/metrics", 405),
     ],
 )
-def test_point_3_what_cannot_be_asked_is_refused(
-    serve: Serve, method: str, path: str, status: int
-) -> None:
+def test_what_cannot_be_asked_is_refused(serve: Serve, method: str, path: str, status: int) -> None:
     with serve(report()) as client:
         assert client.ask(method, path, OPERATOR).status == status
 
 
 @pytest.mark.parametrize("body", ["{", "[1]", '"x"', '{"unknown": 1}', '{"offsets": {}}'])
-def test_point_3_a_body_that_cannot_be_meant_is_refused(serve: Serve, body: str) -> None:
+def test_a_body_that_cannot_be_meant_is_refused(serve: Serve, body: str) -> None:
     with serve(report()) as client:
         got = client.ask("PATCH", "/api/v1/sinks/trips/offsets?dry_run=true", OPERATOR, body)
         assert got.status == 400
         assert json.loads(got.body)["error"]
 
 
-def test_point_3_hostile_texts_are_shown_as_text(serve: Serve) -> None:
+def test_hostile_texts_are_shown_as_text(serve: Serve) -> None:
     hostile = report(
         last_error=ERROR.__class__("HG-403", NASTY, NASTY, NOW),
         notes=(NASTY,),
@@ -144,7 +142,7 @@ def test_point_3_hostile_texts_are_shown_as_text(serve: Serve) -> None:
     assert "\x1b" not in page.body
 
 
-def test_point_3_the_policy_lets_nothing_in_but_the_one_style_sheet(serve: Serve) -> None:
+def test_the_policy_lets_nothing_in_but_the_one_style_sheet(serve: Serve) -> None:
     with serve(report()) as client:
         page = client.get("/", VIEWER)
     policy = page.headers["Content-Security-Policy"]
@@ -157,7 +155,7 @@ def test_point_3_the_policy_lets_nothing_in_but_the_one_style_sheet(serve: Serve
     assert "Server" not in page.headers or "Python" not in page.headers["Server"]
 
 
-def test_point_3_several_sinks_and_one_that_cannot_be_asked(serve: Serve) -> None:
+def test_several_sinks_and_one_that_cannot_be_asked(serve: Serve) -> None:
     away = Unreachable("no broker answers <b>")
     with serve(report("zones", condition="failing", last_error=ERROR), away) as client:
         page = client.get("/", VIEWER).body
@@ -168,7 +166,7 @@ def test_point_3_several_sinks_and_one_that_cannot_be_asked(serve: Serve) -> Non
         assert (got.status, json.loads(got.body)["code"]) == (503, "HG-401")
 
 
-def test_point_3_a_page_of_a_sink_that_never_started(serve: Serve) -> None:
+def test_a_page_of_a_sink_that_never_started(serve: Serve) -> None:
     new = report(
         condition="never started",
         epoch=0,
@@ -188,7 +186,7 @@ def test_point_3_a_page_of_a_sink_that_never_started(serve: Serve) -> None:
     assert page.body.count("nothing yet") == 6
 
 
-def test_point_3_too_much_is_refused_before_it_is_read(serve: Serve) -> None:
+def test_too_much_is_refused_before_it_is_read(serve: Serve) -> None:
     with serve(report()) as client:
         path = "/api/v1/sinks/trips/offsets"
         huge = {"Content-Length": str(BODY_BYTES_MAX + 1)}
@@ -201,7 +199,7 @@ def test_point_3_too_much_is_refused_before_it_is_read(serve: Serve) -> None:
 @pytest.mark.parametrize(
     "sent", [b"\x00\x01\x02\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"\r\n"]
 )
-def test_point_3_what_is_no_http_harms_nobody(serve: Serve, sent: bytes) -> None:
+def test_what_is_no_http_harms_nobody(serve: Serve, sent: bytes) -> None:
     with serve(report()) as client:
         host, port = client.url.rpartition("//")[2].split(":")
         with socket.create_connection((host, int(port)), 30) as raw:
@@ -212,7 +210,7 @@ def test_point_3_what_is_no_http_harms_nobody(serve: Serve, sent: bytes) -> None
         assert client.get("/livez").status == 200
 
 
-def test_point_3_head_has_no_body(serve: Serve) -> None:
+def test_head_has_no_body(serve: Serve) -> None:
     with serve(report()) as client:
         got = client.ask("HEAD", "/", VIEWER)
         assert (got.status, got.body) == (200, "")
@@ -223,7 +221,7 @@ def test_point_3_head_has_no_body(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "10.1.2.3:8080", "example.org:80"])
-def test_point_3_nothing_listens_beyond_loopback_without_tls_and_tokens(listen: str) -> None:
+def test_nothing_listens_beyond_loopback_without_tls_and_tokens(listen: str) -> None:
     for http in (HttpSettings(), GUARDED, HttpSettings(certificate="c", key="k")):
         with pytest.raises(ConfigurationError, match="can be reached from other machines"):
             serving(listen, http, Face({}, http)).__enter__()
@@ -232,19 +230,19 @@ def test_point_3_nothing_listens_beyond_loopback_without_tls_and_tokens(listen: 
 @pytest.mark.parametrize(
     "listen", ["8080", ":8080", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:x"]
 )
-def test_point_3_an_address_that_is_none_is_refused(listen: str) -> None:
+def test_an_address_that_is_none_is_refused(listen: str) -> None:
     with pytest.raises(ConfigurationError, match=r"http\.listen cannot be"):
         serving(listen, HttpSettings(), Face({}, HttpSettings())).__enter__()
 
 
-def test_point_3_a_port_that_is_taken_is_named(serve: Serve) -> None:
+def test_a_port_that_is_taken_is_named(serve: Serve) -> None:
     with serve(report()) as client:
         taken = client.url.rpartition("//")[2]
         with pytest.raises(ConfigurationError, match=f"nothing can listen on {taken}"):
             serving(taken, HttpSettings(), Face({}, HttpSettings())).__enter__()
 
 
-def test_point_3_over_tls(serve: Serve, tmp_path: Path) -> None:
+def test_over_tls(serve: Serve, tmp_path: Path) -> None:
     certificate, key = certified(tmp_path)
     http = HttpSettings(
         certificate=str(certificate),

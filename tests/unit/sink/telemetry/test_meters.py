@@ -1,4 +1,4 @@
-"""Point 2: what is counted when, by the words of one coordinator and the batches of one member."""
+"""What is counted when, by the words of one coordinator and the batches of one member."""
 
 from __future__ import annotations
 
@@ -122,9 +122,7 @@ def ack(offset: int, rows: int = 5) -> AckCommit:
     return AckCommit(ControlOffset(9), Offsets({P0: offset, P1: 20}), tables, 1_699_999_999_000)
 
 
-def test_point_2_a_settlement_counts_once_however_often_it_is_heard(
-    meters: SinkMeters, kept: Kept
-) -> None:
+def test_a_settlement_counts_once_however_often_it_is_heard(meters: SinkMeters, kept: Kept) -> None:
     life = meters.coordinator(LIFE)
     for said in (start(), ack(15), ack(15)):
         life.heard(envelope(said))
@@ -136,7 +134,7 @@ def test_point_2_a_settlement_counts_once_however_often_it_is_heard(
     assert kept.observed[-1] == (names.TRANSACTION_DURATION, "aborted")
 
 
-def test_point_2_what_another_coordinator_says_is_counted_by_that_one(
+def test_what_another_coordinator_says_is_counted_by_that_one(
     meters: SinkMeters, kept: Kept
 ) -> None:
     life = meters.coordinator(LIFE)
@@ -146,9 +144,7 @@ def test_point_2_what_another_coordinator_says_is_counted_by_that_one(
     assert not any(name == names.EPOCH for name, _ in kept.gauges())
 
 
-def test_point_2_sink_wide_series_end_with_the_coordinators_life(
-    meters: SinkMeters, kept: Kept
-) -> None:
+def test_sink_wide_series_end_with_the_coordinators_life(meters: SinkMeters, kept: Kept) -> None:
     life = meters.coordinator(LIFE)
     life.heard(envelope(start()))
     assert kept.gauges()[names.EPOCH, ""] == 4
@@ -161,7 +157,7 @@ def test_point_2_sink_wide_series_end_with_the_coordinators_life(
     assert kept.shown == []
 
 
-def test_point_2_lag_in_records_and_in_seconds(meters: SinkMeters, kept: Kept) -> None:
+def test_lag_in_records_and_in_seconds(meters: SinkMeters, kept: Kept) -> None:
     life = meters.coordinator(LIFE)
     life.heard(envelope(start()))
     asked: list[Mapping[TopicPartition, int]] = []
@@ -188,7 +184,7 @@ def test_point_2_lag_in_records_and_in_seconds(meters: SinkMeters, kept: Kept) -
     assert told[names.UNREAD_PARTITIONS, ""] == 0
 
 
-def test_point_2_an_age_that_is_not_known_is_not_told(meters: SinkMeters, kept: Kept) -> None:
+def test_an_age_that_is_not_known_is_not_told(meters: SinkMeters, kept: Kept) -> None:
     life = meters.coordinator(LIFE)
     life.heard(envelope(start()))
     look(life, lambda: logs({P0: 17, P1: 20}), lambda _: {})
@@ -196,7 +192,7 @@ def test_point_2_an_age_that_is_not_known_is_not_told(meters: SinkMeters, kept: 
     assert (names.LAG_SECONDS, "orders") not in kept.gauges()
 
 
-def test_point_2_a_timestamp_of_a_partition_that_moved_meanwhile_does_not_count(
+def test_a_timestamp_of_a_partition_that_moved_meanwhile_does_not_count(
     meters: SinkMeters, kept: Kept
 ) -> None:
     life = meters.coordinator(LIFE)
@@ -210,7 +206,7 @@ def test_point_2_a_timestamp_of_a_partition_that_moved_meanwhile_does_not_count(
     assert life.progress.first_ms == {}
 
 
-def test_point_2_trouble_is_a_state_until_something_settles(meters: SinkMeters, kept: Kept) -> None:
+def test_trouble_is_a_state_until_something_settles(meters: SinkMeters, kept: Kept) -> None:
     life = meters.coordinator(LIFE)
     life.heard(envelope(start()))
     life.trouble("HG-401 the catalog does not answer; tries again in 500 ms")
@@ -225,7 +221,7 @@ def test_point_2_trouble_is_a_state_until_something_settles(meters: SinkMeters, 
     assert (sum(states), len(states)) == (1, len(Condition))
 
 
-def test_point_2_a_participant_that_starves_is_one_until_a_transaction_is_whole(
+def test_a_participant_that_starves_is_one_until_a_transaction_is_whole(
     meters: SinkMeters, kept: Kept
 ) -> None:
     life = meters.coordinator(LIFE)
@@ -239,9 +235,7 @@ def test_point_2_a_participant_that_starves_is_one_until_a_transaction_is_whole(
     assert (names.ERROR_INFO, "HG-407") not in kept.gauges()
 
 
-def test_point_2_batches_are_counted_per_topic_and_not_per_record(
-    meters: SinkMeters, kept: Kept
-) -> None:
+def test_batches_are_counted_per_topic_and_not_per_record(meters: SinkMeters, kept: Kept) -> None:
     outcomes: list[BatchOutcome | None] = [
         None,
         BatchWritten(
@@ -274,7 +268,7 @@ def test_point_2_batches_are_counted_per_topic_and_not_per_record(
     assert [outcome for _, outcome in kept.observed][-2:] == ["written", "failed"]
 
 
-def test_point_2_gains_and_losses_of_partitions(meters: SinkMeters, kept: Kept) -> None:
+def test_gains_and_losses_of_partitions(meters: SinkMeters, kept: Kept) -> None:
     class Log:
         def append(self, envelopes: object) -> None: ...
 
@@ -284,7 +278,7 @@ def test_point_2_gains_and_losses_of_partitions(meters: SinkMeters, kept: Kept) 
     assert dict(kept.counts) == {(names.ASSIGNMENTS, "gained"): 2}
 
 
-def test_point_2_errors_are_counted_by_code(meters: SinkMeters, kept: Kept) -> None:
+def test_errors_are_counted_by_code(meters: SinkMeters, kept: Kept) -> None:
     log = logging.getLogger("headgate.participant")
     log.warning("batch 3 failed: HG-403 no space left")
     log.error("something else")
@@ -299,7 +293,7 @@ def test_point_2_errors_are_counted_by_code(meters: SinkMeters, kept: Kept) -> N
 AT = TransactionId(Epoch(4), TransactionNumber(1))
 
 
-def test_point_2_a_partition_stalls_when_it_had_lag_and_did_not_move_for_a_window() -> None:
+def test_a_partition_stalls_when_it_had_lag_and_did_not_move_for_a_window() -> None:
     now = progress.looked(
         progress.started(progress.Progress(), AT, start(), 0.0), logs({P0: 11}), 1.0
     )
@@ -310,7 +304,7 @@ def test_point_2_a_partition_stalls_when_it_had_lag_and_did_not_move_for_a_windo
     assert progress.stalled(moved, 1_000.0, 90) == ()
 
 
-def test_point_2_records_that_came_only_now_do_not_make_an_old_offset_stalled() -> None:
+def test_records_that_came_only_now_do_not_make_an_old_offset_stalled() -> None:
     quiet = progress.looked(
         progress.started(progress.Progress(), AT, start(), 0.0), logs({P0: 10}), 1.0
     )
@@ -325,14 +319,14 @@ def test_u8_a_partition_that_is_held_has_lag_and_does_not_stall() -> None:
     assert progress.condition(now, 5_000.0, 90, draining=False) is Condition.RUNNING
 
 
-def test_point_2_a_paused_sink_does_not_stall() -> None:
+def test_a_paused_sink_does_not_stall() -> None:
     before = progress.started(progress.Progress(), AT, start(paused=True), 0.0)
     now = progress.looked(before, logs({P0: 99}), 1.0)
     assert progress.stalled(now, 5_000.0, 90) == ()
     assert progress.condition(now, 5_000.0, 90, draining=False) is Condition.PAUSED
 
 
-def test_point_3_rounds_of_maintenance_are_counted_and_the_last_good_one_is_dated() -> None:
+def test_rounds_of_maintenance_are_counted_and_the_last_good_one_is_dated() -> None:
     kept = Kept()
     meters = SinkMeters(kept, SETTINGS)
     life = meters.coordinator(LIFE)
@@ -353,7 +347,7 @@ def test_point_3_rounds_of_maintenance_are_counted_and_the_last_good_one_is_date
     meters.close()
 
 
-def test_point_7_a_batch_that_fails_is_told_until_its_participant_writes_again(
+def test_a_batch_that_fails_is_told_until_its_participant_writes_again(
     meters: SinkMeters, kept: Kept
 ) -> None:
     life = meters.coordinator(LIFE)
@@ -372,7 +366,7 @@ def test_point_7_a_batch_that_fails_is_told_until_its_participant_writes_again(
     assert meters.not_ready() is None
 
 
-def test_point_7_who_failed_and_is_silent_since_is_not_waited_for() -> None:
+def test_who_failed_and_is_silent_since_is_not_waited_for() -> None:
     failing = WriteStatus(1, failure="no space left")
     told = progress.answered(progress.Progress(epoch=4), LIFE, failing, (100.0, 1_000))
     error = progress.error_of(told, 129.0, 30.0)
@@ -402,7 +396,7 @@ def test_u10_what_records_did_to_the_rows_of_a_keyed_table_is_counted(
     assert told == {"db.orders,inserted": 3, "db.orders,absent": 4}
 
 
-def test_point_2_a_participant_that_an_error_ended_is_counted_by_who_hears_of_it(
+def test_a_participant_that_an_error_ended_is_counted_by_who_hears_of_it(
     meters: SinkMeters, kept: Kept
 ) -> None:
     life, other = meters.coordinator(LIFE), Sender("host-2", "ended")
@@ -423,7 +417,7 @@ class Paying:
         return {each.table: Landed(7, each) for each in views}
 
 
-def test_point_2_of_many_tables_each_has_its_rows_and_its_freshness() -> None:
+def test_of_many_tables_each_has_its_rows_and_its_freshness() -> None:
     kept = Kept()
     many = parse(MINIMAL.partition("[table]")[0] + '[tables]\nledger = "db.ledger"\n' + ROUTE)
     life = SinkMeters(kept, many).coordinator(LIFE)

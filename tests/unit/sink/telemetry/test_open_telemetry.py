@@ -1,4 +1,4 @@
-"""Point 2: the table of metrics, out as Prometheus text and as OTLP."""
+"""The table of metrics, out as Prometheus text and as OTLP."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def samples(telemetry: OpenTelemetry) -> dict[tuple[str, tuple[tuple[str, str], 
     }
 
 
-def test_point_2_every_instrument_leaves_under_its_own_name(telemetry: OpenTelemetry) -> None:
+def test_every_instrument_leaves_under_its_own_name(telemetry: OpenTelemetry) -> None:
     gauges = [n for n, of in INSTRUMENTS.items() if of.kind is Kind.GAUGE]
     telemetry.show(lambda: [Gauge(name, 7, {"sink": "trips"}) for name in gauges])
     for name, of in INSTRUMENTS.items():
@@ -55,7 +55,7 @@ def test_point_2_every_instrument_leaves_under_its_own_name(telemetry: OpenTelem
     assert foreign == set()
 
 
-def test_point_2_hostile_label_values_stay_values(telemetry: OpenTelemetry) -> None:
+def test_hostile_label_values_stay_values(telemetry: OpenTelemetry) -> None:
     topic = 'a"} 1\nheadgate_epoch{sink="other"} 9 \\'
     telemetry.count(names.READ_RECORDS, 2, {"sink": "trips", "topic": topic})
     told = samples(telemetry)
@@ -63,14 +63,14 @@ def test_point_2_hostile_label_values_stay_values(telemetry: OpenTelemetry) -> N
     assert not any(name == names.EPOCH for name, _ in told)
 
 
-def test_point_2_a_series_that_nobody_shows_any_more_is_gone(telemetry: OpenTelemetry) -> None:
+def test_a_series_that_nobody_shows_any_more_is_gone(telemetry: OpenTelemetry) -> None:
     hide = telemetry.show(lambda: [Gauge(names.EPOCH, 4, {"sink": "trips"})])
     assert samples(telemetry)[names.EPOCH, (("sink", "trips"),)] == 4
     hide()
     assert not any(name == names.EPOCH for name, _ in samples(telemetry))
 
 
-def test_point_2_it_leaves_as_otlp_with_its_headers() -> None:
+def test_it_leaves_as_otlp_with_its_headers() -> None:
     heard: list[tuple[str, str, bytes]] = []
 
     class Collector(BaseHTTPRequestHandler):
@@ -102,7 +102,7 @@ def test_point_2_it_leaves_as_otlp_with_its_headers() -> None:
     assert names.COMMITTED_ROWS.encode() in body
 
 
-def test_point_2_without_the_library_it_says_what_to_install(
+def test_without_the_library_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.metrics", None)
@@ -110,7 +110,7 @@ def test_point_2_without_the_library_it_says_what_to_install(
         OpenTelemetry(TelemetrySettings())
 
 
-def test_point_2_the_page_lists_every_metric_as_it_is() -> None:
+def test_the_page_lists_every_metric_as_it_is() -> None:
     page = (ROOT / "docs/metrics.md").read_text()
     rows = re.findall(r"^\| `(headgate_\w+)` \| (\w+) \| ([^|]*) \| (.*) \|$", page, re.MULTILINE)
     listed = {name: (kind, labels, about) for name, kind, labels, about in rows}

@@ -54,18 +54,18 @@ EVERY_TYPE = Struct(
 )
 
 
-def test_point_3_columns_are_the_same_there_and_back() -> None:
+def test_columns_are_the_same_there_and_back() -> None:
     assert columns_from_delta("t", delta_from_columns(EVERY_TYPE, {})) == EVERY_TYPE
 
 
 @pytest.mark.parametrize("kind", ["uuid", "time", "fixed[4]", "timestamp_ns"])
-def test_point_3_types_that_delta_has_not(kind: str) -> None:
+def test_types_that_delta_has_not(kind: str) -> None:
     columns = Struct((Column("odd", kind, required=False),))
     with pytest.raises(ConfigurationError, match=r"'odd': Delta has no type"):
         delta_from_columns(columns, {})
 
 
-def test_point_3_years_have_four_digits() -> None:
+def test_years_have_four_digits() -> None:
     year_1 = -719_162 * 86_400_000_000
     assert partition_value("timestamptz", year_1) == "0001-01-01T00:00:00.000000Z"
     assert partition_value("timestamp", year_1 + 7) == "0001-01-01 00:00:00.000007"
@@ -76,14 +76,14 @@ def test_point_3_years_have_four_digits() -> None:
 @pytest.mark.parametrize(
     ("kind", "unit"), [("timestamptz", 86_400_000_000), ("timestamp", 86_400_000_000), ("date", 1)]
 )
-def test_point_3_days_that_delta_has_no_text_for_bound_nothing(kind: str, unit: int) -> None:
+def test_days_that_delta_has_no_text_for_bound_nothing(kind: str, unit: int) -> None:
     year_1, year_10_000 = -719_162 * unit, 2_932_897 * unit
     assert bound(kind, year_1 - 1) is bound(kind, year_10_000) is None
     assert str(bound(kind, year_1)).startswith("0001-01-01")
     assert str(bound(kind, year_10_000 - 1)).startswith("9999-12-31")
 
 
-def test_point_3_folders_of_such_days_are_of_bad_records(tmp_path: Path) -> None:
+def test_folders_of_such_days_are_of_bad_records(tmp_path: Path) -> None:
     day, at = Field("day", PrimitiveType("date")), Field("at", PrimitiveType("timestamp"))
     columns = Schema([Field("id", PrimitiveType("long")), day, at])
     DeltaTable.create(tmp_path, columns, partition_by=["day", "at"])
@@ -95,7 +95,7 @@ def test_point_3_folders_of_such_days_are_of_bad_records(tmp_path: Path) -> None
     assert {row: why.partition(":")[0] for row, why in unfit.items()} == {2: "day", 3: "at"}
 
 
-def test_point_3_a_decimal_is_told_digit_by_digit() -> None:
+def test_a_decimal_is_told_digit_by_digit() -> None:
     assert partition_value("decimal(20, 10)", Decimal("0E-10")) == "0.0000000000"
     assert partition_value("decimal(38, 0)", Decimal("1E+30")) == "1" + 30 * "0"
 
@@ -115,7 +115,7 @@ def filled(folder: Path, *fields: Field, **properties: str) -> WantedTable:
         ({"delta.constraints.positive": "id > 0"}, "has the constraint positive"),
     ],
 )
-def test_point_3_hg153_properties_that_appends_would_have_to_heed(
+def test_hg153_properties_that_appends_would_have_to_heed(
     tmp_path: Path, properties: dict[str, str], said: str
 ) -> None:
     wanted = WantedTable("db.t", str(tmp_path))
@@ -128,7 +128,7 @@ def test_point_3_hg153_properties_that_appends_would_have_to_heed(
         DeltaKind().layout(wanted)
 
 
-def test_point_3_hg153_a_generated_column(tmp_path: Path) -> None:
+def test_hg153_a_generated_column(tmp_path: Path) -> None:
     made = Field("twice", PrimitiveType("long"), metadata={"delta.generationExpression": "id * 2"})
     DeltaTable.create(tmp_path, Schema([Field("id", PrimitiveType("long")), made]))
     with pytest.raises(TableUnfit, match=r"twice|generat"):
@@ -136,16 +136,14 @@ def test_point_3_hg153_a_generated_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["binary", "double"])
-def test_point_3_hg153_partitions_of_types_whose_values_are_not_written(
-    tmp_path: Path, kind: str
-) -> None:
+def test_hg153_partitions_of_types_whose_values_are_not_written(tmp_path: Path, kind: str) -> None:
     fields = [Field("id", PrimitiveType("long")), Field("by", PrimitiveType(kind))]
     DeltaTable.create(tmp_path, Schema(fields), partition_by=["by"])
     with pytest.raises(TableUnfit, match=f"partitioned by 'by', of type {kind}"):
         DeltaKind().layout(WantedTable("db.t", str(tmp_path)))
 
 
-def test_point_3_a_new_column_is_another_layout_and_older_files_fit(tmp_path: Path) -> None:
+def test_a_new_column_is_another_layout_and_older_files_fit(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
     view, file = claimed(table), world.file(1)
@@ -157,7 +155,7 @@ def test_point_3_a_new_column_is_another_layout_and_older_files_fit(tmp_path: Pa
     assert world.table().to_pyarrow_table().num_rows == 4
 
 
-def test_point_3_the_history_tells_whose_commits_moved_which_rows(tmp_path: Path) -> None:
+def test_the_history_tells_whose_commits_moved_which_rows(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path)
     table, other = world.open(), world.open("other")
     landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
@@ -193,7 +191,7 @@ def scanned(reader: DeltaReader, *names: str) -> list[tuple[object, ...]]:
     return sorted(tuple(row[name] for name in names) for b in batches for row in b.to_pylist())
 
 
-def test_point_3_rows_without_a_column_have_null_there_and_partitions_what_the_log_says(
+def test_rows_without_a_column_have_null_there_and_partitions_what_the_log_says(
     tmp_path: Path,
 ) -> None:
     theirs = pa.table({"topic": ["c"], "id": [9]})
@@ -215,7 +213,7 @@ def test_point_3_rows_without_a_column_have_null_there_and_partitions_what_the_l
     assert records.foreign_rows == 1
 
 
-def test_point_3_the_newest_history_asks_for_no_more_versions_than_it_shows(
+def test_the_newest_history_asks_for_no_more_versions_than_it_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = DeltaWorld(tmp_path)
@@ -235,7 +233,7 @@ def test_point_3_the_newest_history_asks_for_no_more_versions_than_it_shows(
     assert reader.history(Newest(10, time.time_ns())).complete
 
 
-def test_point_3_an_audit_keeps_no_texts_of_the_log(
+def test_an_audit_keeps_no_texts_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = DeltaWorld(tmp_path)
@@ -264,7 +262,7 @@ def test_point_3_an_audit_keeps_no_texts_of_the_log(
     assert most <= 3
 
 
-def test_point_3_table_and_view_of_a_reader_are_of_one_version(
+def test_table_and_view_of_a_reader_are_of_one_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = DeltaWorld(tmp_path)
@@ -283,7 +281,7 @@ def test_point_3_table_and_view_of_a_reader_are_of_one_version(
     assert reader.moved()
 
 
-def test_point_3_a_column_with_nan_has_no_maximum(tmp_path: Path) -> None:
+def test_a_column_with_nan_has_no_maximum(tmp_path: Path) -> None:
     columns = Struct(tuple(Column(name, "double", required=False) for name in ("x", "y")))
     wanted = WantedTable("db.t", str(tmp_path / "t"), create=True, columns=columns)
     DeltaKind().ensure(wanted)
@@ -308,7 +306,7 @@ def cleaned(world: DeltaWorld, upto: int) -> None:
     assert not (world.uri / "_delta_log" / f"{0:020}.json").exists()
 
 
-def test_point_3_the_table_s_own_checkpoints_keep_the_sink_s_place(tmp_path: Path) -> None:
+def test_the_table_s_own_checkpoints_keep_the_sink_s_place(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path, properties={"delta.checkpointInterval": "2"})
     table = world.open()
     view = claimed(table)
@@ -323,7 +321,7 @@ def test_point_3_the_table_s_own_checkpoints_keep_the_sink_s_place(tmp_path: Pat
     assert world.numbers() == [1, 2, 3, 4, 5, 6]
 
 
-def test_point_3_an_idle_sink_that_renews_outlives_the_clean_up_of_the_log(tmp_path: Path) -> None:
+def test_an_idle_sink_that_renews_outlives_the_clean_up_of_the_log(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
     view = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
@@ -338,7 +336,7 @@ def test_point_3_an_idle_sink_that_renews_outlives_the_clean_up_of_the_log(tmp_p
     assert not DeltaReader(world.place, SINK).history().complete
 
 
-def test_point_3_a_sink_that_stood_still_for_longer_says_that_its_record_is_gone(
+def test_a_sink_that_stood_still_for_longer_says_that_its_record_is_gone(
     tmp_path: Path,
 ) -> None:
     world = DeltaWorld(tmp_path)
@@ -352,7 +350,7 @@ def test_point_3_a_sink_that_stood_still_for_longer_says_that_its_record_is_gone
 
 
 @pytest.mark.parametrize("text", ['{"commitInfo": {"timestamp": 1', "\udcff garbage", None])
-def test_point_3_hg256_a_damaged_log_is_named_in_one_line(
+def test_hg256_a_damaged_log_is_named_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
 ) -> None:
     monkeypatch.setattr(opened, "_PAUSE_S", 0.0)
@@ -370,13 +368,13 @@ def test_point_3_hg256_a_damaged_log_is_named_in_one_line(
     assert table.read() == world.open().read()
 
 
-def test_point_3_hg256_an_old_version_that_only_histories_read(tmp_path: Path) -> None:
+def test_hg256_an_old_version_that_only_histories_read(tmp_path: Path) -> None:
     damaged = LogEntry(3, '{"commitInfo": {"timestamp": 1', "s3://lake/t/_delta_log/3.json")
     with pytest.raises(LogUnreadable, match=r"_delta_log/3\.json: JSONDecodeError"):
         _ = damaged.properties
 
 
-def test_point_3_a_log_that_is_sound_when_it_is_read_again_is_no_damage(
+def test_a_log_that_is_sound_when_it_is_read_again_is_no_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = DeltaWorld(tmp_path)
@@ -387,7 +385,7 @@ def test_point_3_a_log_that_is_sound_when_it_is_read_again_is_no_damage(
     assert world.open().read().head is None
 
 
-def test_point_3_a_store_that_does_not_answer_is_asked_again_in_one_line(
+def test_a_store_that_does_not_answer_is_asked_again_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = DeltaWorld(tmp_path)
@@ -401,7 +399,7 @@ def test_point_3_a_store_that_does_not_answer_is_asked_again_in_one_line(
     assert "unknown" not in str(asked_again.value)
 
 
-def test_point_3_keys_of_a_store_are_told_in_delta_s_names() -> None:
+def test_keys_of_a_store_are_told_in_delta_s_names() -> None:
     storage = {"s3.endpoint": "http://127.0.0.1:1", "s3.access-key-id": "key", "s3.region": "r"}
     assert storage_options("/lake/t", storage) == {}
     assert storage_options("s3://lake/t", storage) == {

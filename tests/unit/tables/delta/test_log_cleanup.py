@@ -41,7 +41,7 @@ def committed(world: DeltaWorld, view: TableView, *numbers: int) -> TableView:
     return view
 
 
-def test_point_3_the_sink_s_commits_clean_up_the_log(tmp_path: Path) -> None:
+def test_the_sink_s_commits_clean_up_the_log(tmp_path: Path) -> None:
     """Nobody else writes here, or calls for it."""
     world = DeltaWorld(tmp_path, properties={"delta.checkpointInterval": "5"})
     view = committed(world, claimed(world.open()), *range(1, 11))
@@ -56,7 +56,7 @@ def test_point_3_the_sink_s_commits_clean_up_the_log(tmp_path: Path) -> None:
     assert not DeltaReader(world.place, SinkName("sink")).history().complete
 
 
-def test_point_3_the_table_says_how_long_its_log_is_kept(tmp_path: Path) -> None:
+def test_the_table_says_how_long_its_log_is_kept(tmp_path: Path) -> None:
     kept = {"delta.logRetentionDuration": "interval 40 days"}
     world = DeltaWorld(tmp_path, properties={"delta.checkpointInterval": "5", **kept})
     view = committed(world, claimed(world.open()), *range(1, 6))
@@ -68,7 +68,7 @@ def test_point_3_the_table_says_how_long_its_log_is_kept(tmp_path: Path) -> None
     assert versions(world)[0] > 0
 
 
-def test_point_3_every_hundredth_version_has_a_checkpoint_unless_the_table_says_otherwise(
+def test_every_hundredth_version_has_a_checkpoint_unless_the_table_says_otherwise(
     tmp_path: Path,
 ) -> None:
     world = DeltaWorld(tmp_path)

@@ -73,7 +73,7 @@ def cut_off(world: DeltaWorld, file: WrittenFile) -> None:
 
 
 @pytest.mark.parametrize("remove", [everything, what_is_old, by_hand, cut_off])
-def test_point_3_a_file_that_is_gone_is_refused_for_good(tmp_path: Path, remove: Removal) -> None:
+def test_a_file_that_is_gone_is_refused_for_good(tmp_path: Path, remove: Removal) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
     view, file, sound = claimed(table), world.file(1), world.file(2)
@@ -90,9 +90,7 @@ def test_point_3_a_file_that_is_gone_is_refused_for_good(tmp_path: Path, remove:
 
 
 @pytest.mark.parametrize("days", [0, 6])
-def test_point_3_the_default_retention_spares_what_is_not_committed_yet(
-    tmp_path: Path, days: int
-) -> None:
+def test_the_default_retention_spares_what_is_not_committed_yet(tmp_path: Path, days: int) -> None:
     world = DeltaWorld(tmp_path)
     table = world.open()
     view, file = claimed(table), world.file(1)
@@ -117,7 +115,7 @@ def pay(follower: KindFollower, number: int, *debts: Debt) -> CommitOutcome:
     return follower.commit(CommitAttempt(follower.read(), paid(1, number), debts=debts))
 
 
-def test_point_5_a_debt_whose_file_is_gone_is_not_paid_and_others_are(tmp_path: Path) -> None:
+def test_a_debt_whose_file_is_gone_is_not_paid_and_others_are(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path)
     follower = followed(world)
     file = world.file(1)
@@ -130,7 +128,7 @@ def test_point_5_a_debt_whose_file_is_gone_is_not_paid_and_others_are(tmp_path: 
     assert world.numbers() == [2]
 
 
-def test_point_5_a_file_that_is_gone_is_not_decided(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_not_decided(tmp_path: Path) -> None:
     world = DeltaWorld(tmp_path)
     file = world.file(1)
     by_hand(world, file)
@@ -155,7 +153,7 @@ def places(lake: Path) -> list[tuple[Any, ...]]:
     )
 
 
-def test_point_3_records_of_files_that_a_vacuum_removed_are_written_again(
+def test_records_of_files_that_a_vacuum_removed_are_written_again(
     sink: SinkInProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, commits = tmp_path / "lake", DeltaSinkTable.commit
@@ -176,7 +174,7 @@ def test_point_3_records_of_files_that_a_vacuum_removed_are_written_again(
     assert not audit(sink.settings, with_source=False).findings
 
 
-def test_point_5_d8_a_debt_whose_file_is_gone_lapses_and_later_ones_are_paid(
+def test_d8_a_debt_whose_file_is_gone_lapses_and_later_ones_are_paid(
     sink: SinkInProcess, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"

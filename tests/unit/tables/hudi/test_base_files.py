@@ -49,7 +49,7 @@ def written(folder: Path, **dressing: object) -> tuple[WrittenFile, ...]:
     return files.finish()
 
 
-def test_point_2_files_bear_their_instant_in_name_and_rows(tmp_path: Path) -> None:
+def test_files_bear_their_instant_in_name_and_rows(tmp_path: Path) -> None:
     (file,) = written(tmp_path)
     path = Path(file.path.removeprefix("file://"))
     assert belongs(stamp_of(f"file://{tmp_path}", INSTANT), file.path)
@@ -66,13 +66,13 @@ def test_point_2_files_bear_their_instant_in_name_and_rows(tmp_path: Path) -> No
     assert rows["id"].to_pylist() == [1, 2, 3, 4]
 
 
-def test_point_5_no_reader_is_told_of_arrow_s_own_types(tmp_path: Path) -> None:
+def test_no_reader_is_told_of_arrow_s_own_types(tmp_path: Path) -> None:
     """hudi-rs believes the footer, and knows no large lists."""
     (file,) = written(tmp_path)
     assert b"ARROW:schema" not in (pq.read_metadata(file.path[7:]).metadata or {})
 
 
-def test_point_2_the_marker_and_the_partition_are_there_with_the_file(tmp_path: Path) -> None:
+def test_the_marker_and_the_partition_are_there_with_the_file(tmp_path: Path) -> None:
     (file,) = written(tmp_path)
     name = file.path.rpartition("/")[2]
     assert (tmp_path / f".hoodie/.temp/{INSTANT}/{name}.marker.CREATE").exists()
@@ -80,7 +80,7 @@ def test_point_2_the_marker_and_the_partition_are_there_with_the_file(tmp_path: 
     assert f"commitTime={INSTANT}\npartitionDepth=0\n" in about
 
 
-def test_point_2_partitions_are_called_as_hudi_calls_them(tmp_path: Path) -> None:
+def test_partitions_are_called_as_hudi_calls_them(tmp_path: Path) -> None:
     files = written(tmp_path, partition_by=("city", "hour"))
     folders = {file.path.removeprefix(f"file://{tmp_path}/").rpartition("/")[0] for file in files}
     nowhere = "__HIVE_DEFAULT_PARTITION__"
@@ -99,19 +99,19 @@ def test_point_2_partitions_are_called_as_hudi_calls_them(tmp_path: Path) -> Non
         assert "partitionDepth=2" in about
 
 
-def test_point_2_folders_may_be_called_by_the_value_alone(tmp_path: Path) -> None:
+def test_folders_may_be_called_by_the_value_alone(tmp_path: Path) -> None:
     dressing = HudiDressing(f"file://{tmp_path}", "", ("hour",), hive_style=False)
     assert dressing.partition_path([7]) == "7"
 
 
-def test_point_2_a_record_key_is_the_text_of_its_column(tmp_path: Path) -> None:
+def test_a_record_key_is_the_text_of_its_column(tmp_path: Path) -> None:
     (file,) = written(tmp_path, key="id")
     rows = pq.read_table(file.path.removeprefix("file://"))
     assert rows["_hoodie_record_key"].to_pylist() == ["1", "2", "3", "4"]
 
 
 @pytest.mark.parametrize("stamp", ["file:///elsewhere/*_20261123093000123.parquet", "/x/7", "*"])
-def test_point_2_nothing_is_written_where_no_coordinator_says(tmp_path: Path, stamp: str) -> None:
+def test_nothing_is_written_where_no_coordinator_says(tmp_path: Path, stamp: str) -> None:
     """P9: START is read from a topic that others may write to."""
     location = f"file://{tmp_path}"
     layout = Layout("uuid", 1, FIELDS, location, dressing=HudiDressing(location))
@@ -123,7 +123,7 @@ def test_point_2_nothing_is_written_where_no_coordinator_says(tmp_path: Path, st
     assert not [*tmp_path.iterdir()]
 
 
-def test_point_2_dropped_work_leaves_no_file(tmp_path: Path) -> None:
+def test_dropped_work_leaves_no_file(tmp_path: Path) -> None:
     location = f"file://{tmp_path}"
     layout = Layout("uuid", 1, FIELDS, location, dressing=HudiDressing(location))
     shape = FileShape(plan_of_layout(layout, "db.t", SourcePlan(kafka={})))

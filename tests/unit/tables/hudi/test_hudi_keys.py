@@ -71,7 +71,7 @@ def table(folder: Path, columns: Struct = COLUMNS, **properties: str) -> None:
     (folder / ".hoodie" / "hoodie.properties").write_text(text)
 
 
-def test_point_2_files_of_a_keyed_table_are_staged_out_of_readers_sight(tmp_path: Path) -> None:
+def test_files_of_a_keyed_table_are_staged_out_of_readers_sight(tmp_path: Path) -> None:
     table(tmp_path)
     kind, asked = HudiKind(), wanted(tmp_path)
     kind.ensure(asked)
@@ -83,7 +83,7 @@ def test_point_2_files_of_a_keyed_table_are_staged_out_of_readers_sight(tmp_path
     assert not isinstance(kind.open(asked, "sink"), StampingTable)  # type: ignore[arg-type]
 
 
-def test_point_5_a_table_with_a_key_has_no_nested_columns(tmp_path: Path) -> None:
+def test_a_table_with_a_key_has_no_nested_columns(tmp_path: Path) -> None:
     nested = Struct((*COLUMNS.fields, Column("stops", ListOf(Column("", "long")))))
     with pytest.raises(ConfigurationError, match="'stops'"):
         HudiKind().refuse(wanted(tmp_path, columns=nested))
@@ -93,14 +93,14 @@ def test_point_5_a_table_with_a_key_has_no_nested_columns(tmp_path: Path) -> Non
         HudiKind().ensure(wanted(tmp_path))
 
 
-def test_point_2_an_empty_text_is_no_key_of_hudi_s() -> None:
+def test_an_empty_text_is_no_key_of_hudi_s() -> None:
     rows = pa.record_batch({"id": pa.array([1, 2, 3]), "city": pa.array(["a", "", "c"])})
     unpartitioned = HudiDressing("file:///lake")
     assert list(HeldTexts(("id", "city"), unpartitioned).unfit(rows)) == [1]
     assert HeldTexts(("id",), unpartitioned).unfit(rows) == {}
 
 
-def test_point_2_texts_that_make_one_key_of_two_are_bad_records() -> None:
+def test_texts_that_make_one_key_of_two_are_bad_records() -> None:
     """``a:x,b:y,b:z`` is of x,b:y and z, and of x and y,b:z."""
     rows = pa.record_batch({"a": ["x,b:y", "x", "x,y"], "b": ["z", "y,b:z", "b:z"]})
     unpartitioned = HudiDressing("file:///lake")
@@ -108,7 +108,7 @@ def test_point_2_texts_that_make_one_key_of_two_are_bad_records() -> None:
     assert HeldTexts(("a",), unpartitioned).unfit(rows) == {}
 
 
-def test_point_2_texts_that_no_folder_gives_back_are_bad_records() -> None:
+def test_texts_that_no_folder_gives_back_are_bad_records() -> None:
     city = ["a", None, "", "__HIVE_DEFAULT_PARTITION__", "x" * 300, "/" * 90]
     rows = pa.record_batch({"city": city})
     folders = HudiDressing("file:///lake", partition_by=("city",))
@@ -131,7 +131,7 @@ def test_point_2_texts_that_no_folder_gives_back_are_bad_records() -> None:
         ({"properties": {**LOCK, "hoodie.table.ordering.fields": "at"}}, HudiUnsafe),
     ],
 )
-def test_point_2_a_keyed_sink_file_is_refused_before_anything_is_made(
+def test_a_keyed_sink_file_is_refused_before_anything_is_made(
     tmp_path: Path, more: dict[str, object], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
@@ -140,7 +140,7 @@ def test_point_2_a_keyed_sink_file_is_refused_before_anything_is_made(
 
 
 @pytest.mark.parametrize("index", ["SIMPLE", "bloom", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX"])
-def test_point_2_keys_of_several_columns_partition_the_table(tmp_path: Path, index: str) -> None:
+def test_keys_of_several_columns_partition_the_table(tmp_path: Path, index: str) -> None:
     more = {"key": key("id", "city"), "partition_by": ("city",)}
     HudiKind().refuse(wanted(tmp_path, **more, properties={**LOCK, INDEX: index}))
 
@@ -156,7 +156,7 @@ def test_point_2_keys_of_several_columns_partition_the_table(tmp_path: Path, ind
         ({"hoodie__table__keygenerator__type": "COMPLEX"}, TableUnfit, "record keys in a way"),
     ],
 )
-def test_point_2_tables_of_another_key_or_order_are_refused(
+def test_tables_of_another_key_or_order_are_refused(
     tmp_path: Path, properties: dict[str, str], error: type[Exception], why: str
 ) -> None:
     table(tmp_path, **properties)
@@ -164,7 +164,7 @@ def test_point_2_tables_of_another_key_or_order_are_refused(
         HudiKind().ensure(wanted(tmp_path))
 
 
-def test_point_2_a_table_stays_cut_into_the_buckets_that_it_was_first_cut_into(
+def test_a_table_stays_cut_into_the_buckets_that_it_was_first_cut_into(
     tmp_path: Path,
 ) -> None:
     table(tmp_path)
@@ -176,7 +176,7 @@ def test_point_2_a_table_stays_cut_into_the_buckets_that_it_was_first_cut_into(
             HudiKind().ensure(wanted(tmp_path, properties=other))
 
 
-def test_point_5_who_opens_a_table_that_is_there_already_asks_into_what_it_is_cut(
+def test_who_opens_a_table_that_is_there_already_asks_into_what_it_is_cut(
     tmp_path: Path,
 ) -> None:
     """A start makes no table that is there."""
@@ -194,21 +194,21 @@ def test_point_5_who_opens_a_table_that_is_there_already_asks_into_what_it_is_cu
             kind(other, SinkName("sink"), java=unasked).read()
 
 
-def test_point_2_bloom_filters_are_hudi_s_to_write_with_a_key(tmp_path: Path) -> None:
+def test_bloom_filters_are_hudi_s_to_write_with_a_key(tmp_path: Path) -> None:
     table(tmp_path, hoodie__table__metadata__partitions="files,bloom_filters")
     HudiKind().ensure(wanted(tmp_path))
     with pytest.raises(TableUnfit, match="Bloom"):
         HudiPlace.of(wanted(tmp_path, key=None)).config()
 
 
-def test_point_2_spark_reads_columns_by_their_types() -> None:
+def test_spark_reads_columns_by_their_types() -> None:
     told = spark_columns(COLUMNS.fields)
     assert "`id` long, `city` string, `fare` decimal(9, 2), `at` timestamp," in told
     assert "`local` timestamp_ntz" in told
     assert spark_columns([Column("a`b", "int")]) == "`a``b` int"
 
 
-def test_point_2_a_new_table_s_keys_are_made_by_a_generator_that_holds_them() -> None:
+def test_a_new_table_s_keys_are_made_by_a_generator_that_holds_them() -> None:
     assert generator_of(["id"], []) == "NonpartitionedKeyGenerator"
     assert generator_of(["id"], ["id"]) == "SimpleKeyGenerator"
     assert generator_of(["id", "city"], ["city"]) == "ComplexKeyGenerator"

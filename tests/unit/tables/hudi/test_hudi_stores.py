@@ -38,14 +38,14 @@ def wanted(location: str = "s3://lake/trips", **storage: str) -> WantedTable:
 @pytest.mark.parametrize(
     "given", ["s3://lake/a/trips", "s3a://lake/a/trips/", "s3n://lake/a/trips"]
 )
-def test_point_5_a_table_on_s3_has_one_name_for_us_and_one_for_hadoop(given: str) -> None:
+def test_a_table_on_s3_has_one_name_for_us_and_one_for_hadoop(given: str) -> None:
     place = HudiPlace.of(wanted(given))
     assert place.location == "s3://lake/a/trips"
     assert place.base_path == "s3a://lake/a/trips"
     assert of_hadoop("file:///lake/trips/city=%2F") == "/lake/trips/city=%2F"
 
 
-def test_point_5_keys_of_the_store_are_told_to_hadoop_once_they_are_in_the_sink_file() -> None:
+def test_keys_of_the_store_are_told_to_hadoop_once_they_are_in_the_sink_file() -> None:
     assert hadoop_settings("s3://lake/trips", STORE) == {
         "fs.s3a.endpoint": "http://127.0.0.1:9000",
         "fs.s3a.endpoint.region": "eu-central-1",
@@ -65,14 +65,14 @@ def test_point_5_keys_of_the_store_are_told_to_hadoop_once_they_are_in_the_sink_
     assert hadoop_settings(location_of("/lake/trips"), STORE) == {}
 
 
-def test_point_5_without_keys_hadoop_looks_for_them_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_keys_hadoop_looks_for_them_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
     told = hadoop_settings("s3://lake/trips", {})
     assert not {key for key in told if "timeout" not in key}
 
 
-def test_point_5_keys_of_a_store_are_taken_where_one_is_and_no_others() -> None:
+def test_keys_of_a_store_are_taken_where_one_is_and_no_others() -> None:
     kind, spark = HudiKind(), {"spark.jars": "hudi.jar"}
     kind.refuse(wanted(**STORE, **spark))
     assert HudiPlace.of(wanted(**STORE, **spark)).storage == STORE
@@ -82,7 +82,7 @@ def test_point_5_keys_of_a_store_are_taken_where_one_is_and_no_others() -> None:
         kind.refuse(wanted(**STORE, **{"s3.role-arn": "arn:aws:iam::1:role/r"}))
 
 
-def test_point_5_the_writers_settings_travel_without_the_jvms() -> None:
+def test_the_writers_settings_travel_without_the_jvms() -> None:
     place = HudiPlace.of(wanted(**STORE, **{"spark.jars": "hudi.jar"}))
     assert pickle.loads(pickle.dumps(place.storage)) == STORE
     assert "secret" not in str(place.spark)

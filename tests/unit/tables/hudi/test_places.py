@@ -60,7 +60,7 @@ def table(folder: Path, **properties: str) -> HudiPlace:
     return HudiPlace.of(wanted(folder))
 
 
-def test_point_2_properties_are_read_as_java_writes_them() -> None:
+def test_properties_are_read_as_java_writes_them() -> None:
     text = "#a comment\n!another\na.b=c\\:d\\=e\\\\f\nspace\\ in=\\u0141\nempty=\n"
     assert properties_of(text) == {"a.b": "c:d=e\\f", "space in": "Ł", "empty": ""}
 
@@ -78,7 +78,7 @@ def test_point_2_properties_are_read_as_java_writes_them() -> None:
         ("a.b", "a.b", ""),
     ],
 )
-def test_point_2_properties_that_somebody_has_edited_are_read_as_java_reads_them(
+def test_properties_that_somebody_has_edited_are_read_as_java_reads_them(
     line: str, key: str, value: str
 ) -> None:
     text = f"  # a = comment\n\nbefore=1\n{line}\nbehind=2\n"
@@ -86,9 +86,7 @@ def test_point_2_properties_that_somebody_has_edited_are_read_as_java_reads_them
 
 
 @pytest.mark.parametrize("name", ["_hoodie_is_deleted", "_Hoodie_Operation"])
-def test_point_2_columns_by_which_hudi_tells_rows_that_go_are_refused(
-    tmp_path: Path, name: str
-) -> None:
+def test_columns_by_which_hudi_tells_rows_that_go_are_refused(tmp_path: Path, name: str) -> None:
     columns = Struct((*COLUMNS.fields, Column(name, "boolean", required=False)))
     with pytest.raises(ConfigurationError, match=name):
         avro_of("trips", columns, {})
@@ -103,7 +101,7 @@ def landed(number: int) -> Kept:
     return Kept(f"2026112412000000{number}", number, record(1, number))
 
 
-def test_point_2_who_slept_behind_its_commit_does_not_take_a_later_one_back(
+def test_who_slept_behind_its_commit_does_not_take_a_later_one_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A restore to the earlier one would not be seen."""
@@ -126,7 +124,7 @@ def test_point_2_who_slept_behind_its_commit_does_not_take_a_later_one_back(
     assert len(place.folder.below(f"{AUX}/sink/landed")) == 1
 
 
-def test_point_2_who_reads_while_a_later_commit_is_kept_finds_the_later_one(
+def test_who_reads_while_a_later_commit_is_kept_finds_the_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = table(tmp_path)
@@ -143,7 +141,7 @@ def test_point_2_who_reads_while_a_later_commit_is_kept_finds_the_later_one(
     assert reader.kept() == landed(2)
 
 
-def test_point_2_what_a_former_version_kept_is_read_until_something_is_kept(tmp_path: Path) -> None:
+def test_what_a_former_version_kept_is_read_until_something_is_kept(tmp_path: Path) -> None:
     place = table(tmp_path)
     kept = Reservations(place, SinkName("sink"))
     kept.keep(landed(1))
@@ -157,7 +155,7 @@ def test_point_2_what_a_former_version_kept_is_read_until_something_is_kept(tmp_
         place.folder.read(formerly)
 
 
-def test_point_2_columns_come_back_as_they_were_declared() -> None:
+def test_columns_come_back_as_they_were_declared() -> None:
     assert columns_of("t", avro_of("t", COLUMNS, {"city": "where"})) == COLUMNS
 
 
@@ -171,11 +169,11 @@ NESTED = Struct(
 )
 
 
-def test_point_5_nested_columns_come_back_as_they_were_declared() -> None:
+def test_nested_columns_come_back_as_they_were_declared() -> None:
     assert columns_of("t", avro_of("t", NESTED, {})) == NESTED
 
 
-def test_point_5_no_two_types_of_a_schema_have_one_name() -> None:
+def test_no_two_types_of_a_schema_have_one_name() -> None:
     found: list[str] = []
 
     def look(form: object) -> None:
@@ -192,7 +190,7 @@ def test_point_5_no_two_types_of_a_schema_have_one_name() -> None:
     assert len(found) == len(set(found)) == 5
 
 
-def test_point_2_what_no_column_is_made_of_is_refused_by_name() -> None:
+def test_what_no_column_is_made_of_is_refused_by_name() -> None:
     keys = Struct((Column("at", MapOf("long", Column("", "string"))),))
     with pytest.raises(ConfigurationError, match="'at'"):
         avro_of("t", keys, {})
@@ -204,9 +202,7 @@ def test_point_2_what_no_column_is_made_of_is_refused_by_name() -> None:
         avro_of("t", Struct((Column("_hoodie_file_name", "string"),)), {})
 
 
-def test_point_5_a_column_changed_inside_of_another_is_seen_and_nothing_that_may_be_missing() -> (
-    None
-):
+def test_a_column_changed_inside_of_another_is_seen_and_nothing_that_may_be_missing() -> None:
     def told(kind: str, required: bool) -> Struct:
         inside = Struct((Column("x", kind, required),))
         return Struct((Column("at", ListOf(Column("", inside, required))),))
@@ -215,7 +211,7 @@ def test_point_5_a_column_changed_inside_of_another_is_seen_and_nothing_that_may
     assert changed(told("long", True), avro_of("t", told("int", True), {})) == "at"
 
 
-def test_point_5_a_follower_is_written_as_its_lead_is_under_a_lock_of_its_own(
+def test_a_follower_is_written_as_its_lead_is_under_a_lock_of_its_own(
     tmp_path: Path,
 ) -> None:
     lead = {
@@ -234,7 +230,7 @@ def test_point_5_a_follower_is_written_as_its_lead_is_under_a_lock_of_its_own(
     assert place.files == f"file://{tmp_path}/.hoodie/.aux/headgate/staged"
 
 
-def test_point_5_rows_of_a_follower_are_kept_as_its_own_properties_say(tmp_path: Path) -> None:
+def test_rows_of_a_follower_are_kept_as_its_own_properties_say(tmp_path: Path) -> None:
     lock_key = "hoodie.write.lock.zookeeper.lock_key"
     own = {**LOCK, lock_key: "trips", KEY: "id", "hoodie.index.type": "BLOOM"}
     place = HudiPlace.of(WantedTable("db.a", str(tmp_path), properties=own, lead=own))
@@ -248,14 +244,14 @@ def test_point_5_rows_of_a_follower_are_kept_as_its_own_properties_say(tmp_path:
     assert (ledger.follows, KEY in ledger.settings) == (False, False)
 
 
-def test_point_5_what_a_table_is_to_keep_of_ours_lies_beside_it(tmp_path: Path) -> None:
+def test_what_a_table_is_to_keep_of_ours_lies_beside_it(tmp_path: Path) -> None:
     place = table(tmp_path)
     assert place.layout().properties == {}
     place.keep({"headgate.raw-name": "Shop.Orders", PROVIDER: "any"})
     assert place.layout().properties == {"headgate.raw-name": "Shop.Orders"}
 
 
-def test_point_5_partitions_of_a_follower_are_those_of_its_staged_files(tmp_path: Path) -> None:
+def test_partitions_of_a_follower_are_those_of_its_staged_files(tmp_path: Path) -> None:
     hive = {HIVE_STYLE: "true", "hoodie.datasource.write.partitionpath.urlencode": "true"}
     told = {key.replace(".", "__"): value for key, value in hive.items()}
     table(tmp_path, hoodie__table__partition__fields="city", **told)
@@ -265,7 +261,7 @@ def test_point_5_partitions_of_a_follower_are_those_of_its_staged_files(tmp_path
     assert layout.location == place.files
 
 
-def test_point_2_a_table_has_one_identity_until_it_is_made_anew(tmp_path: Path) -> None:
+def test_a_table_has_one_identity_until_it_is_made_anew(tmp_path: Path) -> None:
     place = table(tmp_path)
     config = place.config()
     assert place.config() == config
@@ -273,7 +269,7 @@ def test_point_2_a_table_has_one_identity_until_it_is_made_anew(tmp_path: Path) 
     assert place.config().uuid != config.uuid
 
 
-def test_point_2_partitions_and_keys_are_taken_from_the_table(tmp_path: Path) -> None:
+def test_partitions_and_keys_are_taken_from_the_table(tmp_path: Path) -> None:
     place = table(
         tmp_path,
         hoodie__table__recordkey__fields="id",
@@ -288,7 +284,7 @@ def test_point_2_partitions_and_keys_are_taken_from_the_table(tmp_path: Path) ->
     assert place.layout().partition_by == ("city",)
 
 
-def test_point_2_properties_that_are_being_written_are_read_from_those_before(
+def test_properties_that_are_being_written_are_read_from_those_before(
     tmp_path: Path,
 ) -> None:
     place = table(tmp_path)
@@ -332,14 +328,14 @@ def test_point_2_properties_that_are_being_written_are_read_from_those_before(
         ),
     ],
 )
-def test_point_2_tables_that_appends_would_have_to_heed_are_refused(
+def test_tables_that_appends_would_have_to_heed_are_refused(
     tmp_path: Path, properties: dict[str, str], why: str
 ) -> None:
     with pytest.raises(TableUnfit, match=why):
         table(tmp_path, **properties).config()
 
 
-def test_point_2_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
+def test_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
     with pytest.raises(TableMissing):
         HudiPlace.of(wanted(tmp_path)).config()
     with pytest.raises(TableMissing):
@@ -363,7 +359,7 @@ def test_point_2_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
         {key: value for key, value in LOCK.items() if key != BASE_PATH},
     ],
 )
-def test_point_2_settings_that_break_the_promise_are_refused(properties: dict[str, str]) -> None:
+def test_settings_that_break_the_promise_are_refused(properties: dict[str, str]) -> None:
     with pytest.raises(HudiUnsafe):
         write_settings("trips", properties)
 
@@ -403,7 +399,7 @@ def test_point_2_settings_that_break_the_promise_are_refused(properties: dict[st
         ("hoodie.table.partial.update.mode", "IGNORE_DEFAULTS", True),
     ],
 )
-def test_point_2_settings_that_work_against_commits_are_refused_by_name(
+def test_settings_that_work_against_commits_are_refused_by_name(
     key: str, value: str, keyed: bool | None
 ) -> None:
     """With ``keyed`` for tables with a key, or for those without alone."""
@@ -415,7 +411,7 @@ def test_point_2_settings_that_work_against_commits_are_refused_by_name(
             write_settings("trips", {**LOCK, key: value}, keyed=with_key)
 
 
-def test_point_2_settings_that_say_what_a_sink_does_anyway_are_passed_on() -> None:
+def test_settings_that_say_what_a_sink_does_anyway_are_passed_on() -> None:
     said = {
         "hoodie.compact.inline": "false",
         "hoodie.populate.meta.fields": "true",
@@ -427,14 +423,14 @@ def test_point_2_settings_that_say_what_a_sink_does_anyway_are_passed_on() -> No
     assert {key: settings[key] for key in said} == said
 
 
-def test_point_2_a_lock_that_hudi_names_after_the_table_s_place_needs_no_folder() -> None:
+def test_a_lock_that_hudi_names_after_the_table_s_place_needs_no_folder() -> None:
     provider = "org.apache.hudi.client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider"
     assert URL in write_settings("trips", {PROVIDER: provider, URL: "zk1"})
     with pytest.raises(HudiUnsafe, match=f"{URL} is not set"):
         write_settings("trips", {PROVIDER: provider})
 
 
-def test_point_2_a_lock_s_server_that_is_no_address_is_refused_before_anything_is_made(
+def test_a_lock_s_server_that_is_no_address_is_refused_before_anything_is_made(
     tmp_path: Path,
 ) -> None:
     for url in ("zk1:", "zk1:21a,zk2"):
@@ -442,7 +438,7 @@ def test_point_2_a_lock_s_server_that_is_no_address_is_refused_before_anything_i
             HudiKind().refuse(wanted(tmp_path / "t", properties={**LOCK, URL: url}))
 
 
-def test_point_2_what_the_sink_file_says_of_hudi_is_passed_on() -> None:
+def test_what_the_sink_file_says_of_hudi_is_passed_on() -> None:
     settings = write_settings("trips", {**LOCK, "hoodie.keep.min.commits": "30"})
     assert settings["hoodie.keep.min.commits"] == "30"
     assert settings["hoodie.write.concurrency.mode"] == "OPTIMISTIC_CONCURRENCY_CONTROL"
@@ -464,7 +460,7 @@ def test_point_2_what_the_sink_file_says_of_hudi_is_passed_on() -> None:
         ({"properties": {**LOCK, KEY: "id"}, "partition_by": ("id", "city")}, ConfigurationError),
     ],
 )
-def test_point_2_a_sink_file_is_refused_before_anything_is_made(
+def test_a_sink_file_is_refused_before_anything_is_made(
     tmp_path: Path, more: dict[str, object], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
@@ -472,7 +468,7 @@ def test_point_2_a_sink_file_is_refused_before_anything_is_made(
     assert not [*tmp_path.iterdir()]
 
 
-def test_point_2_a_required_column_may_be_the_record_key(tmp_path: Path) -> None:
+def test_a_required_column_may_be_the_record_key(tmp_path: Path) -> None:
     more = {"properties": {**LOCK, KEY: "id"}, "partition_by": ("city",)}
     HudiKind().refuse(wanted(tmp_path, storage={"spark.jars": "hudi.jar"}, **more))
 
@@ -487,9 +483,7 @@ def test_point_2_a_required_column_may_be_the_record_key(tmp_path: Path) -> None
         (Struct((Column("id", "long", required=False), *COLUMNS.fields[1:])), None),
     ],
 )
-def test_point_2_columns_that_somebody_changed_are_told(
-    columns: Struct, column: str | None
-) -> None:
+def test_columns_that_somebody_changed_are_told(columns: Struct, column: str | None) -> None:
     assert changed(COLUMNS, avro_of("t", columns, {})) == column
 
 
@@ -500,7 +494,7 @@ def test_point_2_columns_that_somebody_changed_are_told(
         *("s3://lake//trips", "s3://lake/*/trips", "s3://lake/../trips"),
     ],
 )
-def test_point_2_only_folders_of_this_machine_and_of_s3_are_filled(location: str) -> None:
+def test_only_folders_of_this_machine_and_of_s3_are_filled(location: str) -> None:
     with pytest.raises(ConfigurationError, match=r"table\.location"):
         HudiKind().refuse(WantedTable("db.t", location, columns=COLUMNS, properties=LOCK))
 

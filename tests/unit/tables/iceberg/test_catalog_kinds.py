@@ -31,7 +31,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("properties", "why"), REFUSED)
-def test_point_4_what_cannot_be_the_lock_is_refused_before_it_is_opened(
+def test_what_cannot_be_the_lock_is_refused_before_it_is_opened(
     properties: Mapping[str, str], why: str
 ) -> None:
     with pytest.raises(CatalogRefused, match=why) as caught:
@@ -51,11 +51,11 @@ def test_point_4_what_cannot_be_the_lock_is_refused_before_it_is_opened(
         ({}, ""),
     ],
 )
-def test_point_4_what_was_seen_to_hold_is_opened(properties: Mapping[str, str], kind: str) -> None:
+def test_what_was_seen_to_hold_is_opened(properties: Mapping[str, str], kind: str) -> None:
     assert refuse_kind("lake", properties) == kind
 
 
-def test_point_4_the_document_has_a_row_for_every_kind() -> None:
+def test_the_document_has_a_row_for_every_kind() -> None:
     rows = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| ")]
     assert {kind for kind in KINDS if not any(f'`type = "{kind}"`' in row for row in rows)} == set()
 
@@ -80,7 +80,7 @@ def configured(answer: bytes) -> Iterator[str]:
         server.shutdown()
 
 
-def test_point_4_a_nessie_server_is_refused_by_what_it_says_of_itself() -> None:
+def test_a_nessie_server_is_refused_by_what_it_says_of_itself() -> None:
     nessie = b'{"defaults": {}, "overrides": {"nessie.is-nessie-catalog": "true"}}'
     with (
         configured(nessie) as uri,

@@ -44,7 +44,7 @@ def judged(local: LocalCatalog, paths: list[Path]) -> Condemned:
     return waiting
 
 
-def test_point_9_what_was_condemned_goes(local: LocalCatalog) -> None:
+def test_what_was_condemned_goes(local: LocalCatalog) -> None:
     paths = files(local, 200)
     waiting = judged(local, paths)
     waiting.delete(local.catalog.load_table(NAME))
@@ -52,7 +52,7 @@ def test_point_9_what_was_condemned_goes(local: LocalCatalog) -> None:
     assert not waiting.waiting
 
 
-def test_point_9_of_a_table_created_anew_nothing_goes(
+def test_of_a_table_created_anew_nothing_goes(
     local: LocalCatalog, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its files may lie where the old one's lay, under the same names."""
@@ -68,7 +68,7 @@ def test_point_9_of_a_table_created_anew_nothing_goes(
     assert all(path.exists() for path in paths)
 
 
-def test_point_9_deleting_takes_so_long_and_goes_on_the_next_time(
+def test_deleting_takes_so_long_and_goes_on_the_next_time(
     local: LocalCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = files(local, 5)
@@ -87,7 +87,7 @@ def test_point_9_deleting_takes_so_long_and_goes_on_the_next_time(
     assert not any(path.exists() for path in paths)
 
 
-def test_point_9_where_pyiceberg_checks_itself_it_checks_all_that_is_asked(
+def test_where_pyiceberg_checks_itself_it_checks_all_that_is_asked(
     local: LocalCatalog,
 ) -> None:
     """A server is told the UUID; a SQL catalog asks the requirements themselves."""

@@ -33,7 +33,7 @@ def drafted(sink: SinkOnTable, number: int = 1) -> tuple[Debt, ...]:
     return write_drafts(sink.loaded(), SINK, draft)
 
 
-def test_point_8_a_manifest_is_listed_under_its_own_spec(sink: SinkOnTable) -> None:
+def test_a_manifest_is_listed_under_its_own_spec(sink: SinkOnTable) -> None:
     """Summaries save readers work, where the column of each partition field is still there."""
     with sink.loaded().update_spec() as spec:
         spec.add_identity("id")
@@ -50,7 +50,7 @@ def test_point_8_a_manifest_is_listed_under_its_own_spec(sink: SinkOnTable) -> N
     assert (summary.lower_bound, summary.upper_bound) == (b"\x03\0\0\0", b"\x04\0\0\0")
 
 
-def test_point_8_a_manifest_is_listed_when_its_partition_column_is_gone(sink: SinkOnTable) -> None:
+def test_a_manifest_is_listed_when_its_partition_column_is_gone(sink: SinkOnTable) -> None:
     (debt,) = drafted(sink)
     with sink.loaded().update_spec() as spec:
         spec.remove_field("day")
@@ -77,7 +77,7 @@ def test_a_payment_fetches_a_manifest_once(
     assert fetched == [debt.manifest]
 
 
-def test_point_8_only_drafts_of_earlier_epochs_belong_to_nobody(sink: SinkOnTable) -> None:
+def test_only_drafts_of_earlier_epochs_belong_to_nobody(sink: SinkOnTable) -> None:
     """Whatever else lies in the sink's folder is not a draft."""
     (first,) = drafted(sink, 1)
     (second,) = drafted(sink, 2)

@@ -44,7 +44,7 @@ def names(world: IcebergWorld) -> list[str]:
     return [field.name for field in world.table().schema().fields]
 
 
-def test_point_5_columns_are_added_behind_the_others(world: IcebergWorld) -> None:
+def test_columns_are_added_behind_the_others(world: IcebergWorld) -> None:
     table = world.open()
     view, before = claimed(table), names(world)
     evolved = table.evolve(view, TIP)
@@ -54,7 +54,7 @@ def test_point_5_columns_are_added_behind_the_others(world: IcebergWorld) -> Non
     assert (evolved.view.tag, evolved.view.head) == (view.tag, view.head)
 
 
-def test_point_5_what_is_there_needs_no_update(world: IcebergWorld) -> None:
+def test_what_is_there_needs_no_update(world: IcebergWorld) -> None:
     table = world.open()
     view = claimed(table)
     first = table.evolve(view, TIP)
@@ -64,7 +64,7 @@ def test_point_5_what_is_there_needs_no_update(world: IcebergWorld) -> None:
 
 
 @pytest.mark.parametrize("landed", [True, False])
-def test_point_5_a_lost_answer_is_asked_for_again(world: IcebergWorld, *, landed: bool) -> None:
+def test_a_lost_answer_is_asked_for_again(world: IcebergWorld, *, landed: bool) -> None:
     table = world.open()
     view = claimed(table)
     world.lose_next_answer(landed=landed)
@@ -74,7 +74,7 @@ def test_point_5_a_lost_answer_is_asked_for_again(world: IcebergWorld, *, landed
     assert names(world).count("tip") == 1
 
 
-def test_point_5_a_table_that_others_have_claimed_is_left_alone(world: IcebergWorld) -> None:
+def test_a_table_that_others_have_claimed_is_left_alone(world: IcebergWorld) -> None:
     table = world.open()
     view = claimed(table)
     newer = claimed(world.open(), 1)
@@ -83,7 +83,7 @@ def test_point_5_a_table_that_others_have_claimed_is_left_alone(world: IcebergWo
     assert "tip" not in names(world)
 
 
-def test_point_5_somebody_else_may_be_quicker_between_reading_and_updating(
+def test_somebody_else_may_be_quicker_between_reading_and_updating(
     world: IcebergWorld,
 ) -> None:
     table = world.open()
@@ -95,7 +95,7 @@ def test_point_5_somebody_else_may_be_quicker_between_reading_and_updating(
     assert names(world)[-2:] == ["note", "tip"]
 
 
-def test_point_6_a_type_that_cannot_be_is_refused_and_ends_nothing(world: IcebergWorld) -> None:
+def test_a_type_that_cannot_be_is_refused_and_ends_nothing(world: IcebergWorld) -> None:
     """In a table of version 2 nanoseconds would make metadata that other readers refuse."""
     table = world.open()
     view = claimed(table)

@@ -85,7 +85,7 @@ def heir(world: IcebergWorld) -> Lead:
     return table
 
 
-def test_point_8_manifests_that_others_went_on_from_are_never_taken_back(
+def test_manifests_that_others_went_on_from_are_never_taken_back(
     world: IcebergWorld,
 ) -> None:
     """A proxy sends a landed commit twice; before the table is asked, an heir has moved the tag."""
@@ -101,7 +101,7 @@ def test_point_8_manifests_that_others_went_on_from_are_never_taken_back(
     assert world.numbers() == [1, 2]
 
 
-def test_point_8_a_landed_commit_that_is_refused_the_second_time_has_landed(
+def test_a_landed_commit_that_is_refused_the_second_time_has_landed(
     world: IcebergWorld,
 ) -> None:
     outcome = refused_after(world, lambda send: send())
@@ -111,7 +111,7 @@ def test_point_8_a_landed_commit_that_is_refused_the_second_time_has_landed(
     assert world.numbers() == [1]
 
 
-def test_point_8_a_landed_commit_is_whole_after_a_compaction_by_others(
+def test_a_landed_commit_is_whole_after_a_compaction_by_others(
     world: IcebergWorld,
 ) -> None:
     def happens(send: Commit) -> None:
@@ -125,7 +125,7 @@ def test_point_8_a_landed_commit_is_whole_after_a_compaction_by_others(
     assert world.numbers() == [1]
 
 
-def test_point_8_manifests_of_a_proven_refusal_go(world: IcebergWorld) -> None:
+def test_manifests_of_a_proven_refusal_go(world: IcebergWorld) -> None:
     before: set[str] = set()
 
     def happens(_: Commit) -> None:
@@ -140,7 +140,7 @@ def test_point_8_manifests_of_a_proven_refusal_go(world: IcebergWorld) -> None:
     assert world.numbers() == [2]
 
 
-def test_point_8_manifests_of_a_commit_that_may_still_land_stay(world: IcebergWorld) -> None:
+def test_manifests_of_a_commit_that_may_still_land_stay(world: IcebergWorld) -> None:
     """Refused, though nothing has moved: a copy of the request may be on its way."""
     before: set[str] = set()
     late: list[Commit] = []
@@ -159,7 +159,7 @@ def test_point_8_manifests_of_a_commit_that_may_still_land_stay(world: IcebergWo
 
 
 @pytest.mark.parametrize("branch", ["main", "audit"])
-def test_point_9_a_branch_keeps_the_retention_that_its_owner_asked_for(
+def test_a_branch_keeps_the_retention_that_its_owner_asked_for(
     world: IcebergWorld, branch: str
 ) -> None:
     world.append_foreign(7)
@@ -173,7 +173,7 @@ def test_point_9_a_branch_keeps_the_retention_that_its_owner_asked_for(
     assert (ref.max_snapshot_age_ms, ref.max_ref_age_ms) == (1_000, 2_000)
 
 
-def test_point_9_a_commit_moves_its_own_branch_and_marks_the_table_once(
+def test_a_commit_moves_its_own_branch_and_marks_the_table_once(
     world: IcebergWorld,
 ) -> None:
     """A first claim of an empty table sets main too: servers know of no other ref to ask for."""
@@ -189,7 +189,7 @@ def test_point_9_a_commit_moves_its_own_branch_and_marks_the_table_once(
     assert refs["audit"] != before
 
 
-def test_point_9_the_tag_outlives_every_age_limit(world: IcebergWorld) -> None:
+def test_the_tag_outlives_every_age_limit(world: IcebergWorld) -> None:
     claimed(world.open())
     ref = world.table().metadata.refs["headgate-sink"]
 
@@ -207,9 +207,7 @@ def answering(world: IcebergWorld, error: Exception, *, lands: bool = False) -> 
 
 
 @pytest.mark.parametrize("error", [ForbiddenError("no"), UnauthorizedError("expired")])
-def test_point_13_missing_rights_are_named_and_tried_again(
-    world: IcebergWorld, error: Exception
-) -> None:
+def test_missing_rights_are_named_and_tried_again(world: IcebergWorld, error: Exception) -> None:
     table = world.open()
     view = claimed(table)
     file = world.file(1)
@@ -222,7 +220,7 @@ def test_point_13_missing_rights_are_named_and_tried_again(
     assert world.numbers() == [1]
 
 
-def test_point_13_a_commit_that_stays_malformed_is_a_named_stop(world: IcebergWorld) -> None:
+def test_a_commit_that_stays_malformed_is_a_named_stop(world: IcebergWorld) -> None:
     table = world.open()
     view = claimed(table)
     file = world.file(1)
@@ -236,7 +234,7 @@ def test_point_13_a_commit_that_stays_malformed_is_a_named_stop(world: IcebergWo
     assert world.numbers() == []
 
 
-def test_point_13_a_400_of_a_landed_commit_counts_for_nothing(world: IcebergWorld) -> None:
+def test_a_400_of_a_landed_commit_counts_for_nothing(world: IcebergWorld) -> None:
     table = world.open()
     view = claimed(table)
     for number in range(1, 8):
@@ -245,7 +243,7 @@ def test_point_13_a_400_of_a_landed_commit_counts_for_nothing(world: IcebergWorl
     assert world.numbers() == list(range(1, 8))
 
 
-def test_point_9_a_rollback_while_the_call_is_under_way_is_refused(world: IcebergWorld) -> None:
+def test_a_rollback_while_the_call_is_under_way_is_refused(world: IcebergWorld) -> None:
     """It brings no new snapshot: only the branch's place tells."""
     table = world.open()
     first = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
@@ -260,7 +258,7 @@ def test_point_9_a_rollback_while_the_call_is_under_way_is_refused(world: Iceber
     assert world.numbers() == [1]
 
 
-def test_point_9_of_two_first_claims_a_server_takes_one(tmp_path: Path) -> None:
+def test_of_two_first_claims_a_server_takes_one(tmp_path: Path) -> None:
     """Their snapshots have no parent, so that no sequence number is asked for."""
     world = IcebergWorld(tmp_path)
     server = ServerChecks(world.catalog)
@@ -281,7 +279,7 @@ def test_point_9_of_two_first_claims_a_server_takes_one(tmp_path: Path) -> None:
     world.close()
 
 
-def test_point_9_newest_files_are_found_in_merged_manifests(world: IcebergWorld) -> None:
+def test_newest_files_are_found_in_merged_manifests(world: IcebergWorld) -> None:
     """Old entries lie beside new ones there; one that was only removed is evidence, too."""
     table = world.open()
     view = claimed(table)
@@ -302,7 +300,7 @@ def test_point_9_newest_files_are_found_in_merged_manifests(world: IcebergWorld)
     assert evidence._by_files(loaded.io, [head], tagged)
 
 
-def test_point_9_no_snapshot_is_older_than_the_table(
+def test_no_snapshot_is_older_than_the_table(
     world: IcebergWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catalogs refuse time that runs backwards, and a machine's clock may be behind."""
@@ -314,7 +312,7 @@ def test_point_9_no_snapshot_is_older_than_the_table(
     assert second.timestamp_ms >= first.timestamp_ms
 
 
-def test_point_9_a_snapshot_says_when_it_was_made_from_what_and_under_which_schema(
+def test_a_snapshot_says_when_it_was_made_from_what_and_under_which_schema(
     world: IcebergWorld,
 ) -> None:
     table = world.open()
@@ -332,7 +330,7 @@ def test_point_9_a_snapshot_says_when_it_was_made_from_what_and_under_which_sche
     assert made.schema_id == world.table().schema().schema_id != view.schema_id
 
 
-def test_point_12_counts_behind_an_append_of_others_tell_nothing(world: IcebergWorld) -> None:
+def test_counts_behind_an_append_of_others_tell_nothing(world: IcebergWorld) -> None:
     """What was there before had as many rows as the tag's; that may have been other rows."""
     table = world.open()
     landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
@@ -344,7 +342,7 @@ def test_point_12_counts_behind_an_append_of_others_tell_nothing(world: IcebergW
     assert table.read().lineage is Lineage.UNDECIDABLE
 
 
-def test_point_9_a_tag_deleted_while_the_call_is_under_way_is_not_set_again(
+def test_a_tag_deleted_while_the_call_is_under_way_is_not_set_again(
     world: IcebergWorld,
 ) -> None:
     """Neither head nor sequence number tell: who deletes a tag means to stop the sink."""
@@ -374,7 +372,7 @@ def drop_the_tag(world: IcebergWorld) -> None:
     world.lie_next(lie)
 
 
-def test_point_4_a_catalog_that_drops_the_tag_of_a_first_claim_is_named(
+def test_a_catalog_that_drops_the_tag_of_a_first_claim_is_named(
     world: IcebergWorld,
 ) -> None:
     table = world.open()
@@ -384,7 +382,7 @@ def test_point_4_a_catalog_that_drops_the_tag_of_a_first_claim_is_named(
     assert stop.value.code == "HG-214"
 
 
-def test_point_4_a_tag_that_is_removed_later_is_somebody_elses_doing(world: IcebergWorld) -> None:
+def test_a_tag_that_is_removed_later_is_somebody_elses_doing(world: IcebergWorld) -> None:
     table = world.open()
     view = claimed(table)
     drop_the_tag(world)

@@ -38,7 +38,7 @@ def _rewritings(draw: st.DrawFn) -> tuple[MovedRows, Mapping[Row, Row], list[set
 
 
 @given(_rewritings())
-def test_point_7_whoever_died_meanwhile_is_dead_where_its_row_went(
+def test_whoever_died_meanwhile_is_dead_where_its_row_went(
     rewriting: tuple[MovedRows, Mapping[Row, Row], Sequence[set[int]]],
 ) -> None:
     moved, went, dead = rewriting
@@ -53,14 +53,14 @@ def test_point_7_whoever_died_meanwhile_is_dead_where_its_row_went(
     assert all(found.values()), "files in which nobody died have no delete file"
 
 
-def test_point_7_a_row_that_lives_again_was_left_out() -> None:
+def test_a_row_that_lives_again_was_left_out() -> None:
     moved = MovedRows((Source("old", 3, BitMap64([1])),), (("new", 2),))
 
     assert moved.died(lambda _: BitMap64([0])) is None
 
 
 @pytest.mark.parametrize("files", [(), (("new", 0),)])
-def test_point_7_of_dead_rows_nothing_went_anywhere(files: tuple[tuple[str, int], ...]) -> None:
+def test_of_dead_rows_nothing_went_anywhere(files: tuple[tuple[str, int], ...]) -> None:
     moved = MovedRows((Source("old", 2, BitMap64([0, 1])),), files)
 
     assert moved.died(lambda _: BitMap64([0, 1])) == {}

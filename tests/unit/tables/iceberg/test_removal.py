@@ -86,7 +86,7 @@ def with_another_uuid(metadata: TableMetadata) -> TableMetadata:
     return metadata.model_copy(update={"table_uuid": UUID(int=7)})
 
 
-def test_point_8_a_removal_requires_the_table_and_every_ref_as_read(desk: Desk) -> None:
+def test_a_removal_requires_the_table_and_every_ref_as_read(desk: Desk) -> None:
     """Of a server as far as it can be asked; a catalog of pyiceberg's is asked of new refs too."""
     assert desk.call()
     ((requirements, _),) = desk.asked
@@ -106,9 +106,7 @@ def test_point_8_a_removal_requires_the_table_and_every_ref_as_read(desk: Desk) 
 @pytest.mark.parametrize(
     "more", ["a snapshot", "a ref", "another version", "no version", "nothing"]
 )
-def test_point_8_proven_is_a_removal_of_the_very_version_that_was_judged(
-    desk: Desk, more: str
-) -> None:
+def test_proven_is_a_removal_of_the_very_version_that_was_judged(desk: Desk, more: str) -> None:
     """Whatever else is different: what it means for the files is not known."""
 
     def answered(metadata: TableMetadata) -> TableMetadata:
@@ -127,7 +125,7 @@ def test_point_8_proven_is_a_removal_of_the_very_version_that_was_judged(
     assert desk.call() is (more == "nothing")
 
 
-def test_point_8_a_removal_has_landed_in_its_own_table_and_whole(desk: Desk) -> None:
+def test_a_removal_has_landed_in_its_own_table_and_whole(desk: Desk) -> None:
     before = desk.read.metadata
     assert not desk.removal.landed(before)
     part = before.model_copy(update={"snapshots": before.snapshots[1:]})
@@ -137,7 +135,7 @@ def test_point_8_a_removal_has_landed_in_its_own_table_and_whole(desk: Desk) -> 
     assert not desk.removal.landed(with_another_uuid(whole))
 
 
-def test_point_8_it_is_decided_when_it_has_landed_or_a_ref_has_moved(desk: Desk) -> None:
+def test_it_is_decided_when_it_has_landed_or_a_ref_has_moved(desk: Desk) -> None:
     before = desk.read.metadata
     assert not desk.removal.decided(before)
     assert desk.removal.decided(before.model_copy(update={"refs": {}}))
@@ -158,7 +156,7 @@ def lost_answer(desk: Desk, *, then: Callable[[], None] = lambda: None) -> None:
     assert not desk.call()
 
 
-def test_point_8_only_refs_that_the_removal_took_along_are_set_again(desk: Desk) -> None:
+def test_only_refs_that_the_removal_took_along_are_set_again(desk: Desk) -> None:
     """What somebody removed since stays removed."""
     lost_answer(desk, then=lambda: desk.untag("other"))
     refs = desk.now.refs
@@ -170,13 +168,13 @@ def test_point_8_only_refs_that_the_removal_took_along_are_set_again(desk: Desk)
     assert again.timestamp_ms >= desk.read.metadata.last_updated_ms
 
 
-def test_point_8_a_ref_that_somebody_else_has_set_again_is_theirs(desk: Desk) -> None:
+def test_a_ref_that_somebody_else_has_set_again_is_theirs(desk: Desk) -> None:
     lost_answer(desk, then=lambda: desk.tag("just-now", 4))
     assert desk.now.refs["just-now"].snapshot_id == desk.read.snapshots()[4].snapshot_id
     assert len(desk.asked) == 1
 
 
-def test_point_8_setting_again_requires_the_table_and_that_nobody_was_faster(desk: Desk) -> None:
+def test_setting_again_requires_the_table_and_that_nobody_was_faster(desk: Desk) -> None:
     lost_answer(desk)
     _, (requirements, _) = desk.asked
     wire = as_on_the_wire(requirements)
@@ -186,7 +184,7 @@ def test_point_8_setting_again_requires_the_table_and_that_nobody_was_faster(des
     assert refused(wire, desk.now)
 
 
-def test_point_8_it_is_tried_again_on_the_table_as_it_is_then(
+def test_it_is_tried_again_on_the_table_as_it_is_then(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody takes the sequence number that the copy was to have."""
@@ -211,7 +209,7 @@ def test_point_8_it_is_tried_again_on_the_table_as_it_is_then(
 
 
 @pytest.mark.parametrize("clock", ["behind", "ahead"])
-def test_point_8_the_copy_is_younger_than_all_that_the_table_has(
+def test_the_copy_is_younger_than_all_that_the_table_has(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, clock: str
 ) -> None:
     """Catalogs refuse time that runs backwards, and age is what snapshots expire by."""
@@ -222,7 +220,7 @@ def test_point_8_the_copy_is_younger_than_all_that_the_table_has(
     assert at_ms == max(last_ms, int(wall_s * 1_000))
 
 
-def test_point_8_snapshots_that_went_one_by_one_took_nothing_along_that_is_not_known(
+def test_snapshots_that_went_one_by_one_took_nothing_along_that_is_not_known(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Others have removed them; every version since the judged one is known."""
@@ -238,7 +236,7 @@ def test_point_8_snapshots_that_went_one_by_one_took_nothing_along_that_is_not_k
     assert "does not tell any more" not in caplog.text
 
 
-def test_point_8_a_version_that_was_deleted_meanwhile_is_not_read(
+def test_a_version_that_was_deleted_meanwhile_is_not_read(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     def gone() -> None:

@@ -84,9 +84,7 @@ def tokens(life_s: float) -> Iterator[TokenServer]:
 
 
 @pytest.mark.parametrize(("life_s", "renewed_after_s"), [(40, 20), (3600, 3300)])
-def test_point_2_a_token_is_renewed_before_it_expires(
-    life_s: float, renewed_after_s: float
-) -> None:
+def test_a_token_is_renewed_before_it_expires(life_s: float, renewed_after_s: float) -> None:
     now = [0.0]
     with tokens(life_s) as server, Session() as session:
         manager = RenewedToken(
@@ -102,7 +100,7 @@ def test_point_2_a_token_is_renewed_before_it_expires(
         assert manager.auth_header() == "Bearer token-2"
 
 
-def test_point_2_while_a_renewal_fails_the_token_goes_on() -> None:
+def test_while_a_renewal_fails_the_token_goes_on() -> None:
     now = [0.0]
     with tokens(40) as server, Session() as session:
         manager = RenewedToken(
@@ -119,7 +117,7 @@ def test_point_2_while_a_renewal_fails_the_token_goes_on() -> None:
         assert manager.auth_header() == "Bearer token-2"
 
 
-def test_point_2_a_catalog_shows_the_newest_token() -> None:
+def test_a_catalog_shows_the_newest_token() -> None:
     with tokens(0.2) as server:
         properties = {
             "type": "rest",
@@ -134,7 +132,7 @@ def test_point_2_a_catalog_shows_the_newest_token() -> None:
         assert server.shown[-1] == f"Bearer token-{server.given}"
 
 
-def test_point_3_a_server_of_tokens_that_never_answers_is_not_waited_for() -> None:
+def test_a_server_of_tokens_that_never_answers_is_not_waited_for() -> None:
     with create_server(("127.0.0.1", 0)) as silent, tokens(60) as server:
         properties = {
             "type": "rest",
@@ -146,7 +144,7 @@ def test_point_3_a_server_of_tokens_that_never_answers_is_not_waited_for() -> No
             load_catalog("lake", properties, timeout_s=0.2)
 
 
-def test_point_3_neither_is_that_of_pyicebergs_own_configuration(
+def test_neither_is_that_of_pyicebergs_own_configuration(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with create_server(("127.0.0.1", 0)) as silent, tokens(60) as server:

@@ -112,7 +112,7 @@ def test_an_upgraded_table_numbers_the_rows_that_it_has(catalog: Catalog) -> Non
     assert_numbered(sink)
 
 
-def test_point_9_what_others_deleted_from_a_manifest_is_not_live(catalog: Catalog) -> None:
+def test_what_others_deleted_from_a_manifest_is_not_live(catalog: Catalog) -> None:
     """Java leaves both in one manifest; merged as live, deleted rows would come back."""
     sink = SinkOnTable.claimed(catalog, COLUMNS, ["zone"], VERSION_3)
     sink.commit(rows(1, 2))
@@ -136,7 +136,7 @@ def test_point_9_what_others_deleted_from_a_manifest_is_not_live(catalog: Catalo
     assert live[0].data_file[16] is None, "a manifest without a number gives its files none"
 
 
-def test_point_9_a_list_says_its_version_and_numbers_data_alone(catalog: Catalog) -> None:
+def test_a_list_says_its_version_and_numbers_data_alone(catalog: Catalog) -> None:
     """A delete manifest has no rows of its own: Java refuses one with a first row id."""
     sink = SinkOnTable.claimed(catalog, COLUMNS, properties=VERSION_3)
     sink.commit(rows(1, 2))
@@ -200,7 +200,7 @@ def test_a_catalog_that_cannot_write_version_3_stops_the_sink(catalog: Catalog) 
 
 
 @pytest.mark.parametrize("properties", [{}, VERSION_3], ids=["v2", "v3"])
-def test_point_9_a_commit_that_names_a_file_twice_is_a_stop(
+def test_a_commit_that_names_a_file_twice_is_a_stop(
     catalog: Catalog, properties: dict[str, str]
 ) -> None:
     """Admission lets none in; its rows would be there twice all the same."""

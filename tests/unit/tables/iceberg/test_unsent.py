@@ -103,7 +103,7 @@ def test_another_quarantine_under_the_name_is_new_altogether(quarantine: Quarant
     assert unsent(anew, progress)[0] == [[10]]
 
 
-def test_point_9_rows_that_a_merged_manifest_brings_along_are_not_sent_again(
+def test_rows_that_a_merged_manifest_brings_along_are_not_sent_again(
     quarantine: QuarantineRows,
 ) -> None:
     """A commit of the sink's own lists old files in its manifest, as existing ones."""
@@ -122,7 +122,7 @@ def test_point_9_rows_that_a_merged_manifest_brings_along_are_not_sent_again(
     assert unsent(quarantine, progress)[0] == [[20], [30]]
 
 
-def test_point_9_without_the_tag_nothing_is_known_to_be_unsent(quarantine: QuarantineRows) -> None:
+def test_without_the_tag_nothing_is_known_to_be_unsent(quarantine: QuarantineRows) -> None:
     """Whoever removed it stops the sink (HG-203); nothing is sent that may have been sent."""
     quarantine.claim(1)
     quarantine.commit(1, 1, 10)
@@ -133,7 +133,7 @@ def test_point_9_without_the_tag_nothing_is_known_to_be_unsent(quarantine: Quara
     assert unsent(quarantine) == ([], None)
 
 
-def test_point_9_a_tag_that_was_put_on_anothers_snapshot_sends_nothing(
+def test_a_tag_that_was_put_on_anothers_snapshot_sends_nothing(
     quarantine: QuarantineRows,
 ) -> None:
     quarantine.claim(1)

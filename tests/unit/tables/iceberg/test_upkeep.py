@@ -93,7 +93,7 @@ def count(sink: SinkOnTable) -> int:
     return len(sink.loaded().snapshots())
 
 
-def test_point_8_what_is_due_goes_and_storage_holds_what_is_referred_to(
+def test_what_is_due_goes_and_storage_holds_what_is_referred_to(
     sink: SinkOnTable, server: ServerChecks
 ) -> None:
     sink.commit(rows(90))
@@ -105,7 +105,7 @@ def test_point_8_what_is_due_goes_and_storage_holds_what_is_referred_to(
 
 
 @pytest.mark.parametrize("sink", [{}, {"format-version": "3"}], indirect=True, ids=["v2", "v3"])
-def test_point_8_a_tag_that_was_set_meanwhile_keeps_its_files(
+def test_a_tag_that_was_set_meanwhile_keeps_its_files(
     sink: SinkOnTable, server: ServerChecks, caplog: pytest.LogCaptureFixture
 ) -> None:
     def around(send: Send) -> CommitTableResponse:
@@ -126,7 +126,7 @@ def test_point_8_a_tag_that_was_set_meanwhile_keeps_its_files(
     assert ids_under(sink, "main")[-1] == 90 + 3 * DUE
 
 
-def test_point_8_a_branch_that_was_made_meanwhile_keeps_its_retention(
+def test_a_branch_that_was_made_meanwhile_keeps_its_retention(
     sink: SinkOnTable, server: ServerChecks
 ) -> None:
     def around(send: Send) -> CommitTableResponse:
@@ -146,7 +146,7 @@ def test_point_8_a_branch_that_was_made_meanwhile_keeps_its_retention(
     assert missing(sink) == []
 
 
-def test_point_8_a_tag_taken_along_by_a_removal_without_an_answer_is_set_again(
+def test_a_tag_taken_along_by_a_removal_without_an_answer_is_set_again(
     sink: SinkOnTable, server: ServerChecks
 ) -> None:
     def around(send: Send) -> CommitTableResponse:
@@ -163,7 +163,7 @@ def test_point_8_a_tag_taken_along_by_a_removal_without_an_answer_is_set_again(
 
 
 @pytest.mark.parametrize("kept", [1, 100])
-def test_point_8_it_is_said_when_nobody_can_tell_any_more_what_a_removal_took_along(
+def test_it_is_said_when_nobody_can_tell_any_more_what_a_removal_took_along(
     sink: SinkOnTable, server: ServerChecks, caplog: pytest.LogCaptureFixture, kept: int
 ) -> None:
     """The answer came late, and the log of the table's versions is short."""
@@ -183,7 +183,7 @@ def test_point_8_it_is_said_when_nobody_can_tell_any_more_what_a_removal_took_al
 
 
 @pytest.mark.parametrize("deposed", [False, True])
-def test_point_8_a_tag_taken_along_by_a_removal_that_lands_late_is_set_again(
+def test_a_tag_taken_along_by_a_removal_that_lands_late_is_set_again(
     sink: SinkOnTable, server: ServerChecks, *, deposed: bool
 ) -> None:
     """Also by one who never commits again (seed 28820 of the simulation)."""
@@ -209,7 +209,7 @@ def test_point_8_a_tag_taken_along_by_a_removal_that_lands_late_is_set_again(
 
 
 @pytest.mark.parametrize("what", ["a data file", "a manifest", "storage does not answer"])
-def test_point_8_a_tag_is_not_set_again_on_files_that_an_orphan_clean_up_has_met(
+def test_a_tag_is_not_set_again_on_files_that_an_orphan_clean_up_has_met(
     sink: SinkOnTable,
     server: ServerChecks,
     caplog: pytest.LogCaptureFixture,
@@ -242,7 +242,7 @@ def test_point_8_a_tag_is_not_set_again_on_files_that_an_orphan_clean_up_has_met
 
 
 @pytest.mark.parametrize("tagged", [False, True])
-def test_point_8_a_removal_that_may_land_when_nobody_looks_any_more_endangers_a_tag(
+def test_a_removal_that_may_land_when_nobody_looks_any_more_endangers_a_tag(
     sink: SinkOnTable, server: ServerChecks, caplog: pytest.LogCaptureFixture, *, tagged: bool
 ) -> None:
     """A tag that is new does not stop it (seed 223200 of the simulation): it is named in time."""
@@ -258,7 +258,7 @@ def test_point_8_a_removal_that_may_land_when_nobody_looks_any_more_endangers_a_
     assert ("just-now stands since" in caplog.text) == tagged
 
 
-def test_point_8_a_removal_whose_refs_have_moved_endangers_nothing(
+def test_a_removal_whose_refs_have_moved_endangers_nothing(
     sink: SinkOnTable, server: ServerChecks, caplog: pytest.LogCaptureFixture
 ) -> None:
     def around(_: Send) -> CommitTableResponse:
@@ -273,7 +273,7 @@ def test_point_8_a_removal_whose_refs_have_moved_endangers_nothing(
     assert "stands since" not in caplog.text
 
 
-def test_point_8_files_are_left_when_others_changed_the_table_meanwhile(
+def test_files_are_left_when_others_changed_the_table_meanwhile(
     sink: SinkOnTable, server: ServerChecks
 ) -> None:
     """Any change: what it means for the files is not known."""
@@ -291,7 +291,7 @@ def test_point_8_files_are_left_when_others_changed_the_table_meanwhile(
     assert missing(sink) == []
 
 
-def test_point_8_nothing_is_sent_when_the_table_moved_while_its_files_were_read(
+def test_nothing_is_sent_when_the_table_moved_while_its_files_were_read(
     sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read(*arguments: object) -> list[str]:
@@ -306,7 +306,7 @@ def test_point_8_nothing_is_sent_when_the_table_moved_while_its_files_were_read(
     assert ids_under(sink, "just-now") == [0, 1]
 
 
-def test_point_8_a_change_that_concerns_no_file_holds_a_removal_up_and_no_more(
+def test_a_change_that_concerns_no_file_holds_a_removal_up_and_no_more(
     sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read(*arguments: object) -> list[str]:
@@ -324,7 +324,7 @@ def test_point_8_a_change_that_concerns_no_file_holds_a_removal_up_and_no_more(
     assert missing(sink) == []
 
 
-def test_point_8_a_table_that_never_rests_is_left_for_the_next_commit(
+def test_a_table_that_never_rests_is_left_for_the_next_commit(
     sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each removal finds that others were faster; what is due goes when they are quiet."""
@@ -348,7 +348,7 @@ def test_point_8_a_table_that_never_rests_is_left_for_the_next_commit(
     assert orphans(sink) == set()
 
 
-def test_point_8_a_tag_that_cannot_be_set_again_is_named(
+def test_a_tag_that_cannot_be_set_again_is_named(
     sink: SinkOnTable,
     server: ServerChecks,
     monkeypatch: pytest.MonkeyPatch,
@@ -379,7 +379,7 @@ def test_point_8_a_tag_that_cannot_be_set_again_is_named(
     assert all(io.new_input(path).exists() for path in kept)
 
 
-def test_point_8_partition_statistics_go_with_their_snapshots(
+def test_partition_statistics_go_with_their_snapshots(
     sink: SinkOnTable, server: ServerChecks
 ) -> None:
     """Servers forget other statistics with a snapshot, these not."""
@@ -399,7 +399,7 @@ def test_point_8_partition_statistics_go_with_their_snapshots(
 
 
 @pytest.mark.parametrize("when", ["before-reading-back", "in-the-middle"])
-def test_point_8_files_of_snapshots_that_are_back_stay(
+def test_files_of_snapshots_that_are_back_stay(
     sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """An operator registers the version of the table from before the removal."""
@@ -440,7 +440,7 @@ def test_point_8_files_of_snapshots_that_are_back_stay(
     assert ids_under(sink, "main")[-1] == 90 if when == "before-reading-back" else 91
 
 
-def test_point_8_a_file_that_somebody_refers_to_again_stays(
+def test_a_file_that_somebody_refers_to_again_stays(
     sink: SinkOnTable, server: ServerChecks
 ) -> None:
     """Compaction replaced it; a writer that took its time adds it once more."""
@@ -464,7 +464,7 @@ def test_point_8_a_file_that_somebody_refers_to_again_stays(
     assert not any(sink.loaded().io.new_input(path).exists() for path in replaced[1:])
 
 
-def test_point_8_a_zombies_removal_is_refused_by_the_server(
+def test_a_zombies_removal_is_refused_by_the_server(
     sink: SinkOnTable, server: ServerChecks
 ) -> None:
     def around(send: Send) -> CommitTableResponse:
@@ -479,7 +479,7 @@ def test_point_8_a_zombies_removal_is_refused_by_the_server(
     assert orphans(sink) == set()
 
 
-def test_point_9_what_two_snapshots_share_goes_with_the_second(sink: SinkOnTable) -> None:
+def test_what_two_snapshots_share_goes_with_the_second(sink: SinkOnTable) -> None:
     """A ref that was set again stands on a snapshot that shares its manifest list with another."""
     table = sink.loaded()
     first = table.snapshots()[1]
@@ -506,7 +506,7 @@ def test_point_9_what_two_snapshots_share_goes_with_the_second(sink: SinkOnTable
     assert [path for path in together if "/" not in path] == ["both", "one"]
 
 
-def test_point_8_a_file_that_somebody_refers_to_again_while_it_is_judged_stays(
+def test_a_file_that_somebody_refers_to_again_while_it_is_judged_stays(
     sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The removal is judged again by the newer version of the table, and so are its files."""
@@ -533,7 +533,7 @@ def test_point_8_a_file_that_somebody_refers_to_again_while_it_is_judged_stays(
     assert not any(sink.loaded().io.new_input(path).exists() for path in replaced[1:])
 
 
-def test_point_8_statistics_that_went_with_their_snapshots_do_not_keep_their_files(
+def test_statistics_that_went_with_their_snapshots_do_not_keep_their_files(
     sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even where the table changed while its files were read."""
@@ -560,7 +560,7 @@ def test_point_8_statistics_that_went_with_their_snapshots_do_not_keep_their_fil
     assert not there.exists()
 
 
-def test_point_8_a_table_made_anew_while_files_were_read_loses_none(
+def test_a_table_made_anew_while_files_were_read_loses_none(
     sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files may lie where the old one's lay."""
@@ -582,7 +582,7 @@ def test_point_8_a_table_made_anew_while_files_were_read_loses_none(
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_point_8_only_metadata_files_that_fell_out_of_the_log_go_and_only_where_that_is_asked(
+def test_only_metadata_files_that_fell_out_of_the_log_go_and_only_where_that_is_asked(
     server: ServerChecks, *, asked: bool
 ) -> None:
     properties = {
@@ -600,7 +600,7 @@ def test_point_8_only_metadata_files_that_fell_out_of_the_log_go_and_only_where_
     assert there == needed if asked else there > needed
 
 
-def test_point_8_what_storage_refuses_waits_and_the_commit_has_landed(
+def test_what_storage_refuses_waits_and_the_commit_has_landed(
     sink: SinkOnTable, server: ServerChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not tried again at every commit, which it would hold up each time."""
@@ -625,7 +625,7 @@ def test_point_8_what_storage_refuses_waits_and_the_commit_has_landed(
     assert missing(sink) == []
 
 
-def test_point_8_nothing_is_removed_while_a_removal_may_still_land(
+def test_nothing_is_removed_while_a_removal_may_still_land(
     sink: SinkOnTable, server: ServerChecks
 ) -> None:
     """Until the tag has moved on, so that the one in doubt never will."""

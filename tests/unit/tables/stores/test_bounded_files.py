@@ -114,7 +114,7 @@ CALLS: dict[str, Callable[[FileIO, str], object]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_point_3_a_call_that_hangs_is_given_up(hanging: Hanging, tmp_path: Path, name: str) -> None:
+def test_a_call_that_hangs_is_given_up(hanging: Hanging, tmp_path: Path, name: str) -> None:
     path = f"{tmp_path}/file"
     files = BoundedFiles(hanging, SOON_S)
     written(BoundedFiles(hanging), path)
@@ -123,7 +123,7 @@ def test_point_3_a_call_that_hangs_is_given_up(hanging: Hanging, tmp_path: Path,
         CALLS[name](files, path)
 
 
-def test_point_3_nothing_more_is_asked_of_a_stream_that_was_given_up(
+def test_nothing_more_is_asked_of_a_stream_that_was_given_up(
     hanging: Hanging, tmp_path: Path
 ) -> None:
     stream = BoundedFiles(hanging, SOON_S).new_output(f"{tmp_path}/file").create()
@@ -135,7 +135,7 @@ def test_point_3_nothing_more_is_asked_of_a_stream_that_was_given_up(
     assert hanging.asked == ["create", "write"]
 
 
-def test_point_3_what_was_written_may_take_its_time(hanging: Hanging, tmp_path: Path) -> None:
+def test_what_was_written_may_take_its_time(hanging: Hanging, tmp_path: Path) -> None:
     """A quarter of a second for each 64 kB, beside what each call has."""
     stream = BoundedFiles(hanging, 60.0).new_output(f"{tmp_path}/file").create()
     stream.write(bytes(SLOWEST_BYTES_S))
@@ -152,7 +152,7 @@ class FailsAtItsEnd(io.BytesIO):
         return super().seek(offset, whence)
 
 
-def test_point_3_a_file_is_read_whose_client_fails_at_its_end(tmp_path: Path) -> None:
+def test_a_file_is_read_whose_client_fails_at_its_end(tmp_path: Path) -> None:
     rows = pa.table({"n": range(1000)})
     pq.write_table(rows, tmp_path / "x.parquet")
     data = (tmp_path / "x.parquet").read_bytes()
@@ -164,7 +164,7 @@ def test_point_3_a_file_is_read_whose_client_fails_at_its_end(tmp_path: Path) ->
     assert (stream.seek(-4, os.SEEK_CUR), stream.read()) == (len(data) - 4, b"PAR1")
 
 
-def test_point_3_answers_and_failures_are_the_clients_own(tmp_path: Path) -> None:
+def test_answers_and_failures_are_the_clients_own(tmp_path: Path) -> None:
     files = BoundedFiles(PyArrowFileIO({"some": "property"}))
     path, rows = f"{tmp_path}/x.parquet", pa.table({"n": range(1000)})
     with files.new_output(path).create() as stream, pq.ParquetWriter(stream, rows.schema) as writer:
@@ -189,7 +189,7 @@ def test_point_3_answers_and_failures_are_the_clients_own(tmp_path: Path) -> Non
         ("hdfs://lake/a", PyArrowFileIO),
     ],
 )
-def test_point_3_files_elsewhere_are_bounded_wherever_they_are_opened(
+def test_files_elsewhere_are_bounded_wherever_they_are_opened(
     tmp_path: Path, location: str, client: type[FileIO]
 ) -> None:
     assert is_far(location)
@@ -202,13 +202,13 @@ def test_point_3_files_elsewhere_are_bounded_wherever_they_are_opened(
 
 
 @pytest.mark.parametrize("location", ["s3://lake/a", "file:///lake/a", "/lake/a", None])
-def test_point_3_others_are_what_they_are(location: str | None) -> None:
+def test_others_are_what_they_are(location: str | None) -> None:
     files = open_files({}, location)
     assert not isinstance(files, BoundedFiles)
     assert client_of(files) is files
 
 
-def test_point_3_gcs_is_told_when_to_give_up_and_all_that_it_takes() -> None:
+def test_gcs_is_told_when_to_give_up_and_all_that_it_takes() -> None:
     told = {
         "gcs.oauth2.token": "token",
         "gcs.oauth2.token-expires-at": "1900000000000",
@@ -225,7 +225,7 @@ def test_point_3_gcs_is_told_when_to_give_up_and_all_that_it_takes() -> None:
     assert for_files({**told, "uri": "secret"}) == told, "and executors are told the same"
 
 
-def test_point_3_adls_is_told_all_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adls_is_told_all_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """pyarrow's client and adlfs each have names of their own for the same properties."""
     import pyarrow.fs
 

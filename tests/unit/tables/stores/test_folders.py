@@ -24,7 +24,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
     return open_folder(f"s3://{BUCKET}/{uuid.uuid4()}", store.s3())
 
 
-def test_point_5_what_was_put_is_read_listed_and_removed(folder: Folder) -> None:
+def test_what_was_put_is_read_listed_and_removed(folder: Folder) -> None:
     before_ms = time.time_ns() // 1_000_000 - 2_000  # S3 tells seconds
     folder.put("a/b/one", b"1")
     folder.put("a/two", b"")
@@ -43,7 +43,7 @@ def test_point_5_what_was_put_is_read_listed_and_removed(folder: Folder) -> None
         folder.read("a/two")
 
 
-def test_point_5_the_first_who_puts_it_if_absent_has_put_it(folder: Folder) -> None:
+def test_the_first_who_puts_it_if_absent_has_put_it(folder: Folder) -> None:
     assert folder.puts_conditionally("tried")
     assert folder.put_if_absent("x/uuid", b"mine")
     assert not folder.put_if_absent("x/uuid", b"theirs")
@@ -51,7 +51,7 @@ def test_point_5_the_first_who_puts_it_if_absent_has_put_it(folder: Folder) -> N
     assert [name for name, _ in folder.below("x")] == ["x/uuid"]
 
 
-def test_point_5_arrow_writes_and_reads_files_there(folder: Folder) -> None:
+def test_arrow_writes_and_reads_files_there(folder: Folder) -> None:
     with folder.sink("x/rows.parquet") as stream:
         pq.write_table(ROWS, stream)
         size = stream.tell()
@@ -60,12 +60,12 @@ def test_point_5_arrow_writes_and_reads_files_there(folder: Folder) -> None:
         assert file.read().equals(ROWS)
 
 
-def test_point_5_nobody_is_shown_what_is_not_whole_yet(tmp_path: Path) -> None:
+def test_nobody_is_shown_what_is_not_whole_yet(tmp_path: Path) -> None:
     folder = open_folder(f"file://{tmp_path}", {})
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / ".headgate-5d2e").write_bytes(b"half")
     assert folder.below("x") == []
 
 
-def test_point_5_an_address_is_a_name_below_the_location() -> None:
+def test_an_address_is_a_name_below_the_location() -> None:
     assert named("s3://lake/trips", "s3://lake/trips/city=%2F/a.parquet") == "city=%2F/a.parquet"

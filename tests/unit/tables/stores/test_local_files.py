@@ -1,4 +1,4 @@
-"""Point 1: tables of this machine are looked at without pyarrow's client; all else goes by it."""
+"""Tables of this machine are looked at without pyarrow's client; all else goes by it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def looking(home: Path) -> Catalog:
     return load_catalog("default", catalog_properties(home), looking=True)
 
 
-def test_point_1_what_describes_a_table_is_read_and_rows_and_writes_go_by_pyarrow(
+def test_what_describes_a_table_is_read_and_rows_and_writes_go_by_pyarrow(
     filled: FilledTable, tmp_path: Path
 ) -> None:
     filled.commit(filled.record(1, 0, {0: 2}, records=2), filled.files([(0, 0), (0, 1)]))
@@ -38,7 +38,7 @@ def test_point_1_what_describes_a_table_is_read_and_rows_and_writes_go_by_pyarro
     assert looking(tmp_path).load_table("db.trips").properties["by"] == "an operator"
 
 
-def test_point_1_who_names_files_of_its_own_keeps_them(tmp_path: Path, filled: FilledTable) -> None:
+def test_who_names_files_of_its_own_keeps_them(tmp_path: Path, filled: FilledTable) -> None:
     named = {**catalog_properties(tmp_path), "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
     catalog = load_catalog("default", named, looking=True)
     assert type(catalog.load_table("db.trips").io) is PyArrowFileIO
@@ -51,13 +51,13 @@ def test_point_1_who_names_files_of_its_own_keeps_them(tmp_path: Path, filled: F
 @pytest.mark.parametrize(
     "location", ["file:///lake/a%20b", "/lake/a b", "file:///lake/a#b", "s3://lake/a", "file://h/a"]
 )
-def test_point_1_a_path_is_what_pyiceberg_takes_it_for(location: str) -> None:
+def test_a_path_is_what_pyiceberg_takes_it_for(location: str) -> None:
     scheme, netloc, path = PyArrowFileIO.parse_location(location)
     expected = Path(path) if scheme == "file" and not netloc else None
     assert path_of(location) == expected
 
 
-def test_point_1_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     files = LocalFiles({}, tmp_path.as_uri())
     missing = files.new_input(f"{tmp_path.as_uri()}/v1.metadata.json")
     assert not missing.exists()

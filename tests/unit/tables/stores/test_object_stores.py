@@ -39,7 +39,7 @@ class ClientError(Exception):
         (OSError("google::cloud::Status(PERMISSION_DENIED: no)"), "access"),
     ],
 )
-def test_point_5_a_refusal_is_told_with_its_operation(error: Exception, operation: str) -> None:
+def test_a_refusal_is_told_with_its_operation(error: Exception, operation: str) -> None:
     assert refused_operation(error) == operation
     failure = catalog_failure(error, "table t cannot be read")
     assert type(failure) is MissingRights
@@ -56,17 +56,17 @@ def test_point_5_a_refusal_is_told_with_its_operation(error: Exception, operatio
         ValueError("access denied, says a record"),
     ],
 )
-def test_point_5_what_is_no_refusal(error: Exception) -> None:
+def test_what_is_no_refusal(error: Exception) -> None:
     assert refused_operation(error) is None
 
 
-def test_point_5_the_cause_of_an_error_counts() -> None:
+def test_the_cause_of_an_error_counts() -> None:
     error = RuntimeError("it failed")
     error.__cause__ = PermissionError(13, "Permission denied")
     assert refused_operation(error) == "access"
 
 
-def test_point_2_executors_get_what_files_take_and_nothing_of_the_catalog() -> None:
+def test_executors_get_what_files_take_and_nothing_of_the_catalog() -> None:
     manager = object()
     properties = {
         "uri": "postgresql://user:password@host/db",

@@ -75,7 +75,7 @@ def uploading(store: Store) -> S3Upload:
     return S3Upload(found, "bucket", "key")
 
 
-def test_point_1_a_small_object_is_one_request() -> None:
+def test_a_small_object_is_one_request() -> None:
     store = Store()
     with uploading(store) as stream:
         stream.write(b"sm")
@@ -84,7 +84,7 @@ def test_point_1_a_small_object_is_one_request() -> None:
     assert (store.whole, store.called, stream.tell()) == (b"small", ["put"], 5)
 
 
-def test_point_1_a_large_one_goes_in_parts_in_their_order() -> None:
+def test_a_large_one_goes_in_parts_in_their_order() -> None:
     store = Store()
     data = b"".join(bytes([number]) * PART_BYTES for number in range(9)) + b"end"
     with uploading(store) as stream:
@@ -94,7 +94,7 @@ def test_point_1_a_large_one_goes_in_parts_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("fails", ["part", "begin"])
-def test_point_1_a_part_that_fails_fails_the_object_and_ends_its_upload(fails: str) -> None:
+def test_a_part_that_fails_fails_the_object_and_ends_its_upload(fails: str) -> None:
     store = Store(fails)
     stream = uploading(store)
     stream.write(bytes(PART_BYTES + 1))
@@ -104,14 +104,14 @@ def test_point_1_a_part_that_fails_fails_the_object_and_ends_its_upload(fails: s
     assert "complete" not in store.called
 
 
-def test_point_1_an_upload_that_the_store_has_forgotten_is_done_if_the_object_is_there() -> None:
+def test_an_upload_that_the_store_has_forgotten_is_done_if_the_object_is_there() -> None:
     store = Store("complete", there=PART_BYTES + 1)
     with uploading(store) as stream:
         stream.write(bytes(PART_BYTES + 1))
     assert "abort" not in store.called
 
 
-def test_point_1_and_lost_if_it_is_not() -> None:
+def test_and_lost_if_it_is_not() -> None:
     store = Store("complete", there=7)
     stream = uploading(store)
     stream.write(bytes(PART_BYTES + 1))
@@ -119,7 +119,7 @@ def test_point_1_and_lost_if_it_is_not() -> None:
         stream.close()
 
 
-def test_point_1_what_is_given_up_is_not_written() -> None:
+def test_what_is_given_up_is_not_written() -> None:
     store = Store()
     with pytest.raises(ZeroDivisionError), uploading(store) as stream:
         stream.write(b"half")
@@ -129,7 +129,7 @@ def test_point_1_what_is_given_up_is_not_written() -> None:
     assert store.called == []
 
 
-def test_point_3_an_object_that_failed_waits_for_no_store_that_does_not_end_its_upload(
+def test_an_object_that_failed_waits_for_no_store_that_does_not_end_its_upload(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else whoever writes it would wait for a part, and then as long once more."""
@@ -147,7 +147,7 @@ def test_point_3_an_object_that_failed_waits_for_no_store_that_does_not_end_its_
     assert "complete" not in store.called
 
 
-def test_point_3_of_many_objects_that_are_given_up_those_that_have_not_begun_never_do() -> None:
+def test_of_many_objects_that_are_given_up_those_that_have_not_begun_never_do() -> None:
     """A store that hangs would be asked for each of them, a few at a time."""
     store = Hanging("put")
     streams = [uploading(store) for _ in range(100)]
