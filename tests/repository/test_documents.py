@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from repository.tree import ROOT
 
+from headgate.control_protocol.errors import HeadgateError
 from headgate.sink.load import parse
 
 DOCUMENTS = (
@@ -62,12 +63,17 @@ def snippets(language: str) -> list[Snippet]:
     return [snippet for snippet in found if snippet.language == language]
 
 
-def each(language: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("snippet", snippets(language), ids=lambda found: found.at)
+def test_toml_is_a_sink_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {}
+    for snippet in snippets("toml"):
+        try:
+            load(snippet, monkeypatch)
+        except (tomllib.TOMLDecodeError, HeadgateError) as error:
+            wrong[snippet.at] = str(error)
+    assert wrong == {}
 
 
-@each("toml")
-def test_toml_is_a_sink_file(snippet: Snippet, monkeypatch: pytest.MonkeyPatch) -> None:
+def load(snippet: Snippet, monkeypatch: pytest.MonkeyPatch) -> None:
     text = snippet.text
     for number, reference in enumerate(sorted(set(REFERENCE.findall(text)))):
         monkeypatch.setenv(f"SECRET_{number}", f"name:{number:040}")
@@ -88,17 +94,17 @@ def completed(text: str, said: Mapping[str, Any]) -> str:
     return missing.pop("name", "") + text + "".join(missing.values())
 
 
-@each("python")
-def test_python_compiles_and_runs_where_marked(snippet: Snippet) -> None:
-    code = compile(snippet.text, snippet.at, "exec")
-    if snippet.mark == "run":
-        exec(code, {"__name__": "__main__"})
+def test_python_compiles_and_runs_where_marked() -> None:
+    for snippet in snippets("python"):
+        code = compile(snippet.text, snippet.at, "exec")
+        if snippet.mark == "run":
+            exec(code, {"__name__": "__main__"})
 
 
-@each("bash")
-def test_commands_exist(snippet: Snippet) -> None:
+def test_commands_exist() -> None:
     unknown = [
-        line
+        f"{snippet.at}: {line}"
+        for snippet in snippets("bash")
         for line in snippet.text.replace("\\\n", " ").splitlines()
         if line.strip() and not line.lstrip().startswith("#") and not exists(line)
     ]

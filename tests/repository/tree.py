@@ -13,7 +13,6 @@ import sys
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -59,12 +58,6 @@ def imports(path: Path) -> frozenset[str]:
             inside = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= (inside & known.keys()) or {node.module}
     return frozenset(found)
-
-
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
 
 
 def build_wheel(folder: Path) -> Path:

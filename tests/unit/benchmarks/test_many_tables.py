@@ -1,4 +1,4 @@
-"""Points 7 and 9 with a whole coordinator and real tables, as the benchmark has it."""
+"""Holds many tables with a whole coordinator and real tables, as the benchmark has it."""
 
 from __future__ import annotations
 

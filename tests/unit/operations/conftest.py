@@ -9,17 +9,21 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from unit.operations.filled_table import FilledTable, catalog_properties, sink_file_text
 
-from headgate.operations import claim, replay_tables, rollback
+from headgate.control_protocol.events import Notice
+from headgate.operations import actor
 from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What a person's acts say on the control topic; there are no brokers."""
+    """What a person's acts say on the control topic; there are no brokers to wait for."""
     said: list[str] = []
-    for module in (claim, replay_tables, rollback):
-        monkeypatch.setattr(module, "tell", lambda _, what: said.append(what))
+
+    def say(settings: object, sender: object, event: Notice, answer_ms: int) -> None:
+        said.append(event.text)
+
+    monkeypatch.setattr(actor, "say", say)
     return said
 
 

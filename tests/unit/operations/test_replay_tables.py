@@ -1,4 +1,4 @@
-"""Point 6, I6: what the quarantine took in for a parked table is put again, once."""
+"""I6: what the quarantine took in for a parked table is put again, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Point 6, D8 and I6: what lapsed of a table is written again from its files, once."""
+"""D8 and I6: what lapsed of a table is written again from its files, once."""
 
 from __future__ import annotations
 

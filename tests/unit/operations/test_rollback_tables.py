@@ -1,4 +1,4 @@
-"""Point 4, D10: a ledger and all that it has filled go back together, and come back again."""
+"""D10: a ledger and all that it has filled go back together, and come back again."""
 
 from __future__ import annotations
 
