@@ -12,7 +12,7 @@ from pathlib import Path
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.operations.face.routes import Face
-from headgate.operations.face.served import ServedSink, gauges
+from headgate.operations.face.served import ServedSink, gauges, watching
 from headgate.sink.face_settings import HttpSettings
 from headgate.sink.reload import LOOKED_AT_S, Reload
 from headgate.sink.settings import SinkSettings
@@ -120,13 +120,18 @@ def faced(settings: SinkSettings) -> Iterator[SinkMeters | None]:
         yield None
         return
     with opened_meters(settings) as (telemetry, meters):
+        sink = ServedSink(settings)
         face = Face(
-            {settings.name: ServedSink(settings)},
+            {settings.name: sink},
             settings.http,
             metrics=lambda: (telemetry.text(), CONTENT_TYPE),
             not_live=meters.not_live,
             not_ready=meters.not_ready,
         )
-        with _listening(settings.http.listen, settings.http, face) as url:
+        with (
+            watching(sink, settings.telemetry.interval_ms / 1000) as watch,
+            _listening(settings.http.listen, settings.http, face) as url,
+        ):
+            meters.watched(watch.unwell)
             _log.info("sink %s: serves its state at %s", settings.name, url)
             yield meters
