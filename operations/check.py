@@ -10,6 +10,7 @@ something that failed is not asked.
 from __future__ import annotations
 
 import importlib.util
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,6 +36,8 @@ from headgate.operations.kafka_access import source_topics
 from headgate.operations.rights import RIGHTS, Rights, Role
 from headgate.operations.routed_tables import routed
 from headgate.operations.tables import routes
+from headgate.sink.company import SIGNS_MISSED, running_otherwise, said_lately
+from headgate.sink.condition import heard
 from headgate.sink.kinds import other_kind, traits_of
 from headgate.sink.settings import SinkSettings, WriterKind
 
@@ -78,6 +81,7 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         questions.ask("consumer group", lambda: _group(settings, cluster))
         if questions.well("control topic"):
             questions.ask("control events", lambda: _events(settings, cluster))
+            questions.ask("participants", lambda: _participants(settings))
         if settings.quarantine.dead_letter_topic:
             questions.ask("dead-letter topic", lambda: _dead_letter_topic(settings, cluster))
         if looked_at(settings) and questions.well("source topics"):
@@ -267,6 +271,17 @@ def _control_topic(
     written = " and written" if "write" in needed else ""
     fit = "is as it should be, and " if looks else ""
     return f"{name} {fit}may be read{written}"
+
+
+def _participants(settings: SinkSettings) -> str:
+    """P11: ask what a start asks: whether those at work have this file."""
+    said, now_ms = said_lately(settings), time.time_ns() // 1_000_000
+    error, _ = running_otherwise(settings, said, now_ms)
+    if error:
+        raise error
+    silent_ms = SIGNS_MISSED * settings.participant.presence_interval_ms
+    alive = heard(said, now_ms, silent_ms).alive
+    return f"{len(alive)} at work, with this sink file" if alive else "none is at work"
 
 
 def _events(settings: SinkSettings, cluster: Cluster) -> str:
