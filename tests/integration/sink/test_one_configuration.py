@@ -76,6 +76,7 @@ def test_other_rows_than_the_coordinators_end_by_name(deploy: Deploy) -> None:
     checked = CliRunner().invoke(main, ["check", str(sink.sink_file)])
     assert "HG-114" in checked.stdout
     assert checked.exit_code == 2
+    assert re.search(r"clock +within \d+ s of the brokers", checked.stdout), checked.stdout
     all_is_there(sink, {"quarantine": {"policy": "fail"}})
 
 
