@@ -97,9 +97,16 @@ def judged(state: State, now_ms: int) -> Step:
 
 
 def _unnamed(state: State) -> frozenset[TopicPartition]:
-    """C6: return the partitions not heard of yet, of those that anybody was given to read."""
+    """C6: return the partitions not heard of yet, of those that anybody was given to read.
+
+    Where files are stamped, an answer to an earlier END names none (P13): its files cannot be
+    admitted, and an END that is ready by it is settled just before its own answer comes, which is
+    late in its turn, again and again.
+    """
     term = term_of(state)
-    heard = named(term.statuses) | term.named_by_presence
+    counts = term.closing if term.closing_stamp else 0
+    answers = (each for each in term.statuses if each.transaction >= counts)
+    heard = named(answers) | term.named_by_presence
     return (fixed_set(state) & term.awaited) - heard
 
 
