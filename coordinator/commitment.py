@@ -32,6 +32,7 @@ from headgate.coordinator.parking import said
 from headgate.coordinator.payment import told_lapsed
 from headgate.coordinator.recovery import newest_epoch
 from headgate.coordinator.refreshing import behind
+from headgate.coordinator.refusals import counted
 from headgate.coordinator.renewal import renews
 from headgate.coordinator.requests import answered_by
 from headgate.coordinator.routed import asking_tables, remembered, unknown_tables, with_tables
@@ -91,7 +92,8 @@ def judged(state: State, now_ms: int) -> Step:
     verdict = judge(term_of(state).statuses, standard(state, now_ms))
     reason = "" if ready else f"time-out; nothing admissible from {_some(verdict.unsure)}"
     late, told = starving(state, verdict)
-    state = replace(state, term=replace(term_of(state), late=late))
+    refused = counted(state, verdict, now_ms)
+    state = replace(state, refused=refused, term=replace(term_of(state), late=late))
     decided, actions = _decided(state, verdict, reason, now_ms)
     return decided, (*told, *actions)
 
