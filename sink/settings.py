@@ -330,10 +330,19 @@ class SinkSettings:
 
     @property
     def redaction(self) -> Redaction:
-        """Return the mask for this sink's secrets."""
+        """Return the mask for this sink's secrets; tasks have ``redaction_of_records`` instead."""
         catalogs = (self.catalog.properties, self.quarantine.catalog.properties)
-        some = (self.kafka, *catalogs, self.spark.conf, self.telemetry.otlp_headers)
-        formats = (self.format.options, self.format.key_options)
+        some = (*catalogs, self.spark.conf, self.telemetry.otlp_headers)
         tokens = (self.http.viewer_token.text, self.http.operator_token.text)
         keys = frozenset((*self.control.keys.texts, *filter(None, tokens)))
-        return Redaction(keys.union(*(each.secrets for each in (*some, *formats))))
+        read_with = self.redaction_of_records.secrets
+        return Redaction(keys.union(read_with, *(each.secrets for each in some)))
+
+    @property
+    def redaction_of_records(self) -> Redaction:
+        """Return the mask for the secrets that reading records takes.
+
+        It travels to Spark's executors with those secrets, and must hold no other.
+        """
+        some = (self.kafka, self.format.options, self.format.key_options)
+        return Redaction(frozenset().union(*(each.secrets for each in some)))
