@@ -35,7 +35,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX, Redaction
 from headgate.participant import job
-from headgate.sink import assembly, departure
+from headgate.sink import assembly, departure, process
 from headgate.sink.load import parse
 from headgate.sink.planning import source_plan
 
@@ -136,7 +136,7 @@ def test_the_spark_job_shows_no_secret(
         logging.getLogger("some.library").warning("logs in with %s", SECRET)
         raise StopSink(f"refused {SECRET}", f"not {SECRET}")
 
-    monkeypatch.setattr(job, "run", run)
+    monkeypatch.setattr(process, "run", run)
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     assert job.main() == 1
     shown = capsys.readouterr().err
