@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,6 +13,7 @@ from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.operations.face.routes import Face
 from headgate.operations.face.served import ServedSink, gauges
 from headgate.operations.face.server import serving
+from headgate.sink.early_signals import take_over
 from headgate.sink.reload import LOOKED_AT_S, Reload
 from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry.measuring import opened_meters
@@ -55,9 +55,8 @@ def serve(
             serving(listen or first.http.listen or DEFAULT, first.http, face) as url,
         ):
             _log.info("serves %s at %s", ", ".join(names), url)
-            for number in (signal.SIGINT, signal.SIGTERM):
-                if threading.current_thread() is threading.main_thread():
-                    signal.signal(number, lambda *_: stop.set())
+            if threading.current_thread() is threading.main_thread():
+                take_over(lambda *_: stop.set())
             follow(followed, stop)
     finally:
         telemetry.close()
