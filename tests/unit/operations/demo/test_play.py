@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import signal
-from collections.abc import Sequence
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
