@@ -245,11 +245,12 @@ class World:
         self._restarts.append((self.clock.now_ms + self.random.randint(0, 3_000), node))
 
     def leaves(self, node: Node, away_ms: int) -> None:
-        """E2: its process leaves the group in order, and comes back."""
+        """E2: its process leaves the group, and comes back once it can read the table."""
         self.note("{} leaves the lead to others", node.name)
         self.struck["lead released"] += 1
         node.dead = True
-        self._restarts.append((self.clock.now_ms + away_ms, node))
+        if not self.wedge.cuts(node):
+            self._restarts.append((self.clock.now_ms + away_ms, node))
         self.expel(node.member)
         self.events.rebalance()
 

@@ -6,10 +6,13 @@ from contextlib import ExitStack
 
 import pytest
 from integration.conftest import Deploy
+from integration.deployment import Deployment
 from object_store import ObjectStore
 from store_proxy import HANGS, Answer, StoreProxy, s3_error
 
 from headgate.control_protocol.errors import LeadReleased
+from headgate.operations.audit import audit
+from headgate.operations.status import status
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 
@@ -42,6 +45,7 @@ def test_the_lead_goes_to_the_one_that_reaches_the_store(
         sink.produce()
         released = f"{LeadReleased.code} catalog and store have not done what"
         sink.wait_until(lambda: first.said(released), "the lead to be released", RELEASED_S)
+        sink.wait_until(lambda: said(sink) == LeadReleased.code, "status to say so")
         sink.wait_until(lambda: sink.leader() is second, "the other's first commit")
         sink.wait_until_lag_zero()
 
@@ -51,4 +55,12 @@ def test_the_lead_goes_to_the_one_that_reaches_the_store(
         sink.wait_until(sink.all_share, "it to come back")
         sink.wait_until_lag_zero()
         sink.stop()
-        assert len(sink.judge().epochs) >= 2
+        report = audit(sink.settings)
+        assert not report.findings
+        assert len(report.epochs) >= 2
+
+
+def said(sink: Deployment) -> str | None:
+    """The code of the newest error that ``headgate status`` shows, past or not."""
+    error = status(sink.settings).last_error
+    return error.code if error else None
