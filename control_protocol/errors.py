@@ -66,6 +66,12 @@ class SourcesTooLarge(ConfigurationError):
     code = "HG-105"
 
 
+class SecretInArguments(ConfigurationError):
+    """A setting would put a secret where every user of the machine can read it."""
+
+    code = "HG-106"
+
+
 class SourceShared(ConfigurationError):
     """Another sink fills the same branch of the table from the same topic."""
 

@@ -132,7 +132,7 @@ def plan_of_layout(
         spec_json=spec_of(layout).model_dump_json(),
         sort_order_json=UNSORTED_SORT_ORDER.model_dump_json(),
         table_properties={},
-        io_properties=for_files(dict(layout.storage)),
+        io_properties=for_files(dict(layout.storage), layout.location),
         location=layout.location,
         shaping=(shaping or Shaping()).settled(table, {}),
         dressing=layout.dressing,
