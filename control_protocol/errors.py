@@ -411,6 +411,19 @@ class FolderElsewhere(WriteFailed):
     code = "HG-408"
 
 
+class LeadReleased(RetryLater):
+    """The coordinator's calls are not answered: it leaves the lead to another participant (E2).
+
+    ``away_ms``: how long it claims nothing.
+    """
+
+    code = "HG-409"
+
+    def __init__(self, message: str, hint: str = "", away_ms: int = 0) -> None:
+        super().__init__(message, hint)
+        self.away_ms = away_ms
+
+
 class Unforeseen(WriteFailed):
     """A batch could not be written, and no other system is to blame: a record may be."""
 

@@ -267,7 +267,9 @@ class State:
     ``troubled``: tables that the next claim parks besides those of the record;
     ``recovery_forgotten``: those that it forgets (N5); ``recovery_stamp``: of the first transaction
     of the claim (P13); ``held``: partitions that nobody reads yet, in their order (U8).
-    ``refused``: partitions whose claims are refused again and again, in this epoch or before (C13).
+    ``unanswered_since_ms``: since when what it asks for fails; ``peers``: when other participants
+    were heard last (E2). ``refused``: partitions whose claims are refused again and again, in this
+    epoch or before (C13).
     """
 
     identity: Identity
@@ -293,6 +295,8 @@ class State:
     recovery_stamp: str = ""
     troubled: Mapping[str, Parked] = field(default_factory=dict)
     held: tuple[Held, ...] = ()
+    unanswered_since_ms: int | None = None
+    peers: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[TopicPartition, Refused] = field(default_factory=dict)
     term: Term | None = None
     attempt: CommitAttempt | None = None
