@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.data.writers.numbering import bitmap
 from headgate.operations.audit_files import OnProgress
@@ -82,6 +83,14 @@ class TableRecords:
         if at not in self.partitions:
             self.partitions[at] = SeenOffsets(rewound=self.rewound.get(at, BitMap64()))
         return self.partitions[at]
+
+
+def bitmap_of_ranges(ranges: Iterable[OffsetRange]) -> BitMap64:
+    """Return the offsets of these ranges."""
+    found = BitMap64()
+    for each in ranges:
+        found.add_range(each.begin, each.end)
+    return found
 
 
 def scan_records(
