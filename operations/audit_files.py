@@ -90,10 +90,34 @@ def landed(
     return {debt: judged(debt, paths) for debt, paths in files_of.items()}
 
 
-def of_other_sinks(files: list[LiveFile], history: History) -> Mapping[str, SinkName]:
-    """Return the files that other sinks added, and which sink."""
-    brought = {found.snapshot_id: found.sink for found in history.foreign if found.sink is not None}
-    return {file.path: brought[file.added_by] for file in files if file.added_by in brought}
+def of_other_sinks(
+    files: list[LiveFile], history: History, own: SinkName
+) -> Mapping[str, SinkName]:
+    """Return the files that other sinks added, and which sink: also behind an expiry."""
+    authors = _authors(files, history, own)
+    return {path: sink for path, sink in authors.items() if sink not in (None, own)}
+
+
+def of_unknown_sinks(files: list[LiveFile], history: History, own: SinkName) -> int:
+    """Return how many files may hold rows of several sinks: others have rewritten or added them."""
+    return sum(sink is None for sink in _authors(files, history, own).values())
+
+
+def _authors(
+    files: list[LiveFile], history: History, own: SinkName
+) -> Mapping[str, SinkName | None]:
+    """Return each file's sink. Where its snapshot has expired, its folder tells."""
+    brought = {found.snapshot_id: found.sink for found in history.foreign}
+    brought |= dict.fromkeys((commit.snapshot_id for commit in history.commits), own)
+    data = (file for file in files if not file.deletes)
+    return {file.path: brought.get(file.added_by) or folder_of(file.path) for file in data}
+
+
+def folder_of(path: str) -> SinkName | None:
+    """Return the sink in whose folder the file lies, if it is one's."""
+    _, folder, below = path.rpartition("/headgate/")
+    name, deeper, _ = below.partition("/")
+    return SinkName(name) if folder and deeper else None
 
 
 def examine_live(
