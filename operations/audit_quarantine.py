@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import HeadgateError
@@ -29,6 +26,7 @@ from headgate.operations.audit_files import (
 from headgate.operations.audit_records import (
     SeenOffsets,
     TableRecords,
+    rows_where,
     scan_draft,
     scan_records,
 )
@@ -192,18 +190,14 @@ def _refused(
         return found
     _, files = aside.scan(present)
     for file in (file for file in files if file.path not in left_out):
-        for row in (row for batch in file.batches() for row in _untaken(batch)):
+        classes = (ROUTE, TABLE)
+        for row in (r for b in file.batches() for r in rows_where(b, "error_class", classes)):
             if str(row.get("message") or "").startswith(NO_ROUTE):
                 continue
             records = found.setdefault(row.get(MEANT_FOR) or "", {})
             at = TopicPartition(row["topic"], row["partition"])
             records.setdefault(at, BitMap64()).add(row["offset"])
     return found
-
-
-def _untaken(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    classes = pa.array([ROUTE, TABLE])
-    return batch.filter(pc.is_in(batch.column("error_class"), value_set=classes)).to_pylist()
 
 
 def _kept_elsewhere(lead: History, uuid: str) -> Iterator[str]:

@@ -7,12 +7,14 @@ gaps of the source, not with the size of the table.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
@@ -136,6 +138,13 @@ def scan_draft(
     for file in files:
         for batch in file.batches():
             _count_in(into, batch, columns, file.path)
+
+
+def rows_where(rows: pa.RecordBatch, name: str, values: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows whose column has one of these values."""
+    wanted = pc.is_in(leaf(rows, name), value_set=pa.array(values))
+    found: list[dict[str, Any]] = rows.filter(wanted).to_pylist()
+    return found
 
 
 def places_of(

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pyiceberg.table.metadata import TableMetadata
-
 from headgate.control_protocol.deleted_records import DeletedRecords
 from headgate.control_protocol.deletion_errors import DeletedBack
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
-from headgate.control_protocol.record_codec import deleted_rows
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.audit_records import bitmap_of_ranges
 from headgate.operations.follower_access import opened_follower
@@ -31,16 +28,12 @@ _HEAD = Newest(1, 2**63)
 _EVERYTHING = 2**63 - 1
 
 
-def refuse_rows_back(name: str, metadata: TableMetadata, leaving: Leaving) -> None:
+def refuse_rows_back(name: str, leaving: Leaving) -> None:
     """Raise ``DeletedBack`` if the target still has rows that people deleted since."""
-    rows = leaving.deleted
-    if leaving.gap:  # what is counted for the table, and may be in a snapshot that has expired
-        rows = deleted_rows(leaving.sink, metadata.properties)
-    if rows:
-        untold = "up to " if leaving.gap else ""
+    if rows := max(leaving.deleted, leaving.untold):
+        upto = "up to " if leaving.untold else ""
         raise DeletedBack(
-            f"{name}: {untold}{rows} rows that people deleted (headgate delete) would be back",
-            _HINT,
+            f"{name}: {upto}{rows} rows that people deleted (headgate delete) would be back", _HINT
         )
 
 

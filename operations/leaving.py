@@ -18,13 +18,14 @@ from headgate.tables.iceberg.history import summary_of
 class Leaving:
     """The snapshots that leave, newest first. ``target``: where to; ``None``: to nothing.
 
-    ``gap``: some of them have expired.
+    ``untold``: how many rows people deleted from the table in all, if some of the snapshots have
+    expired.
     """
 
     sink: SinkName
     target: int | None
     snapshots: tuple[Snapshot, ...]
-    gap: bool = False
+    untold: int = 0
 
     @property
     def deleted(self) -> int:
@@ -70,4 +71,5 @@ def leaving_for(sink: SinkName, metadata: TableMetadata, head: int | None, targe
     kept = {snapshot.snapshot_id for snapshot in line(metadata, target)}
     reached = tuple(line(metadata, head))
     gone = tuple(s for s in reached if s.snapshot_id not in kept)
-    return Leaving(sink, target, gone, gap=len(gone) == len(reached))
+    gap = len(gone) == len(reached)
+    return Leaving(sink, target, gone, deleted_rows(sink, metadata.properties) if gap else 0)

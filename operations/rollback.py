@@ -111,7 +111,7 @@ def plan_rollback(
             raise ConfigurationError(f"the table is at {to} already", "name an earlier transaction")
         name = settings.table.identifier
         if not deleted_back:
-            refuse_rows_back(name, table.metadata, leaving)
+            refuse_rows_back(name, leaving)
             refuse_read_again(settings, before.offsets, record.offsets, before.topic_ids)
         going = Destination(settings, to, record, before, view.uuid, look_only, deleted_back)
         tables = plan_tables(going, table, view) if settings.tables else ()

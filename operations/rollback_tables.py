@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import ConfigurationError, RetryLater
 from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, TableView, Unknown
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode
+from headgate.control_protocol.record_codec import decode, deleted_rows
 from headgate.operations.deleted_back import refuse_rows_back
 from headgate.operations.follower_access import unpaid_debts
 from headgate.operations.leaving import Leaving, leaving_for, line
@@ -121,7 +121,7 @@ def _plan(going: Destination, name: str, table: Table) -> TableBack:
     if leaving is None:
         return TableBack(name, None, done=True)
     if not going.deleted_back:
-        refuse_rows_back(name, table.metadata, leaving)
+        refuse_rows_back(name, leaving)
     _refuse_merged(going, name, table, leaving)
     foreign = tuple(f"{name}: {text}" for text in leaving.foreign)
     return TableBack(name, leaving.target, leaving.rows, foreign)
@@ -155,7 +155,8 @@ def _leaving(going: Destination, name: str, table: Table) -> Leaving | None:
             "name a later transaction",
         )
     gap = target is None and (snapshots[-1].sequence_number or 0) > 1
-    return Leaving(sink, target, tuple(snapshots[:count]), gap)
+    untold = deleted_rows(sink, metadata.properties) if gap else 0
+    return Leaving(sink, target, tuple(snapshots[:count]), untold)
 
 
 def _refuse_merged(going: Destination, name: str, table: Table, leaving: Leaving) -> None:
