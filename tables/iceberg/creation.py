@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -33,6 +34,9 @@ _TRANSFORM = re.compile(r"(\w+)\((?:\s*(\d+)\s*,)?\s*([^(),]+?)\s*\)")
 _WITH_WIDTH = {"bucket": "bucket", "truncate": "trunc"}  # the suffix of the field's name, as Java's
 _NO_KEY = (FloatType, DoubleType)
 _BY_TIME = ("year", "month", "day", "hour")
+
+CREATED_MS = "headgate.created-ms"
+"""The property of a table; older files in its location are those of one that was there before."""
 
 _PROPERTIES = {
     "format-version": "2",
@@ -120,7 +124,8 @@ def _created(catalog: Catalog, identifier: str, declaration: TableDeclaration | 
         raise ConfigurationError(f"table {identifier} would have no column", "declare some")
     spec = partition_spec(schema, declaration.partition_by)
     order = sort_order(schema, declaration.sort_by)
-    properties = {**_PROPERTIES, **declaration.properties}
+    created = {CREATED_MS: str(int(time.time() * 1000))}
+    properties = {**_PROPERTIES, **created, **declaration.properties}
     check_version(schema, declaration.properties)
     ensure_namespaces(catalog, identifier)
     try:
