@@ -6,7 +6,7 @@ from pathlib import Path
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.sink.catalog_settings import Backend, CatalogSettings
-from headgate.tables.iceberg.catalog_kinds import refuse_java_kind, refuse_kind
+from headgate.tables.iceberg.catalog_kinds import SQL_SCHEMES, refuse_java_kind, refuse_kind
 
 
 def refuse_catalog(settings: CatalogSettings) -> None:
@@ -26,9 +26,18 @@ def refuse_catalog(settings: CatalogSettings) -> None:
         )
 
 
+def is_sql(settings: CatalogSettings) -> bool:
+    """Return whether the catalog is a database's, by what the sink file says of it."""
+    properties = settings.properties
+    scheme = properties.get("uri", "").partition(":")[0].partition("+")[0]
+    return str(properties.get("type", "sql")).lower() == "sql" and scheme in SQL_SCHEMES
+
+
 def sqlite_file(settings: CatalogSettings) -> Path | None:
     """Return the file of a SQLite catalog."""
     scheme, _, path = settings.properties.get("uri", "").partition(":///")
+    if not is_sql(settings):
+        return None
     if scheme.partition("+")[0] != "sqlite" or not path or path.startswith(":memory:"):
         return None
     return Path(path.partition("?")[0])

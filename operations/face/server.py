@@ -131,7 +131,7 @@ def serving(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
     """Serve until the end of the body; yield the URL. Raises ``ConfigurationError``."""
     check_listening(listen, http)
     host, port = address(listen)
-    tls = _tls(http)
+    tls = tls_of(http)
     try:
         server = _Server((host, port), face, tls)
     except OSError as error:
@@ -152,7 +152,8 @@ def serving(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
         thread.join(_IDLE_S)
 
 
-def _tls(http: HttpSettings) -> ssl.SSLContext | None:
+def tls_of(http: HttpSettings) -> ssl.SSLContext | None:
+    """Return how the server speaks TLS, if it does. Raises ``ConfigurationError``."""
     if not http.certificate:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
