@@ -383,7 +383,7 @@ def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
     """Compact small files, expire snapshots, delete orphans (docs/maintenance.md)."""
     from headgate.operations.maintain_command import carry_out
 
-    carry_out(loaded(ctx, sink), **asked)
+    ctx.exit(carry_out(loaded(ctx, sink), **asked))
 
 
 @main.command(

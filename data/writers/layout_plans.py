@@ -52,7 +52,7 @@ class LayoutPlans:
 
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan for the batch's tables. Raises ``TableChanged``, ``Unreachable``; and
-        ``WriteFailed`` for folders that no coordinator of these tables issues."""
+        ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
         plan = self._plan.plan_of(batch.table, source)
         return self._aside.beside(plan, batch, source) if self._aside else plan
 

@@ -20,9 +20,9 @@ from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.errors import (
     ConfigurationError,
+    FolderElsewhere,
     TableChanged,
     Unreachable,
-    WriteFailed,
 )
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
@@ -238,8 +238,8 @@ class Plans:
         self._kept: dict[tuple[str, int, int], tuple[float, WriterPlan]] = {}
 
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
-        """Return the plan for both tables of a batch. Raises as ``plan_for``, and ``WriteFailed``
-        for folders that no coordinator of these tables issues."""
+        """Return the plan for both tables of a batch. Raises as ``plan_for``, and
+        ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
         return self.beside(self._within_folder(batch.table, source), batch, source)
 
     def beside(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
@@ -337,10 +337,12 @@ def check_folder(start: TableStart, data: str) -> None:
     It is no reason to stop: the next START may be the coordinator's again.
     """
     if not _is_inside(start, data):
-        raise WriteFailed(
+        raise FolderElsewhere(
             f"{start.table}: a START on the control topic names the folder {start.file_prefix}, "
             f"which is not below {data}/",
-            "no coordinator says so: look who may write to the control topic (docs/security.md)",
+            "if the table's owner has moved its data (write.data.path, or its location), the "
+            "coordinator looks, and the next START names the new folder; if not, look who may "
+            "write to the control topic (docs/security.md)",
         )
 
 

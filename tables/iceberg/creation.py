@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -34,6 +35,9 @@ _WITH_WIDTH = {"bucket": "bucket", "truncate": "trunc"}  # the suffix of the fie
 _WIDTH_MAX = 2**31 - 1
 _NO_KEY = (FloatType, DoubleType)
 _BY_TIME = ("year", "month", "day", "hour")
+
+CREATED_MS = "headgate.created-ms"
+"""The property of a table; older files in its location are those of one that was there before."""
 
 _PROPERTIES = {
     "format-version": "2",
@@ -121,7 +125,8 @@ def _created(catalog: Catalog, identifier: str, declaration: TableDeclaration | 
         raise ConfigurationError(f"table {identifier} would have no column", "declare some")
     spec = partition_spec(schema, declaration.partition_by)
     order = sort_order(schema, declaration.sort_by)
-    properties = with_defaults(declaration.properties)
+    created = {CREATED_MS: str(int(time.time() * 1000))}
+    properties = with_defaults({**created, **declaration.properties})
     check_version(schema, declaration.properties)
     ensure_namespaces(catalog, identifier)
     try:
