@@ -75,9 +75,7 @@ def test_the_defaults_that_spark_would_read_still_count(
     start_jvm(context, {"spark.own": "2"})
     assert context.text == "spark.of.defaults  1\n\nspark.own=2"
     (tmp_path / "own.conf").write_text("spark.of.a.person 3\n")
-    monkeypatch.setenv(
-        ARGUMENTS, f"--properties-file {tmp_path}/own.conf --jars a.jar pyspark-shell"
-    )
+    monkeypatch.setenv(ARGUMENTS, f"--properties-file {tmp_path}/own.conf --jars a.jar x")
     context = Context()
     start_jvm(context, {"spark.own": "2"})
     assert context.text == "spark.of.a.person 3\n\nspark.own=2"
