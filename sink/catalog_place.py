@@ -8,6 +8,8 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.sink.catalog_settings import Backend, CatalogSettings
 from headgate.tables.iceberg.catalog_kinds import SQL_SCHEMES, refuse_java_kind, refuse_kind
 
+_SQLITE = b"SQLite format 3\0"
+
 
 def refuse_catalog(settings: CatalogSettings) -> None:
     """Refuse a catalog that cannot serve as the sink's lock, or whose folder is missing.
@@ -24,6 +26,23 @@ def refuse_catalog(settings: CatalogSettings) -> None:
             f"catalog {settings.name!r}: the folder {database.parent} does not exist",
             "create it, or correct catalog.properties.uri",
         )
+    if database and database.exists() and not _may_be_sqlite(database):
+        raise ConfigurationError(
+            f"catalog {settings.name!r}: {database} is "
+            + ("a folder" if database.is_dir() else "not a database of SQLite"),
+            "correct catalog.properties.uri",
+        )
+
+
+def _may_be_sqlite(path: Path) -> bool:
+    """Return whether it is empty, begins as such a file does, or cannot be looked into."""
+    if path.is_dir():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_SQLITE)) in (b"", _SQLITE)
+    except OSError:
+        return True
 
 
 def is_sql(settings: CatalogSettings) -> bool:

@@ -52,7 +52,6 @@ TIMEOUT_S = 30.0
 
 _GLUE_CONNECT_S, _GLUE_READ_S, _GLUE_RETRIES = 5, 8, 2
 
-_NO_DATABASE = ("file is not a database", "unable to open database file")
 _CATALOG_TABLES = 2
 """The tables of a SQL catalog itself."""
 
@@ -135,8 +134,6 @@ def catalog_failure(error: Exception, what: str) -> HeadgateError:
         )
     if type(error).__name__ in ("ArgumentError", "NoSuchModuleError"):  # SQLAlchemy's, of the uri
         return ConfigurationError(said, "check the catalog's uri")
-    if any(each in str(error) for each in _NO_DATABASE):
-        return ConfigurationError(said, "catalog.properties.uri has to name a file of SQLite")
     if type(error).__name__ == "NoRegionError":  # botocore's
         return ConfigurationError(said, "set glue.region, or AWS_REGION in the environment")
     if "unexpected JSON" in str(error) or type(error).__name__ == "JSONDecodeError":

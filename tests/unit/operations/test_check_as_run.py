@@ -171,5 +171,6 @@ def test_records_that_go_aside_are_no_fault() -> None:
 
 def _with(sink: SinkSettings, quarantine: str) -> SinkSettings:
     named = dict(line.split(" = ") for line in quarantine.splitlines())
-    said = {key: Disposal(value.strip('"')) for key, value in named.items()}
+    unset = {"policy": Disposal.FAIL, "tombstones": Disposal.FAIL}
+    said = unset | {key: Disposal(value.strip('"')) for key, value in named.items()}
     return replace(sink, quarantine=replace(sink.quarantine, **said))
