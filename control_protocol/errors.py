@@ -72,6 +72,12 @@ class SecretInArguments(ConfigurationError):
     code = "HG-106"
 
 
+class RecordsWouldStop(ConfigurationError):
+    """Some of the newest records cannot be read, and the sink would stop at the first of them."""
+
+    code = "HG-107"
+
+
 class SourceShared(ConfigurationError):
     """Another sink fills the same branch of the table from the same topic."""
 

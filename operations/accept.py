@@ -204,7 +204,8 @@ def _parsed(wanted: Iterable[str]) -> dict[str, Any]:
         code, _, word = text.partition("=")
         if code not in CHOICES or code in chosen:
             raise ConfigurationError(
-                f"--accept {text}: {code!r} is named twice, or cannot be accepted",
+                f"--accept {text}: {code!r} "
+                + ("is named twice" if code in chosen else "cannot be accepted"),
                 f"write CODE=CHOICE, with one of {', '.join(CHOICES)}",
             )
         choices = CHOICES[code][1]
