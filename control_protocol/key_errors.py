@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.control_protocol.errors import StopSink
+from headgate.control_protocol.errors import StopBefore, StopSink
 
 
 class KeyChanged(StopSink):
@@ -35,7 +35,7 @@ class KeysUnreadable(StopSink):
     code = "HG-244"
 
 
-class SourceTruncated(StopSink):
+class SourceTruncated(StopBefore):
     """A record reports that the table at its source was truncated; no setting says what to do."""
 
     code = "HG-245"

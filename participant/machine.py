@@ -48,7 +48,7 @@ from headgate.participant.actions import (
     Ticked,
     log_trouble,
 )
-from headgate.participant.misfortune import batch_failed, overdue
+from headgate.participant.misfortune import batch_failed, overdue, stopped
 from headgate.participant.needs import (
     answered,
     beside_need,
@@ -122,6 +122,9 @@ def _due(state: State, now_ms: int) -> Step:
         return state, ()
     if state.leaving:
         return _release(state)
+    state, stop = stopped(state)
+    if stop:
+        return state, stop
     if state.phase is Phase.ANSWERING:
         return _finish(state, now_ms)
     if state.phase is Phase.WRITING and now_ms >= max(state.ends_due_ms, state.retry_at_ms or 0):
@@ -163,7 +166,8 @@ def _ends_known(state: State, known: EndsKnown, now_ms: int) -> Step:
     ends = {p: end for p, end in state.ends.items() if p not in asked} | dict(known.ends)
     state = replace(state, ends=ends, ends_due_ms=due_ms, looked=frozenset(known.ends))
     there = beside_need(state, backlog(state), now_ms)
-    enough = known.full or sum(map(len, there.values())) >= state.settings.batch_records_max
+    full = sum(map(len, there.values())) >= state.settings.batch_records_max
+    enough = known.full or full or state.stop is not None
     if state.phase is Phase.ANSWERING:
         state = replace(state, last_read_done=True)
     elif not enough:

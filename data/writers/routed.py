@@ -228,6 +228,7 @@ class RoutedBatch:
             self._decode(table)
 
     def finish(self) -> BatchWritten | BatchNeeds:
+        self._aside.require_none()
         if needs := self._needs():
             self.discard()
             return needed(self._batch.number, needs)
@@ -288,7 +289,7 @@ class RoutedBatch:
             self._decode(max(self._open.values(), key=lambda table: table.waiting_bytes))
 
     def _decode(self, table: _Table) -> None:
-        table.decode(in_vain=self._in_vain)
+        table.decode(in_vain=self._in_vain or self._aside.stopping)
         self._in_vain |= bool(table.reading.needs)
         self._outlets.flush_largest()
 

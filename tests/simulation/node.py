@@ -262,9 +262,10 @@ class Node:
         except Killed:
             return True
         except HeadgateError as error:
-            self.stopped_by = error
             self.dead = True
             self.world.note(f"{self.name} stops: {error}")
+            if not self.world.mends(self, error):
+                self.stopped_by = error
             return True
         finally:
             if life == self.life:

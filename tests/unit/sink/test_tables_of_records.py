@@ -645,6 +645,7 @@ def test_incompatible_values_may_stop_the_sink(local: LocalCatalog) -> None:
     outcome = shop.outcome({"shop.a": [{"n": 2}, {"n": "x"}]})
     assert isinstance(outcome, BatchFailed)
     assert isinstance(outcome.fatal, IncompatibleValue)
+    assert outcome.fatal.first == Offsets({TopicPartition("shop.a", 0): 1})
     assert "shop.a/0 offset 1" in outcome.reason
 
 

@@ -25,7 +25,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.data.writers import unmatched
 from headgate.data.writers.plan import Handling, Plans, SourcePlan, WriterPlan
@@ -336,6 +336,25 @@ def test_the_policy_says_what_becomes_of_a_record_that_names_the_ledger(desk: De
     written = desk.outcome(batch)
     assert isinstance(written, BatchWritten)
     assert not written.every_file
+
+
+def test_each_table_and_partition_has_a_first_record_that_stops_the_sink(desk: Desk) -> None:
+    """P14: tables are decoded when they are worth it, so that a later record may be met first."""
+    desk.table("db.orders", "db.users", "db.event_a")
+    desk.handling = replace(KEPT, policy=Disposal.FAIL)
+    bad = {"id": "x", "type": "a"}
+    outcome = desk.outcome(
+        {
+            "shop.orders": [*some(1, 2), bad, *some(4)],
+            "shop.users": some(1, 2),
+            "events": [*some(1, kind="a"), bad, b"{", *some(4, kind="a")],
+        }
+    )
+    assert isinstance(outcome, BatchFailed)
+    assert isinstance(outcome.fatal, PoisonRecord)
+    at = {TopicPartition("shop.orders", 0): 2, TopicPartition("events", 0): 1}
+    assert outcome.fatal.first == Offsets(at)
+    assert not list(desk.local.warehouse.rglob("*.parquet"))
 
 
 def test_a_field_that_no_record_has_is_no_failure(desk: Desk) -> None:
