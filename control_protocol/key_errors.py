@@ -23,6 +23,12 @@ class KeyedPartitionsAdded(StopSink):
     code = "HG-242"
 
 
+class GrowthUnordered(StopSink):
+    """Partitions were added so that keys move between the ones that were there before."""
+
+    code = "HG-222"
+
+
 class KeyIndexFull(StopSink):
     """The keys of the table need more memory than the settings allow."""
 

@@ -107,6 +107,7 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
                 keyed=bool(settings.table.key),
                 routed_keys=KeysByRoute(settings.tables.routing),
                 growth_ms=settings.changes.held_ms,
+                multiples_only=settings.changes.multiples_only,
             ),
             lead,
             topics,
