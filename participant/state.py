@@ -157,7 +157,8 @@ class State:
     many because of another system. ``table`` is the one that this participant's own sink file
     names, ``configuration`` the parts of the file that must be equal for all (rule P11).
     ``needs`` wait for TABLES, ``proposals`` counts what was proposed; ``told``: what TABLES said in
-    this epoch of tables that routes name; ``ignored`` are the fields
+    this epoch of tables that routes name; ``again``: where the batch ended that met the first of
+    the needs, and is done again up to there; ``ignored`` are the fields
     of which was told that they become no columns (S2, S6).
     ``stop``: the sink is about to stop before a record.
     ``record_bytes`` is the mean of the last batch, ``steps`` the last one that was said (P12).
@@ -204,6 +205,7 @@ class State:
     needs: tuple[Need, ...] = ()
     proposals: int = 0
     told: Mapping[str, Told] = field(default_factory=dict)
+    again: Mapping[TopicPartition, int] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     stop: PendingStop | None = None
     record_bytes: float = 0.0
