@@ -114,6 +114,7 @@ def accept(
                 keyed=bool(settings.table.key),
                 routed_keys=KeysByRoute(settings.tables.routing),
                 growth_ms=settings.changes.held_ms,
+                multiples_only=settings.changes.multiples_only,
             ),
             lead,
             topics,
