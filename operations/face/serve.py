@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.operations.face.routes import Face
 from headgate.operations.face.served import ServedSink, gauges, watching
+from headgate.sink.early_signals import take_over
 from headgate.sink.face_settings import HttpSettings
 from headgate.sink.reload import LOOKED_AT_S, Reload
 from headgate.sink.settings import SinkSettings
@@ -55,9 +56,8 @@ def serve(
             _listening(listen or first.http.listen or DEFAULT, first.http, face) as url,
         ):
             _log.info("serves %s at %s", ", ".join(names), url)
-            for number in (signal.SIGINT, signal.SIGTERM):
-                if threading.current_thread() is threading.main_thread():
-                    signal.signal(number, lambda *_: stop.set())
+            if threading.current_thread() is threading.main_thread():
+                take_over(lambda *_: stop.set())
             follow(followed, stop)
     finally:
         telemetry.close()
@@ -90,16 +90,23 @@ def shown(before: SinkSettings, now: SinkSettings) -> str:
     return "from now on"
 
 
-@contextmanager
-def _listening(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
-    """Serve until the end of the body; only who serves needs the library. Yield the URL."""
+def require_server() -> None:
+    """Raise ``ConfigurationError`` if what serves HTTP is not installed."""
     try:
-        from headgate.operations.face.server import serving
+        import_module("headgate.operations.face.server")
     except ImportError as error:
         raise ConfigurationError(
             f"serving HTTP needs a library that is not installed: {error.name}",
             'pip install "headgate[metrics]"',
         ) from error
+
+
+@contextmanager
+def _listening(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
+    """Serve until the end of the body; only who serves needs the library. Yield the URL."""
+    require_server()
+    from headgate.operations.face.server import serving
+
     with serving(listen, http, face) as url:
         yield url
 
