@@ -114,6 +114,7 @@ def accept(
                 keyed=bool(settings.table.key),
                 routed_keys=KeysByRoute(settings.tables.routing),
                 growth_ms=settings.changes.held_ms,
+                multiples_only=settings.changes.multiples_only,
             ),
             lead,
             topics,
@@ -204,7 +205,8 @@ def _parsed(wanted: Iterable[str]) -> dict[str, Any]:
         code, _, word = text.partition("=")
         if code not in CHOICES or code in chosen:
             raise ConfigurationError(
-                f"--accept {text}: {code!r} is named twice, or cannot be accepted",
+                f"--accept {text}: {code!r} "
+                + ("is named twice" if code in chosen else "cannot be accepted"),
                 f"write CODE=CHOICE, with one of {', '.join(CHOICES)}",
             )
         choices = CHOICES[code][1]
