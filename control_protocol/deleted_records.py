@@ -48,7 +48,7 @@ class DeletedRecords:
         return {
             at: ranges
             for at, ranges in self.offsets.items()
-            if topic_ids.get(at.topic) == self.topic_ids.get(at.topic)
+            if topic_ids.get(at.topic, "") == self.topic_ids.get(at.topic, "")
         }
 
     def with_more(
@@ -62,7 +62,7 @@ class DeletedRecords:
         kept = {
             at: ranges
             for at, ranges in self.offsets.items()
-            if self.topic_ids.get(at.topic) == ids[at.topic]
+            if self.topic_ids.get(at.topic, "") == ids[at.topic]
         }
         merged = {
             at: tuple(_union((*kept.get(at, ()), *found.get(at, ()))))

@@ -61,6 +61,7 @@ class StateCheck(ABC):
             keyed=bool(settings.table.key),
             routed_keys=KeysByRoute(settings.tables.routing),
             growth_ms=settings.changes.held_ms,
+            multiples_only=settings.changes.multiples_only,
         )
 
     @property
