@@ -72,6 +72,18 @@ class SourcesTooLarge(ConfigurationError):
     code = "HG-105"
 
 
+class SecretInArguments(ConfigurationError):
+    """A setting would put a secret where every user of the machine can read it."""
+
+    code = "HG-106"
+
+
+class RecordsWouldStop(ConfigurationError):
+    """Some of the newest records cannot be read, and the sink would stop at the first of them."""
+
+    code = "HG-107"
+
+
 class SourceShared(ConfigurationError):
     """Another sink fills the same branch of the table from the same topic."""
 
@@ -336,6 +348,12 @@ class BatchStuck(StopSink):
     code = "HG-219"
 
 
+class StatusRefused(StopSink):
+    """What a participant wrote is refused again and again for the same reason (C13)."""
+
+    code = "HG-216"
+
+
 class FollowerForeign(StopSink):
     """The quarantine was written for another table, or for more than this table has decided."""
 
@@ -413,6 +431,25 @@ class ParticipantStarves(RetryLater):
     """A participant's files always come after the transaction that they were written in."""
 
     code = "HG-407"
+
+
+class FolderElsewhere(WriteFailed):
+    """START names a folder that is not below the table's data, as its writer reads it (P9)."""
+
+    code = "HG-408"
+
+
+class LeadReleased(RetryLater):
+    """The coordinator's calls are not answered: it leaves the lead to another participant (E2).
+
+    ``away_ms``: how long it claims nothing.
+    """
+
+    code = "HG-409"
+
+    def __init__(self, message: str, hint: str = "", away_ms: int = 0) -> None:
+        super().__init__(message, hint)
+        self.away_ms = away_ms
 
 
 class Unforeseen(WriteFailed):

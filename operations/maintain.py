@@ -16,7 +16,7 @@ from headgate.operations.table_access import (
     opened_lead,
     refuse_other_kind,
 )
-from headgate.sink.maintenance.beside import locations, maintained
+from headgate.sink.maintenance.beside import found_places, maintained
 from headgate.sink.maintenance.rounds import Done, OnProgress, Round
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import catalog_failure
@@ -36,29 +36,31 @@ def maintain(
 ) -> Iterator[Done]:
     """Do the steps on these tables, or on all that the sink maintains; yield each result.
 
-    Raises ``MaintenanceUnfit`` for a table that is not maintained, ``TableMissing``,
-    ``Unreachable``.
+    A table that fails stops no other: its result says why. Raises ``MaintenanceUnfit`` for a table
+    that is not maintained, and what reading the sink's own table raises.
     """
     if not settings.apart:
         refuse_other_kind(settings)
     with opened_lead(settings) as lead:
-        record = lead.read().record
-    known = maintained(settings, record)
+        known = maintained(settings, lead.read())
     if strange := sorted(set(tables) - set(known)):
         raise MaintenanceUnfit(
             f"{', '.join(strange)} is not maintained by this sink", f"it has: {', '.join(known)}"
         )
     with (opened_aside if settings.apart else opened_catalog)(settings) as catalog:
-        there = locations(catalog, known)
-        for name in known:
-            if name not in there and (name in tables or not tables):
+        places = found_places(catalog, known)
+        for name in known if not tables else [name for name in known if name in tables]:
+            if name in places.unread:
+                yield Done(name, failed=str(places.unread[name]))
+            elif name not in places.locations:
                 yield Done(name, left=["the table is not there"])
-            elif name in tables or not tables:
+            else:
                 one = Round(
                     settings,
                     catalog,
                     name,
-                    beside=tuple(at for other, at in there.items() if other != name),
+                    beside=places.beside(name),
+                    unread=tuple(places.unread),
                     dry_run=dry_run,
                     quiet=behind_a_commit(settings, catalog, name),
                     ending=ending or threading.Event(),
@@ -66,8 +68,8 @@ def maintain(
                 )
                 try:
                     _do(one, steps)
-                except Exception as error:
-                    raise catalog_failure(error, f"{name} is not maintained") from error
+                except Exception as error:  # noqa: BLE001 - it becomes one of ours
+                    one.done.failed = str(catalog_failure(error, f"{name} is not maintained"))
                 yield one.done
 
 
@@ -78,12 +80,13 @@ def _do(one: Round, steps: Collection[str]) -> None:
 
 
 def behind_a_commit(settings: SinkSettings, catalog: Catalog, table: str) -> Callable[[], None]:
-    """Return a function that waits until a live sink has just committed.
+    """Return a function that waits until a live sink has committed, at most half an interval ago.
 
-    Its next commit is then an interval away. A sink that has not committed for two intervals and
-    time-outs is not waited for.
+    Its next commit is then half an interval away, or more. A sink that has not committed for two
+    intervals and time-outs is not waited for.
     """
     tag = tag_name(settings.name, settings.table.branch)
+    calm_s = settings.coordinator.commit_interval_ms / 2000
     waits_s = (
         settings.coordinator.commit_interval_ms + settings.coordinator.commit_timeout_ms
     ) / 1000
@@ -99,7 +102,7 @@ def behind_a_commit(settings: SinkSettings, catalog: Catalog, table: str) -> Cal
     def wait() -> None:
         before, age_s = place()
         until_s = time.monotonic() + waits_s
-        while age_s < 2 * waits_s and time.monotonic() < until_s:
+        while calm_s < age_s < 2 * waits_s and time.monotonic() < until_s:
             time.sleep(_LOOK_S)
             now, age_s = place()
             if now != before:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import click
 
+from headgate.control_protocol.errors import Unreachable
 from headgate.operations.maintain import STEPS, maintain
 from headgate.operations.progress import shown_progress
 from headgate.operations.terminal import print_json
@@ -21,8 +22,8 @@ def carry_out(
     *,
     dry_run: bool,
     as_json: bool,
-) -> None:
-    """Raises as ``maintain``."""
+) -> int:
+    """Return the exit code. Raises as ``maintain``."""
     found: list[Done] = []
     with shown_progress() as on_progress:
         for done in maintain(
@@ -33,6 +34,7 @@ def carry_out(
                 click.echo(settings.redacted(said(done, dry_run=dry_run)))
     if as_json:
         print_json([asdict(done) for done in found])
+    return Unreachable.exit_code if any(done.failed for done in found) else 0
 
 
 def said(done: Done, *, dry_run: bool) -> str:
@@ -46,4 +48,6 @@ def said(done: Done, *, dry_run: bool) -> str:
         lines.append(
             f"  {done.young_orphans} unreferenced files are too young: they may still be committed"
         )
-    return "\n".join([*lines, *(f"  left alone: {why}" for why in done.left)])
+    lines += [f"  left alone: {why}" for why in done.left]
+    lines += [f"  failed: {done.failed}"] if done.failed else []
+    return "\n".join(lines)

@@ -29,6 +29,7 @@ REFUSED_MS = 60_000
 """A table that was not made is asked for again after this time."""
 
 TOLD_MAX = 1_000
+_NAME_CHARACTERS_MAX = 200
 WAIT_MS = 5_000
 """After this time without an answer, the records in front of those that wait are written."""
 
@@ -202,7 +203,9 @@ def told_ignored(state: State, written: BatchWritten) -> Step:
     new = {path: count for path, count in written.ignored.items() if path not in state.ignored}
     if not new:
         return state, ()
-    some = ", ".join(f"{path} ({count} records)" for path, count in sorted(new.items())[:20])
+    some = ", ".join(
+        f"{_short(path)} ({count} records)" for path, count in sorted(new.items())[:20]
+    )
     more = f" and {len(new) - 20} more" if len(new) > 20 else ""
     state = replace(state, ignored=_remembered((*state.ignored, *new)))
     return state, (
@@ -212,6 +215,11 @@ def told_ignored(state: State, written: BatchWritten) -> Step:
             event=LogEvent.FIELDS_IGNORED,
         ),
     )
+
+
+def _short(path: str) -> str:
+    """Cut a name that producers made, which may be as long as a record."""
+    return path if len(path) <= _NAME_CHARACTERS_MAX else f"{path[:_NAME_CHARACTERS_MAX]}..."
 
 
 def _remembered(paths: Iterable[str]) -> frozenset[str]:

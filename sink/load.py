@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import difflib
 import functools
-import os
 import re
 import tomllib
 import typing
@@ -19,18 +18,24 @@ from typing import Any
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data.formats.column_rules import Constant
 from headgate.kafka import keys as kafka_keys
-from headgate.sink.properties import Properties, Secret
+from headgate.sink.properties import NEVER_SECRET, Properties, Secret
 from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import key_of
+from headgate.tables.jvm_start import variable, withhold
 
 _REFERENCE = re.compile(r"\$\{(env|file|base64):([^}]+)\}")
+_CHARACTERS_MAX = 600
+_VERY_CLOSE = 0.85
+"""From here on a key is misspelt, rather than one that stands in the wrong section."""
+
+_LIKE_ONE = re.compile(r"\$\{([\w-]+):[^}]*\}?")
 
 
 def load(path: str | Path) -> SinkSettings:
     """Read the file, resolve references and check it. Raises ``ConfigurationError``."""
     path = Path(path)
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigurationError(
             f"{path}: cannot be read: {error.strerror}", "headgate init NAME writes a sink file"
@@ -38,7 +43,7 @@ def load(path: str | Path) -> SinkSettings:
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from None
     except ConfigurationError as error:
-        raise type(error)(f"{path}: {error.message}", error.hint) from None
+        raise type(error)(f"{path}: {_short(error.message)}", _short(error.hint)) from None
 
 
 def parse(text: str) -> SinkSettings:
@@ -61,10 +66,25 @@ def _check_kafka_keys(kafka: Mapping[str, Any]) -> None:
             raise ConfigurationError(
                 f"kafka.{key} is a section",
                 "Kafka's keys contain dots, so write them in quotes: "
-                f'"{key}.{next(iter(value), "...")}" = ...',
+                f'"{_whole(key, value)}" = ...',
             )
         if kafka_keys.refusal(key) == "":
             raise _unknown(f'kafka."{key}"', key, kafka_keys.ALLOWED)
+
+
+def _whole(key: str, value: Any) -> str:
+    """Return the dotted key that became sections of each other for lack of quotes."""
+    while isinstance(value, dict):
+        inner = next(iter(value), "...")
+        key, value = f"{key}.{inner}", value.get(inner)
+    return key
+
+
+def _short(text: str) -> str:
+    """Cut out the middle of a message that repeats a very long name or value."""
+    left_out = len(text) - _CHARACTERS_MAX
+    half = _CHARACTERS_MAX // 2
+    return text if left_out <= 0 else f"{text[:half]} ... {left_out} more ... {text[-half:]}"
 
 
 def _section(kind: type, table: Any, at: str) -> Any:
@@ -114,7 +134,10 @@ def _value(kind: Any, value: Any, at: str) -> Any:
         return _properties(value, at)
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, list):
-            raise _wrong_type(at, "a list", value)
+            error = _wrong_type(at, "a list", value)
+            if isinstance(value, dict):
+                error.hint = f"write [[{at}]] before the keys of each"
+            raise error
         element = typing.get_args(kind)[0]
         return tuple(_value(element, item, f"{at}[{i}]") for i, item in enumerate(value))
     if isinstance(kind, type) and issubclass(kind, StrEnum):
@@ -158,6 +181,7 @@ def _secret(value: Any, at: str) -> Secret:
         raise ConfigurationError(
             f"{at} must be a reference to a secret", "write ${file:PATH} or ${env:NAME}"
         )
+    _withhold(value)
     return Secret(_resolved(value, at))
 
 
@@ -177,6 +201,7 @@ def _properties(value: Any, at: str) -> Properties:
     if not isinstance(value, dict):
         raise _wrong_type(at, "a section", value)
     values, secret_names = {}, set()
+    parts: set[str] = set()
     for name, item in value.items():
         key = f'{at}."{name}"'
         if isinstance(item, bool):
@@ -187,9 +212,19 @@ def _properties(value: Any, at: str) -> Properties:
             values[name] = _resolved(item, key)
             if values[name] != item:
                 secret_names.add(name)
+                said = [] if name in NEVER_SECRET else _REFERENCE.finditer(item)
+                parts.update(_resolved(each[0], key) for each in said)
+                _withhold(item)
         else:
             raise _wrong_type(key, "a text, a number or a boolean", item)
-    return Properties(values, frozenset(secret_names))
+    return Properties(values, frozenset(secret_names), frozenset(parts))
+
+
+def _withhold(text: str) -> None:
+    """Let no JVM inherit the variables that the text refers to."""
+    for kind, name in _REFERENCE.findall(text):
+        if kind == "env":
+            withhold(name)
 
 
 def _resolved(text: str, at: str) -> str:
@@ -201,12 +236,12 @@ def _resolved(text: str, at: str) -> str:
     def replacement(match: re.Match[str]) -> str:
         kind, name = match[1], match[2]
         if kind == "env":
-            if name not in os.environ:
+            if (found := variable(name)) is None:
                 raise ConfigurationError(
                     f"{at} refers to the environment variable {name}, which is not set",
                     f"export {name}=...",
                 )
-            return os.environ[name]
+            return found
         try:
             if kind == "base64":
                 return base64.b64encode(Path(name).read_bytes()).decode()
@@ -217,6 +252,11 @@ def _resolved(text: str, at: str) -> str:
                 getattr(error, "strerror", None) or "it is not text",
             ) from None
 
+    if strange := _LIKE_ONE.search(_REFERENCE.sub("", text)):
+        raise ConfigurationError(
+            f"{at} refers to {strange[0]!r}, which is no reference that headgate knows",
+            "write ${env:NAME}, ${file:PATH}, or ${base64:PATH} for a binary file",
+        )
     return _REFERENCE.sub(replacement, text)
 
 
@@ -226,7 +266,8 @@ def _dotted(at: str, key: str) -> str:
 
 def _unknown(at: str, key: str, known: Collection[str]) -> ConfigurationError:
     homes = " or ".join(f"[{section}]" for section in _sections_with(key))
-    hint = f"{key} stands in {homes}" if homes else _nearest(key, known).lstrip("; ")
+    close = difflib.get_close_matches(key, known, n=1, cutoff=_VERY_CLOSE)
+    hint = f"{key} stands in {homes}" if homes and not close else _nearest(key, known).lstrip("; ")
     return ConfigurationError(f"{at} is not a known key", hint or "see docs/reference.md")
 
 

@@ -37,7 +37,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused
 from headgate.control_protocol.record import CommitRecord, KeyCounts
 from headgate.tables.iceberg import row_ids
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table, key_ids
+from headgate.tables.iceberg.creation import CREATED_MS, TableDeclaration, ensure_table, key_ids
 from headgate.tables.iceberg.key_files import OFFSET, PARTITION, key_schema, write_keys
 from headgate.tables.iceberg.keyed.delete_files import referenced
 from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
@@ -114,9 +114,8 @@ class KeyedWorld:
         key: tuple[str, ...] = ("id",),
         **properties: str,
     ) -> KeyedWorld:
-        declaration = TableDeclaration(
-            COLUMNS, partition_by, {"format-version": str(version), **properties}, key=key
-        )
+        made = {"format-version": str(version), CREATED_MS: "0"}  # older than any file of a test
+        declaration = TableDeclaration(COLUMNS, partition_by, {**made, **properties}, key=key)
         ensure_table(catalog, NAME, declaration)
         world = cls(catalog, Source(key), keyed_table(catalog, key))
         assert isinstance(world.table.commit(world.attempt(())), Landed)

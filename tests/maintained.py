@@ -30,7 +30,7 @@ from headgate.data.writers.plan import SourcePlan, plan_of_table
 from headgate.sink.load import parse
 from headgate.sink.maintenance.rounds import Round
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.creation import CREATED_MS, TableDeclaration, ensure_table
 from headgate.tables.iceberg.table import IcebergTable
 
 SINK = SinkName("trips")
@@ -87,7 +87,8 @@ class Maintained:
     next_offset: int = 0
 
     def __post_init__(self) -> None:
-        declaration = TableDeclaration(self.columns, self.partition_by, dict(self.properties))
+        properties = {CREATED_MS: "0", **self.properties}  # older than any file of a test
+        declaration = TableDeclaration(self.columns, self.partition_by, properties)
         ensure_table(self.catalog, "db.trips", declaration)
         self.sink = IcebergTable(self.catalog, "db.trips", SINK, threads=False)
         self.view: TableView = self.sink.read()

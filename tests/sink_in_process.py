@@ -1,4 +1,4 @@
-"""A sink of any kind but Iceberg in one process: real machines, writers and tables, and no Kafka.
+"""A sink of any kind in one process: real machines, writers and tables, and no Kafka.
 
 The control log, the group and the source are in memory; what a record says is up to the test.
 """
@@ -13,6 +13,7 @@ from headgate.control_protocol.events import Envelope, Resume
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.table_kinds import TableKind
 from headgate.control_protocol.testing import (
     FakeClock,
     FakeGroup,
@@ -31,11 +32,16 @@ from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.embedding import Record
 from headgate.participant.state import State
 from headgate.sink.agreement import agreed
-from headgate.sink.aside import ready_aside
+from headgate.sink.aside import ensure_aside, ready_aside
 from headgate.sink.assembly import identity
+from headgate.sink.catalogs import open_catalog
+from headgate.sink.declaration import declaration
+from headgate.sink.iceberg_tables import IcebergTables
 from headgate.sink.kind_tables import KindTables, ensure_quarantine
 from headgate.sink.kinds import other_kind
+from headgate.sink.opened_tables import OpenedTables
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.creation import ensure_table
 
 TURN_MS = 10
 _PATIENCE_S = 120.0
@@ -58,9 +64,6 @@ class SinkInProcess:
         self.group = FakeGroup(self.source, self.clock)
         self.lives = 0
         self.produced = 0
-        kind = other_kind(settings)
-        assert kind is not None
-        self.kind = kind
         for topic in settings.source.topics:
             self.source.create(topic, 1)
         self._dying = ExitStack()
@@ -75,11 +78,7 @@ class SinkInProcess:
         """A new life, whose predecessor may have died in the middle of anything."""
         self.die()
         self.lives += 1
-        aside = ready_aside(self.settings, self._dying)
-        tables = KindTables(self.settings, self.kind, aside)
-        self.kind.ensure(tables.wanted)
-        if self.settings.quarantine.keeps and aside is None:
-            ensure_quarantine(self.settings, self.kind)
+        tables = self._ready()
         topics = FakeTopics(self.source, self.settings.source.topics)
         found = tables.coordinated(self.settings, topics, self._dying, None)
         self.table = found.table
@@ -115,6 +114,28 @@ class SinkInProcess:
                 self.clock,
             ),
         )
+
+    @property
+    def kind(self) -> TableKind:
+        kind = other_kind(self.settings)
+        assert kind is not None
+        return kind
+
+    def _ready(self) -> OpenedTables:
+        kind = other_kind(self.settings)
+        if kind is None:
+            catalog = open_catalog(self.settings)
+            self._dying.callback(catalog.close)
+            ensure_table(catalog, self.settings.table.identifier, declaration(self.settings.table))
+            if self.settings.quarantine.keeps:
+                ensure_aside(self.settings, catalog)
+            return IcebergTables(self.settings, catalog)
+        aside = ready_aside(self.settings, self._dying)
+        tables = KindTables(self.settings, kind, aside)
+        kind.ensure(tables.wanted)
+        if self.settings.quarantine.keeps and aside is None:
+            ensure_quarantine(self.settings, kind)
+        return tables
 
     def die(self) -> None:
         self._dying.close()
@@ -166,7 +187,7 @@ class SinkInProcess:
 class _Writer:
     """``BatchWriter`` that has written when it is asked."""
 
-    def __init__(self, sink: SinkInProcess, tables: KindTables) -> None:
+    def __init__(self, sink: SinkInProcess, tables: OpenedTables) -> None:
         self._sink = sink
         self._planning = tables.planning()
         self._batch: Batch | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,7 @@ from headgate.operations.demo.screen import Screen
 from headgate.operations.demo.sink_file import PARTITIONS, TOPIC, sink_file_text
 from headgate.operations.demo.store import BUCKET, EmbeddedS3
 from headgate.operations.demo.stream import TripStream
+from headgate.sink import early_signals
 from headgate.sink.departure import control_log
 from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings, WriterKind
@@ -117,7 +118,7 @@ def _command(**chosen: Any) -> int:
     screen = Screen(_console())
     with _signals_unwind() as received:
         try:
-            return _demonstrate(Options(**chosen), screen)
+            return _demonstrate(Options(**chosen), screen, received)
         except (KeyboardInterrupt, HeadgateError):
             # A Kafka client that is interrupted while it is made fails in some way of its own.
             if not received:
@@ -126,7 +127,7 @@ def _command(**chosen: Any) -> int:
             return FATAL_SIGNAL + received[0]
 
 
-def _demonstrate(options: Options, screen: Screen) -> int:
+def _demonstrate(options: Options, screen: Screen, signals: Sequence[int]) -> int:
     require_java()
     screen.head("Kafka topic -> Iceberg table, exactly once, while the coordinator is killed")
     screen.tell(f"Everything is kept in {options.folder}.\n", "dim")
@@ -142,7 +143,7 @@ def _demonstrate(options: Options, screen: Screen) -> int:
         show = Show(options, screen, sink_file, load(sink_file))
         with ExitStack() as cast:
             play = _cast(show, cast)
-            play.run()
+            play.run(signals)
             _stop(screen, play)
         well = _judge(show, play)
         log = play.survivors[0].log
@@ -266,8 +267,9 @@ def _signals_unwind() -> Iterator[list[int]]:
 
     ends = (signal.SIGINT, signal.SIGTERM)
     heard = [number for number in ends if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, unwind) for number in heard}
+    before = {number: early_signals.usual(number) for number in heard}
     try:
+        early_signals.take_over(unwind, heard)
         yield received
     finally:
         for number, handler in before.items():

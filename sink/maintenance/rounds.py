@@ -11,6 +11,7 @@ from functools import partial
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.sink.maintenance.deciding import deciding_of
@@ -23,6 +24,8 @@ from headgate.tables.iceberg.side_call import Settled, persistently
 from headgate.tables.iceberg.small_files import Choice, Wanted, chosen
 from headgate.tables.iceberg.upkeep import Upkeep
 
+_NAMED_MAX = 3
+
 OnProgress = Callable[[str, int, int], None]
 
 _log = redacted_logger("headgate.maintenance")
@@ -30,7 +33,10 @@ _log = redacted_logger("headgate.maintenance")
 
 @dataclass(slots=True)
 class Done:
-    """What was done to one table, or would be. ``left``: what was not done, and why."""
+    """What was done to one table, or would be. ``left``: what was not done, and why.
+
+    ``failed``: the error that ended it early.
+    """
 
     table: str
     live_files: int = 0
@@ -40,6 +46,7 @@ class Done:
     orphans: int = 0
     young_orphans: int = 0
     left: list[str] = field(default_factory=list)
+    failed: str = ""
 
 
 @dataclass
@@ -47,26 +54,30 @@ class Round:
     """One round of one table. ``quiet`` waits for a good moment to commit.
 
     ``ending`` is set when the round must stop. ``unfit``: files known to stay as they are, and why.
+    ``beside``: locations of the sink's other tables; ``unread``: those whose location is unknown.
+    ``more``: compaction has not done all, because it was to do one commit's work.
     """
 
     settings: SinkSettings
     catalog: Catalog
     table: str
     beside: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     dry_run: bool = False
     quiet: Callable[[], None] = lambda: None
     gate: Gate = field(default_factory=Gate)
     ending: threading.Event = field(default_factory=threading.Event)
     on_progress: OnProgress = lambda *_: None
     unfit: dict[str, str] = field(default_factory=dict)
+    more: bool = False
 
     def __post_init__(self) -> None:
         self.done = Done(self.table)
 
     # ---------------------------------------------------------------------------------- compaction
 
-    def compact(self) -> None:
-        """Compact small files, and commit.
+    def compact(self, *, once: bool = False) -> None:
+        """Compact small files, and commit; ``once``: at most one commit.
 
         Raises what catalogs and storage raise; files written by then are removed, or become
         orphans.
@@ -74,6 +85,9 @@ class Round:
         born_max: int | None = None
         while not self.ending.is_set():
             table = self.catalog.load_table(self.table)
+            if self._tag not in table.metadata.refs:  # no commit of the sink could land either
+                self.done.left = ["did not compact: the table has no tag of this sink"]
+                return
             choice = self._choice(table, born_max)
             born_max = born_max or choice.sequence_number
             self.done.live_files = choice.live_files
@@ -91,6 +105,13 @@ class Round:
             self.unfit.update(rewritten.unfit)
             if rewritten.written is not None and not self._settled(rewritten.written):
                 return
+            if once:
+                self.more = choice.more
+                return
+
+    @property
+    def _tag(self) -> str:
+        return tag_name(self.settings.name, self.settings.table.branch)
 
     def _unfit(self) -> list[str]:
         reasons = Counter(self.unfit.values())
@@ -178,11 +199,22 @@ class Round:
             beside=self.beside,
             deciding=partial(deciding_of, self.settings) if self.settings.apart else None,
         )
+        if self.unread:
+            self.done.left.append(
+                "did not look for orphans: files may be those of a table that cannot be read: "
+                + ", ".join(self.unread[:_NAMED_MAX])
+            )
+            return
         self.on_progress(f"{self.table}: orphans", 0, 0)
         found = orphans.found()
         self.done.young_orphans = found.young
         if found.why:
             self.done.left.append(f"did not look for orphans: {found.why}")
+        if found.earlier:
+            self.done.left.append(
+                f"{found.earlier} unreferenced files are older than the table: perhaps those of "
+                "another one that was here before and was renamed"
+            )
         self.done.orphans = len(found.files)
         if found.files and not self.dry_run and not self.ending.is_set():
             self.done.orphans = orphans.delete(found)

@@ -6,6 +6,7 @@ A courtesy within one process: safety rests on requirements (T3, T6, T8).
 from __future__ import annotations
 
 import threading
+import time
 
 
 class Gate:
@@ -14,19 +15,29 @@ class Gate:
     def __init__(self) -> None:
         self.calling = threading.Lock()
         self._landings = 0
+        self._landed_s = time.monotonic()
         self._landed = threading.Condition()
 
     def landed(self) -> None:
         """Note that a commit of the sink has landed: the next one is an interval away."""
         with self._landed:
             self._landings += 1
+            self._landed_s = time.monotonic()
             self._landed.notify_all()
 
-    def wait_for_a_commit(self, patience_s: float) -> None:
-        """Return right after the next commit; without one, when the time is over."""
+    def wait_for_a_commit(self, patience_s: float, calm_s: float = 0.0) -> None:
+        """Return when the last commit is at most ``calm_s`` ago, or the next one has landed.
+
+        The table of which there was no commit for ``patience_s`` is not waited for: among hundreds
+        most may be idle.
+        """
         with self._landed:
+            age_s = time.monotonic() - self._landed_s
+            if self._landings and age_s <= calm_s:
+                return
             before = self._landings
-            self._landed.wait_for(lambda: self._landings != before, patience_s)
+            left_s = max(0.0, patience_s - age_s)
+            self._landed.wait_for(lambda: self._landings != before, left_s)
 
 
 class Gates:

@@ -24,6 +24,7 @@ from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.record_codec import decode
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.condemned import Condemned
+from headgate.tables.iceberg.creation import CREATED_MS
 from headgate.tables.iceberg.drafts import drafted_files
 from headgate.tables.iceberg.lineage import properties_of
 from headgate.tables.iceberg.retention import GC_ENABLED
@@ -52,11 +53,13 @@ class Ages:
 @dataclass(frozen=True, slots=True)
 class Found:
     """``files`` that may go. ``young``: those that are not live, but may still be committed or are
-    not old enough. ``why``: the reason if nothing was searched."""
+    not old enough. ``earlier``: those that are older than the table, and perhaps of one that was
+    here before and was renamed. ``why``: the reason if nothing was searched."""
 
     table: Table
     files: tuple[str, ...] = ()
     young: int = 0
+    earlier: int = 0
     why: str = ""
 
 
@@ -107,12 +110,15 @@ class Orphans:
             now_ms - max(self.ages.after_ms, self.ages.claim_max_ms),
             oldest_ms - self.ages.claim_max_ms - SKEW_MS,
         )
-        old = {path for path, at_ms in stored if at_ms < limit_ms}
+        born_ms = _born_ms(table) - SKEW_MS
+        old = {path for path, at_ms in stored if born_ms <= at_ms < limit_ms}
+        older = {path for path, at_ms in stored if at_ms < born_ms}
         spent = _Spent(lead.uuid, [record for _, record in paid if record])
         needed = self._needed(table, [record for _, record in tags if record], spent)
         loose = [path for path, _ in stored if _name(path, self.sink) not in needed]
         files = tuple(sorted(path for path in loose if path in old))
-        return Found(table, files, len(loose) - len(files))
+        earlier = sum(path in older for path in loose)
+        return Found(table, files, len(loose) - len(files) - earlier, earlier)
 
     def delete(self, found: Found) -> int:
         """Delete what was found, unless somebody refers to it by now; return how many went."""
@@ -186,6 +192,12 @@ def _tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | None]]
         if branch and sink_of_tag(name, branch) == sink and snapshot:
             found.append((snapshot.timestamp_ms, decode(sink, properties_of(snapshot))))
     return found
+
+
+def _born_ms(table: Table) -> int:
+    """Return when the table was created, if headgate did it; else the beginning of time."""
+    said = table.properties.get(CREATED_MS, "")
+    return int(said) if said.isdecimal() else SKEW_MS
 
 
 def _name(path: str, sink: SinkName) -> str:

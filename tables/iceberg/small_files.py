@@ -83,7 +83,8 @@ class SmallFile:
 class Choice:
     """``portions``: for one partition each, the files that become one. ``equality_deletes``: paths
     of those that exist. ``left``: why small files were left alone, and how many. ``dead_rows``
-    holds the content of the delete files that were read."""
+    holds the content of the delete files that were read. ``more``: one commit does not hold all
+    that is worth it."""
 
     snapshot_id: int | None
     portions: tuple[tuple[SmallFile, ...], ...]
@@ -92,6 +93,7 @@ class Choice:
     live_files: int
     sequence_number: int = 0
     dead_rows: DeadRows = field(default_factory=DeadRows)
+    more: bool = False
 
 
 def sinks_folder(table: Table, sink: SinkName) -> str:
@@ -121,7 +123,8 @@ def chosen(table: Table, sink: SinkName, branch: str, wanted: Wanted) -> Choice:
             left[reason] += 1
         else:
             partitions[_key(file.partition)].append(file)
-    portions = list(_bounded(list(_portions(partitions.values(), wanted)), wanted.bytes_max))
+    worth = list(_portions(partitions.values(), wanted))
+    portions = list(_bounded(worth, wanted.bytes_max))
     dead_rows = DeadRows()
     return Choice(
         snapshot.snapshot_id,
@@ -131,6 +134,7 @@ def chosen(table: Table, sink: SinkName, branch: str, wanted: Wanted) -> Choice:
         len(data),
         snapshot.sequence_number or 0,
         dead_rows,
+        more=len(portions) < len(worth),
     )
 
 

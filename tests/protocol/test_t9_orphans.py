@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from local_catalog import local_catalog
-from maintained import SINK, Maintained, settings
+from maintained import COLUMNS, SINK, Maintained, settings
 
 from headgate.control_protocol.errors import MaintenanceUnfit
 from headgate.control_protocol.events import FileKind, WrittenFile
@@ -126,6 +126,33 @@ def test_files_that_the_tag_has_outlived_no_sleeper_can_commit(sink: Maintained)
 
     assert len(search.found().files) == 1
     assert not isinstance(sink.sink.commit(attempt), Landed)
+
+
+def test_files_of_a_renamed_table_stay_where_a_new_one_was_made_in_its_place(make: Make) -> None:
+    """A catalog gives the new table the old one's location: below it lie the files of both."""
+    sink = make()
+    sink.commits(3)
+    archived = sorted(sink.stored())
+    aged_s = time.time() - OLD_S
+    for path in archived:
+        os.utime(path, (aged_s, aged_s))
+    sink.catalog.rename_table("db.trips", "db.trips_2025")
+    ensure_table(sink.catalog, "db.trips", TableDeclaration(COLUMNS))
+    sink.sink = IcebergTable(sink.catalog, "db.trips", SINK, threads=False)
+    sink.view = sink.sink.read()
+    sink._commit(())
+    dropped = sink.written(5)
+    sink.next_offset -= 5
+    sink.commit()
+    assert sink.table.location() == sink.catalog.load_table("db.trips_2025").location()
+    later_ms = int(time.time() * 1000) + 7 * 24 * HOUR_MS
+
+    found = orphans(sink, wall_ms=lambda: later_ms).found()
+
+    assert (found.earlier, found.young) == (len(archived), len(dropped))
+    assert found.files == ()
+    archive = sink.catalog.load_table("db.trips_2025").scan().to_arrow()
+    assert archive.num_rows == 3 * 5
 
 
 def test_snapshots_on_any_branch_or_tag_keep_their_files(sink: Maintained) -> None:

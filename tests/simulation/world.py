@@ -35,6 +35,7 @@ from simulation.silence import Silence
 from simulation.stamps import Stamps
 from simulation.trouble import Trouble
 from simulation.unheard import Unheard
+from simulation.wedges import Wedge
 from simulation.whole import wholes
 from verdicts import Kind, Violation
 
@@ -140,12 +141,14 @@ class World:
             keys=None if self.follows_keys else self.keys,
         )
         self.trouble = Trouble(self)
+        plain = not (real or keyed or stamped)
         self.calm = Calm(self)
         self.poison: tuple[TopicPartition, int] | None = None
         self.mended = False
         """The poison is as good as any other record now."""
         self._mends_records = random.Random(f"mended {seed}").random() < 0.5
         self.broken = self.climate.upheaval is None
+        self.wedge = Wedge(self, plain=plain)
         self.paused_ms: int | None = None
         self.written_ms: dict[str, int] = {}
         """When each data file was done."""
@@ -244,6 +247,16 @@ class World:
         self.struck[f"kill at {where}"] += 1
         node.dead = True
         self._restarts.append((self.clock.now_ms + self.random.randint(0, 3_000), node))
+
+    def leaves(self, node: Node, away_ms: int) -> None:
+        """E2: its process leaves the group, and comes back once it can read the table."""
+        self.note("{} leaves the lead to others", node.name)
+        self.struck["lead released"] += 1
+        node.dead = True
+        if not self.wedge.cuts(node):
+            self._restarts.append((self.clock.now_ms + away_ms, node))
+        self.expel(node.member)
+        self.events.rebalance()
 
     def stall(self, node: Node, where: str) -> None:
         """The others go on while the node stands still in the middle of its call."""
@@ -440,6 +453,7 @@ class World:
         if not self.broken and self.clock.now_ms > breaks_ms:
             self.broken = upheaval.break_something(self)
         self.trouble.look()
+        self.wedge.look()
         actor = self._next_actor()
         if actor is not None:
             node, role, run = actor

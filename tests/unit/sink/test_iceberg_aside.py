@@ -31,6 +31,7 @@ from headgate.operations.table_access import opened_reader
 from headgate.operations.tables import tables
 from headgate.sink.load import parse
 from headgate.sink.maintenance.rounds import Done
+from headgate.tables.iceberg.creation import CREATED_MS
 from headgate.tables.iceberg.retention import KEEP_MIN, MAX_AGE_MS
 from headgate.tables.iceberg.table import IcebergTable
 
@@ -318,6 +319,8 @@ def test_t9_orphans_go_and_what_the_delta_table_owes_stays(
     (live, *_) = (lake / "warehouse").rglob("data/headgate/**/*.parquet")
     orphan = live.with_name("orphan.parquet")
     orphan.write_bytes(live.read_bytes())
+    aside = catalog(lake).load_table("db.orders_quarantine")
+    aside.transaction().set_properties({CREATED_MS: "0"}).commit_transaction()
     for file in (lake / "warehouse").rglob("*"):
         os.utime(file, (1, 1))
     done = done_to(shop, "orphans")

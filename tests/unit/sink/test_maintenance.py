@@ -14,19 +14,9 @@ from click.testing import CliRunner
 from local_catalog import local_catalog
 from maintained import Maintained, settings, text
 
-from headgate.control_protocol.identifiers import (
-    Epoch,
-    Sender,
-    SinkName,
-    TransactionId,
-    TransactionNumber,
-)
-from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.record import CommitRecord
 from headgate.operations.cli import main
 from headgate.sink.followers import iceberg_table
-from headgate.sink.load import parse
-from headgate.sink.maintenance.beside import Maintenance, maintained
+from headgate.sink.maintenance.beside import Maintenance
 from headgate.sink.maintenance.rounds import Done
 from headgate.tables.iceberg.gate import Gate, Gates
 
@@ -119,35 +109,3 @@ def test_only_what_was_asked_for(sink: Maintained, tmp_path: Path) -> None:
     wrong = CliRunner().invoke(main, ["maintain", str(sink_file), "--table", "db.other"])
     assert wrong.exit_code == 2
     assert "HG-147" in wrong.output
-
-
-def test_of_many_tables_those_are_maintained_that_the_file_lets() -> None:
-    several = parse(
-        """
-        name = "shop"
-        [source]
-        topics = ["shop.orders"]
-        [kafka]
-        "bootstrap.servers" = "127.0.0.1:9092"
-        [tables]
-        ledger = "db.ledger"
-        [[tables.route]]
-        to = "db.{topic}"
-        [[tables.table]]
-        match = "db.frozen_.*"
-        maintain = false
-        [spark]
-        writer = "in-process"
-        """
-    )
-    record = CommitRecord(
-        SinkName("shop"),
-        "group",
-        TransactionId(Epoch(1), TransactionNumber(1)),
-        Sender("member", "life"),
-        Offsets({}),
-        followers={"db.frozen_1": "u1", "db.orders": "u2", several.quarantine.table: "u3"},
-    )
-
-    assert maintained(several, record) == [several.quarantine.table, "db.orders"]
-    assert maintained(several, None) == [several.quarantine.table]
