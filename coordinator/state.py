@@ -53,7 +53,8 @@ class Identity:
     where the first that matches counts (rule V4); ``refresh_ms``: how far behind idle tables may be
     (rule V2); ``keyed``: whether records replace rows of their key in the lead (rule U1);
     ``routed_keys``: and in which tables that rows are routed to; ``growth_ms``: how long partitions
-    that are added to their topics are held at least; ``None``: they stop the sink (rule U8).
+    that are added to their topics are held at least; ``None``: they stop the sink;
+    ``multiples_only``: keys are hashed by the number of partitions (rule U8).
     """
 
     sink: SinkName
@@ -73,6 +74,7 @@ class Identity:
     keyed: bool = False
     routed_keys: RoutedKeys = NO_KEYS
     growth_ms: int | None = None
+    multiples_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

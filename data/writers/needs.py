@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
-from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 
 from headgate.control_protocol.column_growth import (
     COLUMNS_MAX,
@@ -35,6 +35,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import BatchNeeds
 from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.formats.lookout import Lack, Lookout
+from headgate.data.writers.numbering import firsts
 from headgate.kafka.fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 
@@ -77,13 +78,23 @@ def evolution_of(
     return Evolution(policy, now, former(now, map(from_json, older)), refused)
 
 
-def older_schemas(
-    schemas: Mapping[int, Schema], current: int, policy: SchemaPolicy
-) -> tuple[str, ...]:
-    """Return them as JSON, the oldest first; none where their names do not matter."""
+def older_schemas(table: Table, named: int, policy: SchemaPolicy) -> tuple[str, ...]:
+    """Return the schemas before the named one as JSON, the oldest first.
+
+    None where their names do not matter. Ids do not tell which are later: a schema that comes
+    back has its former id.
+    """
     if policy.unknown_fields is UnknownFields.IGNORE:
         return ()
-    return tuple(schemas[id_].model_dump_json() for id_ in sorted(schemas) if id_ != current)
+    schemas = table.schemas()
+    # S6: START may be older than the table as it was loaded. A column that came since is none
+    # that was dropped, else its values would be left out of rows of this transaction.
+    since = {*table.schema().field_ids} - {*schemas[named].field_ids}
+    return tuple(
+        schemas[id_].model_dump_json()
+        for id_ in sorted(schemas)
+        if id_ != named and since.isdisjoint(schemas[id_].field_ids)
+    )
 
 
 class Needs:
@@ -127,6 +138,7 @@ class Needs:
                 raise UnknownField(
                     f"{at} offset {chunk.offsets[rows[0]]} {reason}",
                     'add the columns, or set unknown_fields = "evolve" or "ignore"',
+                    firsts(self._partitions, chunk.places[rows], chunk.offsets[rows]),
                 )
             bad |= dict.fromkeys(rows.tolist(), reason)
         return bad

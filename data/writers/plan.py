@@ -316,7 +316,7 @@ def plan_of_table(
         ),
         location=table.location(),
         shaping=(shaping or Shaping()).settled(start.table, table.properties),
-        older_schemas=older_schemas(table.schemas(), start.schema_id, source.schema_policy),
+        older_schemas=older_schemas(table, start.schema_id, source.schema_policy),
     )
 
 

@@ -363,10 +363,11 @@ class FaultyWriter(FakeBatchWriter, Struck):
         if elsewhere := world.wedge.elsewhere((self._node.number, self._node.life), batch):
             self.fail(elsewhere)
         poison = world.poison
-        if poison and poison[0] in batch.ranges:
-            offsets = batch.ranges[poison[0]]
-            if offsets.begin <= poison[1] < offsets.end:
-                self.fail("poison", PoisonRecord(f"{poison[0]} offset {poison[1]}: no JSON"))
+        if poison and poison[0] in batch.ranges and not world.mended:
+            (at, offset), offsets = poison, batch.ranges[poison[0]]
+            if offsets.begin <= offset < offsets.end:
+                error = PoisonRecord(f"{at} offset {offset}: no JSON", "", Offsets({at: offset}))
+                self.fail("poison", error)
         super().submit(batch)
         world.struck["bad records are there already"] += bool(self._known)
 

@@ -265,9 +265,10 @@ class Node:
             self.world.leaves(self, released.away_ms)
             return True
         except HeadgateError as error:
-            self.stopped_by = error
             self.dead = True
             self.world.note(f"{self.name} stops: {error}")
+            if not self.world.mends(self, error):
+                self.stopped_by = error
             return True
         finally:
             if life == self.life:

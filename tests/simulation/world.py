@@ -39,6 +39,7 @@ from simulation.wedges import Wedge
 from simulation.whole import wholes
 from verdicts import Kind, Violation
 
+from headgate.control_protocol.errors import HeadgateError, PoisonRecord
 from headgate.control_protocol.events import (
     Envelope,
     Pause,
@@ -143,6 +144,9 @@ class World:
         plain = not (real or keyed or stamped)
         self.calm = Calm(self)
         self.poison: tuple[TopicPartition, int] | None = None
+        self.mended = False
+        """The poison is as good as any other record now."""
+        self._mends_records = random.Random(f"mended {seed}").random() < 0.5
         self.broken = self.climate.upheaval is None
         self.wedge = Wedge(self, plain=plain)
         self.paused_ms: int | None = None
@@ -512,6 +516,23 @@ class World:
             self.expel(entry[1].member)
             entry[1].start()
             self.events.rebalance()
+
+    def mends(self, node: Node, error: HeadgateError) -> bool:
+        """Whether a person mends the record that stopped the node, and starts it again (P14)."""
+        if not isinstance(error, PoisonRecord) or self.poison is None:
+            return False
+        at, offset = self.poison
+        stored = self.oracle.stored().get(at, offset)
+        if stored != offset and not self.mended:
+            raise Violation(
+                Kind.UNTRUTH, f"{node.name} stops before {at} offset {offset}, at {stored}"
+            )
+        self.struck["stopped before a record"] += 1
+        if not self._mends_records:
+            return False
+        self.mended = True
+        self._restarts.append((self.clock.now_ms, node))
+        return True
 
     def stopped(self) -> bool:
         """Whether a node stopped for a reason that the climate gives; any other is a violation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,9 +31,12 @@ def twice(folder: Path, *tests: str, workers: int = 2) -> subprocess.CompletedPr
     """As make runs the tests of this folder."""
     (folder / "test_it.py").write_text("\n".join(tests))
     arguments = ["--rootdir=.", f"--numprocesses={workers}", "test_it.py"]
-    first = subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=folder, check=False)
+    # This test may have a worker, and its processes are not of it.
+    env = {key: value for key, value in os.environ.items() if "XDIST" not in key}
+    pytest_ = [sys.executable, "-m", "pytest", *arguments]
+    first = subprocess.run(pytest_, cwd=folder, env=env, check=False)
     command = [sys.executable, SCRIPT, str(first.returncode), *arguments]
-    return subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    return subprocess.run(command, cwd=folder, env=env, check=False, capture_output=True, text=True)
 
 
 def test_what_passes_alone_is_flaky_and_kept(tmp_path: Path) -> None:

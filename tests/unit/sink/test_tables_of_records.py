@@ -43,7 +43,7 @@ from headgate.control_protocol.ports import (
     TopicState,
 )
 from headgate.control_protocol.table_changes import Changed, TableNeed, Want
-from headgate.data.writers.newcomers import NEWCOMERS_MAX
+from headgate.data.writers.known_tables import NEW_MAX
 from headgate.data.writers.put import chunk_of
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.data.writers.whole import write_put
@@ -502,7 +502,7 @@ def connected(**fields: tuple[str, Any]) -> dict[str, Any]:
 
 def test_r4_a_wild_field_makes_so_many_tables_in_a_minute(local: LocalCatalog) -> None:
     shop = shop_of(local, ('ledger = "db.ledger"', 'ledger = "db.ledger"\nnew_per_minute_max = 3'))
-    wild = [{"type": f"v{n}", "x": n} for n in range(2 * NEWCOMERS_MAX)]
+    wild = [{"type": f"v{n}", "x": n} for n in range(2 * NEW_MAX)]
     rows = shop.write({"events": wild, "shop.orders": [{"id": 1}]})
     made = [name for name in rows if name.startswith("event_")]
     assert len(made) == 3
@@ -645,6 +645,7 @@ def test_incompatible_values_may_stop_the_sink(local: LocalCatalog) -> None:
     outcome = shop.outcome({"shop.a": [{"n": 2}, {"n": "x"}]})
     assert isinstance(outcome, BatchFailed)
     assert isinstance(outcome.fatal, IncompatibleValue)
+    assert outcome.fatal.first == Offsets({TopicPartition("shop.a", 0): 1})
     assert "shop.a/0 offset 1" in outcome.reason
 
 
