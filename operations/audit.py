@@ -297,7 +297,7 @@ class Inquiry:
     def _tell_shared_files(self) -> None:
         """Where other sinks fill the table, a file that others rewrote may hold rows of each."""
         sinks = {found.sink for found in self._history.foreign if found.sink is not None}
-        sharers = sinks | {*self._reader.view().others, *self._settings.table.shared_with}
+        sharers = sinks | {*self._history.others, *self._settings.table.shared_with}
         own = self._settings.name
         if sharers and (files := of_unknown_sinks(self._files, self._history, own)):
             self._mixed = True
@@ -309,7 +309,7 @@ class Inquiry:
     def _weigh_whole(self, record: CommitRecord, seen: TableRecords | None) -> None:
         if seen is None or self._renewed:
             return
-        others = {**self._reader.view().others, **topics_of_others(self._history)}
+        others = {**self._history.others, **topics_of_others(self._history)}
         self._whole = whole = whole_table(seen, seen.others, record, others)
         self._findings += shared(whole, self._settings.table.shared_with)
         self._remarks.append(accounts(whole))
