@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, TableChanged
-from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
@@ -296,8 +296,13 @@ class Inquiry:
 
     def _tell_shared_files(self) -> None:
         """Where other sinks fill the table, a file that others rewrote may hold rows of each."""
-        sinks = {found.sink for found in self._history.foreign if found.sink is not None}
-        sharers = sinks | {*self._history.others, *self._settings.table.shared_with}
+        unknown = {
+            SinkName(name): dict[str, TopicId]() for name in self._settings.table.shared_with
+        }
+        others = {**unknown, **self._history.others, **topics_of_others(self._history)}
+        record = self._history.record
+        read = set(record.topic_ids.items()) if record else set[tuple[str, TopicId]]()
+        sharers = {sink for sink, topics in others.items() if not topics or read & topics.items()}
         own = self._settings.name
         if sharers and (files := of_unknown_sinks(self._files, self._history, own)):
             self._mixed = True
