@@ -111,9 +111,9 @@ class Watch:
             return Unwell(Condition.UNKNOWN, f"{error.code} {error.message}", error.code)
         if not report.exit_code:
             return None
-        error, condition = report.last_error, Condition(report.condition)
-        if error and not error.past:
-            return Unwell(condition, f"{error.code} {error.text}", error.code)
+        told, condition = report.last_error, Condition(report.condition)
+        if told and not told.past:
+            return Unwell(condition, f"{told.code} {told.text}", told.code)
         return Unwell(condition, "; ".join(report.notes))
 
 
