@@ -90,7 +90,8 @@ def step(state: State, given: Input, now_ms: int) -> Step:
     except HeadgateError as error:
         return stop(state, error)
     if state.term and after.term and state.term.epoch == after.term.epoch:
-        after = replace(after, term=with_former_data(state.term, after.term))
+        term = with_former_data(state.term, after.term)
+        after = after if term is after.term else replace(after, term=term)
     return after, actions
 
 

@@ -17,8 +17,13 @@ PEERS_MAX = 256
 
 
 def with_peer(state: State, said: Envelope, now_ms: int) -> State:
-    """Remember when another participant was heard; one that gave up all it had is no heir."""
-    name = said.sender.member
+    """Remember when another participant was heard; one that gave up all it had is no heir.
+
+    Only where the lead may be released soon: at all other times it does not matter who is there.
+    """
+    since_ms, name = state.unanswered_since_ms, said.sender.member
+    if since_ms is None or now_ms - since_ms < patience_ms(state.settings) // 2:
+        return state
     if name == state.identity.sender.member or not isinstance(said.event, Presence | WriteStatus):
         return state
     peers = {known: at_ms for known, at_ms in state.peers.items() if known != name}

@@ -123,7 +123,8 @@ class _Desk:
 
     def give_back(self, name: str) -> GivenBack:
         """Commit portion by portion; the table's own record says where the next one begins."""
-        places, given = self._aside.places(name), GivenBack(name)
+        places: Sequence[Place] = self._aside.places(name)
+        given = GivenBack(name)
         while True:
             _, view = self._tables.in_order(name)
             before = record_of(view).replayed

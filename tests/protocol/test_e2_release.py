@@ -13,7 +13,7 @@ from headgate.control_protocol.events import Notice, NoticeKind, Presence, Prese
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Refused, Unknown
 from headgate.coordinator.actions import CallFailed, CommitAnswered, CommitTable, ReadTable, Tell
-from headgate.coordinator.moves import PATIENCE_MS_MIN, patience_ms
+from headgate.coordinator.moves import PATIENCE_MS_MIN
 from headgate.coordinator.releasing import PEERS_MAX
 from headgate.coordinator.transitions import Phase
 
@@ -130,7 +130,7 @@ def test_the_only_participant_keeps_the_lead_and_says_so(peer: Sender | None) ->
 def test_who_was_heard_long_ago_or_gave_up_all_it_had_is_no_heir() -> None:
     made = Coordinator.at(Phase.RECOVERING)
     made.hears(gain(P1), ALICE, epoch=made.state.highest_epoch)
-    made.waits(patience_ms(SETTINGS))
+    unanswered(made, PATIENCE_MS_MIN // 2 + TURN_MS, peer=None)
     made.hears(gain(P1), BOB, epoch=made.state.highest_epoch)
     gone = Presence(PresenceKind.LOST, frozenset({P1}), {})
     made.hears(gone, BOB, epoch=made.state.highest_epoch)
@@ -148,9 +148,10 @@ def test_a_person_at_a_terminal_is_no_heir() -> None:
 
 
 def test_invented_participants_take_bounded_memory() -> None:
-    made = Coordinator.at(Phase.OPEN)
+    made = Coordinator.at(Phase.RECOVERING)
+    unanswered(made, PATIENCE_MS_MIN // 2 + TURN_MS, peer=None)
     for number in range(2 * PEERS_MAX):
-        made.hears(ALIVE, Sender(f"invented-{number}", "1"))
+        made.hears(ALIVE, Sender(f"invented-{number}", "1"), epoch=made.state.highest_epoch)
     assert len(made.state.peers) == PEERS_MAX
 
 
