@@ -124,7 +124,10 @@ def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, lis
         known = [settings.table.identifier]
         if settings.tables:
             with every_table(settings, reader, reader.history()) as tables:
-                known = sorted(tables)
+                known = sorted({*tables.tables, *tables.unread})
+                for name, error in tables.unread.items():  # its rows would stay, unsaid
+                    if name in asked.tables or not asked.tables:
+                        raise error
         if strange := sorted(set(asked.tables) - set(known)):
             raise DeletionRefused(
                 f"{', '.join(strange)} is not a table of sink {settings.name}",

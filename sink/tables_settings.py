@@ -233,9 +233,11 @@ class TablesSettings:
         ),
     )
     new_per_minute_max: int = field(
-        default=20,
+        default=200,
         metadata=about(
-            "Maximum number of tables created per minute; further ones are created later.", "tables"
+            "Maximum number of tables created per minute for names from fields, headers or "
+            "records; the records of further ones wait for them.",
+            "tables",
         ),
     )
     atomic: bool = field(
