@@ -7,6 +7,7 @@ against, and tags that stay. ``docs/catalogs.md`` lists those that were seen to 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import parse_qs
 
 from headgate.control_protocol.errors import CatalogRefused
 from headgate.control_protocol.joint_errors import NotAtomic
@@ -109,5 +110,15 @@ def _refuse_database(name: str, scheme: str, uri: str) -> None:
             f"catalog {name!r}: a SQL catalog in {scheme} was never seen to compare and set",
             "SQL catalogs may be in SQLite or PostgreSQL",
         )
-    if scheme == "sqlite" and (":memory:" in uri or not uri.partition("://")[2].strip("/")):
+    if scheme != "sqlite":
+        return
+    database, _, options = uri.partition("://")[2].lstrip("/").partition("?")
+    named = database.startswith("file:") or "uri" in parse_qs(options)
+    if ":memory:" in uri or not database or (named and "mode=memory" in uri):
         raise CatalogRefused(f"catalog {name!r}: {_REFUSED['in-memory']}", _INSTEAD)
+    if named:
+        raise CatalogRefused(
+            f"catalog {name!r} names its SQLite file as a URI, whose options can take away the "
+            "file's locks (nolock, immutable, vfs)",
+            "write the plain path: sqlite:////folder/catalog.db",
+        )
