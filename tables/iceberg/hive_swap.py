@@ -90,7 +90,7 @@ def refuse_ignorant_of_views(jvm: Jvm, conf: Any, database: str) -> None:
                     return
                 raise failure from None
         finally:
-            client.dropTable(database, name, False, True)
+            client.dropTable(database, name)
     finally:
         client.close()
     raise _ignorant(f"{database}.{name}")

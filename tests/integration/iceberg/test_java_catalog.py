@@ -200,9 +200,11 @@ def test_hive_3_1_is_refused_before_there_is_a_table(
         "uri": metastores.uri(HIVE_3),
         "warehouse": f"file://{tmp_path}/warehouse",
     }
-    with load_catalog("lake", properties, SLOW_S, java_with_iceberg()) as catalog:
-        with pytest.raises(HiveCannotSwap, match="does not compare and set"):
-            may_create(catalog, own_table())
+    with (
+        load_catalog("lake", properties, SLOW_S, java_with_iceberg()) as catalog,
+        pytest.raises(HiveCannotSwap, match="does not compare and set"),
+    ):
+        may_create(catalog, own_table())
 
 
 @pytest.mark.soak
