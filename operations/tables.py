@@ -23,6 +23,7 @@ from headgate.operations.kafka_access import source_topics
 from headgate.operations.routed_tables import decided_tables, each_table
 from headgate.operations.table_access import opened_reader
 from headgate.sink.settings import SinkSettings
+from headgate.sink.tables_settings import CreateFrom
 from headgate.tables.iceberg.catalog import catalog_failure
 
 EXAMPLES_MAX = 3
@@ -154,7 +155,12 @@ def routes(settings: SinkSettings) -> str:
     """
     with source_topics(settings) as topics:
         known = sorted(topics.describe())
-    return "; ".join([*_taken(settings, known), *_collisions(settings, known)])
+    told = [*_taken(settings, known), *_collisions(settings, known)]
+    if settings.tables.create.schema is CreateFrom.OFF:
+        told.append(
+            "tables.create.schema is off: records for tables that do not exist are unmatched"
+        )
+    return "; ".join(told)
 
 
 def _taken(settings: SinkSettings, topics: list[str]) -> Iterator[str]:

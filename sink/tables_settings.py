@@ -57,7 +57,7 @@ class RouteSettings:
         metadata=about(
             'Name of the table, as "namespace.name". {topic}, {field}, {header}, {record} and the '
             "named groups of a pattern are replaced by what they matched, in lower case, with _ "
-            "instead of anything that is neither a letter nor a digit."
+            "instead of anything that is neither an ASCII letter nor a digit."
         )
     )
     value_field: str = field(
