@@ -1,5 +1,6 @@
 # Everything that a contributor types; `make` alone lists it. ARGS go to the command behind a target;
 # WORKERS processes share the tests (0: none does): one computes, each of the others has a broker.
+# What fails beside others is run once more, alone (tests/second_run.py).
 # HUDI_WORKERS share those of Hudi tables, each with a JVM of its own.
 
 PYTHON ?= python3
@@ -9,7 +10,10 @@ HUDI := build/hudi
 HUDI_TESTS := tests/hudi_tables
 HUDI_PYTEST := $(HUDI)/bin/python -m pytest -c $(HUDI_TESTS)/pytest.ini --rootdir $(HUDI_TESTS) --confcutdir $(HUDI_TESTS)
 FAST := not integration and not spark and not wide and not soak
-WORKERS ?= 5
+WORKERS ?= 4
+TESTED = -m 'not wide and not soak' --numprocesses $(WORKERS) $(ARGS)
+WIDE = -m 'wide and not soak' --numprocesses $(WORKERS) $(ARGS)
+AGAIN := $(BIN)/python tests/second_run.py
 HUDI_WORKERS ?= 2
 # PySpark comes as its source: pip warns of the older way to build it.
 QUIETLY := --quiet --disable-pip-version-check --use-pep517
@@ -18,7 +22,7 @@ QUIETLY := --quiet --disable-pip-version-check --use-pep517
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test wide check lint search hudi hudisoak hudi-env bench simulate explore chaos format coverage env
+.PHONY: help demo test wide soak check lint search hudi hudisoak hudi-env bench simulate explore chaos format durations coverage env
 
 help: ## This list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -27,10 +31,10 @@ demo: $(VENV)/.demo $(if $(findstring s3,$(ARGS)),$(VENV)/.store) ## Kafka to Ic
 	$(BIN)/headgate demo $(ARGS)
 
 test: $(VENV)/.dev ## The tests, on a real broker (needs Java 17 or 21, or Docker for the broker)
-	$(BIN)/pytest -m 'not wide and not soak' --numprocesses $(WORKERS) $(ARGS)
+	$(BIN)/pytest $(TESTED) || $(AGAIN) $$? $(TESTED)
 
 wide: $(VENV)/.dev ## What `make test` shows, in more settings: every mutant, older formats, other catalogs and sessions
-	$(BIN)/pytest -m 'wide and not soak' --numprocesses $(WORKERS) $(ARGS)
+	$(BIN)/pytest $(WIDE) || $(AGAIN) $$? $(WIDE)
 
 soak: $(VENV)/.dev ## The long tests: two million records, a zombie of a minute, twenty rolling restarts
 	$(BIN)/pytest -m soak -s $(ARGS)
@@ -73,6 +77,9 @@ explore: $(VENV)/.dev ## Every situation of the small and the large worlds; ARGS
 format: $(VENV)/.dev ## Format the code, and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+durations: $(VENV)/.dev ## Measures every test, and keeps in tests/durations.json what the others sort by
+	$(BIN)/pytest -m 'not soak' --numprocesses $(WORKERS) --keep-durations $(ARGS)
 
 coverage: $(VENV)/.dev ## Branches of the pure modules that their own tests never took
 	$(BIN)/coverage run -m pytest -q tests/unit tests/protocol

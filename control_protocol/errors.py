@@ -66,6 +66,12 @@ class SourcesTooLarge(ConfigurationError):
     code = "HG-105"
 
 
+class SecretInArguments(ConfigurationError):
+    """A setting would put a secret where every user of the machine can read it."""
+
+    code = "HG-106"
+
+
 class SourceShared(ConfigurationError):
     """Another sink fills the same branch of the table from the same topic."""
 
@@ -314,6 +320,12 @@ class BatchStuck(StopSink):
     code = "HG-219"
 
 
+class StatusRefused(StopSink):
+    """What a participant wrote is refused again and again for the same reason (C13)."""
+
+    code = "HG-216"
+
+
 class FollowerForeign(StopSink):
     """The quarantine was written for another table, or for more than this table has decided."""
 
@@ -391,6 +403,12 @@ class ParticipantStarves(RetryLater):
     """A participant's files always come after the transaction that they were written in."""
 
     code = "HG-407"
+
+
+class FolderElsewhere(WriteFailed):
+    """START names a folder that is not below the table's data, as its writer reads it (P9)."""
+
+    code = "HG-408"
 
 
 class Unforeseen(WriteFailed):

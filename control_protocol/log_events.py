@@ -34,6 +34,7 @@ class LogEvent(StrEnum):
     COORDINATOR_STOPPED = "coordinator.stopped"
     TRANSACTION_SETTLED = "transaction.settled"
     COMMIT_REFUSED = "commit.refused"
+    STATUS_REFUSED = "status.refused"
     PARTICIPANT_STARVES = "participant.starves"
     PAYMENT_UNCONFIRMED = "payment.unconfirmed"
     DEBTS_OWED = "debts.owed"

@@ -107,6 +107,11 @@ class TableView:
         """Return the record under the tag; without a tag the newest that the branch holds."""
         return self.record or self.branch_record
 
+    @property
+    def data_root(self) -> str:
+        """Return the folder below which the table wants its data files."""
+        return self.data_location or f"{self.location}/data"
+
     def ahead(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
         """Return where this follower may be ahead of the offsets: its lead went back (Q5)."""
         return self.settled.ahead_of(offsets, topic_ids) if self.settled else Offsets()

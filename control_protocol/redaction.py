@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import functools
+import json
 import re
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -14,6 +17,14 @@ REASON_CHARACTERS_MAX = 4_000
 """The limit of a reason that travels: a driver's message may be as long as its input."""
 
 _URL_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):([^/@\s]+)@")
+_HEADER = re.compile(
+    r"(?i)(\b(?:authorization|access_token|refresh_token|client_secret)\b[\"']{0,2}\s*[:=]\s*[\"']?"
+    r"(?:(?:basic|bearer|digest|token)\s+)?)[^\s\"',;}]{8,}"
+)
+_SCHEME = re.compile(r"(?i)\b((?:basic|bearer)\s+)(?=[A-Za-z._~+/=-]*\d)[A-Za-z0-9._~+/=-]{12,}")
+"""Tokens that a server sent back: this process may have got them from another server, so that no
+setting holds them."""
+
 _SECRET_LENGTH_MIN = 4
 """Shorter values are not searched for in texts: masking every "1" would hide the message."""
 
@@ -27,10 +38,11 @@ class Redaction:
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
     def __call__(self, text: str) -> str:
-        for secret in sorted(self.secrets, key=len, reverse=True):
-            if len(secret) >= _SECRET_LENGTH_MIN:
-                text = text.replace(secret, MASK)
-        return without_url_password(text)
+        for form in _forms(self.secrets):
+            if form in text:
+                text = text.replace(form, MASK)
+        text = without_url_password(text)
+        return _SCHEME.sub(rf"\1{MASK}", _HEADER.sub(rf"\1{MASK}", text))
 
     def of_error(self, error: _Error) -> _Error:
         """Redact the error in place and return it."""
@@ -47,6 +59,29 @@ class Redaction:
         if isinstance(event, Settlement) and event.reason:
             return replace(event, reason=self(event.reason)[:REASON_CHARACTERS_MAX])
         return event
+
+
+@functools.lru_cache(maxsize=64)
+def _forms(secrets: frozenset[str]) -> tuple[str, ...]:
+    """Return what to search for, the longest first: secrets as they are, and as servers get them.
+
+    A client sends user and password in Base64, forms and URLs escape some characters, and so does
+    the JSON of an answer.
+    """
+    found: set[str] = set()
+    for secret in secrets:
+        if len(secret) < _SECRET_LENGTH_MIN:
+            continue
+        plain = secret.encode()
+        for encoded in (base64.b64encode(plain), base64.urlsafe_b64encode(plain)):
+            found |= {encoded.decode(), encoded.decode().rstrip("=")}
+        escaped = "".join(c if c.isalnum() or c in "-._~" else _percent(c) for c in secret)
+        found |= {secret, escaped, escaped.replace("%20", "+"), json.dumps(secret)[1:-1]}
+    return tuple(sorted(found, key=lambda form: (-len(form), form)))
+
+
+def _percent(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode())
 
 
 def printable(text: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from headgate.control_protocol.deleted_records import DeletedRecords
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import SinkName, TopicId
 from headgate.control_protocol.ports import Lineage, TableView
@@ -68,8 +69,8 @@ class History:
 
     ``complete``: nothing before ``commits`` and ``foreign`` has expired. ``tag_on_branch`` is
     ``None`` without a tag. ``unreadable``: this sink's records that could not be decoded;
-    ``filled``: of a ledger, the UUIDs of the tables that it has filled; ``deleted_rows``: how many
-    rows people have deleted by the sink.
+    ``filled``: of a ledger, the UUIDs of the tables that it has filled; ``deleted``: the rows that
+    people have deleted by the sink.
     """
 
     table: str
@@ -85,7 +86,11 @@ class History:
     unreadable: tuple[str, ...]
     tagged: CommitRecord | None
     filled: Mapping[str, str] = field(default_factory=dict)
-    deleted_rows: int = 0
+    deleted: DeletedRecords = field(default_factory=DeletedRecords)
+
+    @property
+    def deleted_rows(self) -> int:
+        return self.deleted.rows
 
     @property
     def record(self) -> CommitRecord | None:

@@ -10,6 +10,7 @@ from headgate.control_protocol.events import Claim, FileKind, TableStatus, Write
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionNumber
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.stamps import belongs
+from headgate.coordinator.objections import Fault, Objection, RefusedStatus
 from headgate.coordinator.state import Committed, HeardStatus
 
 Claims = Mapping[TopicPartition, Claim]
@@ -23,7 +24,7 @@ class Verdict:
     """The outcome of judging: the new offsets, and the files and claims admitted.
 
     ``claims`` are the admitted ones in log order; ``unsure`` the partitions of which nothing
-    admissible was heard; ``refused`` tells people who was refused and why. ``heeded`` are senders
+    admissible was heard; ``refusals`` the statuses that were refused whole. ``heeded`` are senders
     of admitted records, ``late`` those of files that only an earlier commit could bring (P13).
     """
 
@@ -32,9 +33,19 @@ class Verdict:
     follower_files: Mapping[str, tuple[WrittenFile, ...]] = field(default_factory=dict)
     claims: tuple[tuple[TopicPartition, Claim], ...] = ()
     unsure: frozenset[TopicPartition] = frozenset()
-    refused: tuple[str, ...] = ()
+    refusals: tuple[RefusedStatus, ...] = ()
     heeded: frozenset[Sender] = frozenset()
     late: frozenset[Sender] = frozenset()
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Return who was refused and why, for people."""
+        return tuple(map(str, self.refusals))
+
+    @property
+    def taken(self) -> frozenset[TopicPartition]:
+        """Return the partitions of which a claim was admitted."""
+        return frozenset(partition for partition, _ in self.claims)
 
     @property
     def records(self) -> int:
@@ -62,12 +73,14 @@ class Verdict:
 class Prefixes:
     """Where this epoch's participants may write: one folder per transaction, up to ``newest``.
 
-    Files in folders before ``oldest`` have waited for too long (P9).
+    Files in folders before ``oldest`` have waited for too long (P9). ``former``: where the table
+    had its data earlier in this epoch.
     """
 
     root: str
     newest: TransactionNumber
     oldest: TransactionNumber = TransactionNumber(1)
+    former: tuple[str, ...] = ()
 
     def of(self, transaction: TransactionNumber) -> str:
         return f"{self.root}/{transaction}"
@@ -76,13 +89,20 @@ class Prefixes:
         """Return the transaction whose folder holds the path; the oldest if none does."""
         if not self.allow(path, self.newest):
             return self.oldest
-        return TransactionNumber(int(path[len(self.root) + 1 :].split("/", 1)[0]))
+        return TransactionNumber(int(self._below(path).split("/", 1)[0]))
+
+    def _below(self, path: str) -> str:
+        """Return what follows the root; empty for a path below none."""
+        roots = (self.root, *self.former)
+        return next((path[len(r) + 1 :] for r in roots if path.startswith(f"{r}/")), "")
+
+    def holds(self, path: str) -> bool:
+        """Return whether it lies below this epoch's folder, whatever transaction it is of."""
+        return bool(self._below(path))
 
     def allow(self, path: str, upto: TransactionNumber) -> bool:
         """Return whether it lies in a folder from ``oldest`` up to ``upto``'s, without ``..``."""
-        if not path.startswith(self.root + "/"):
-            return False
-        number, *inside = path[len(self.root) + 1 :].split("/")
+        number, *inside = self._below(path).split("/")
         return (
             bool(inside)
             and _NUMBER.fullmatch(number) is not None
@@ -169,23 +189,24 @@ def judge(statuses: Sequence[HeardStatus], by: Standard) -> Verdict:
     files: dict[str, WrittenFile] = {}
     aside: dict[str, dict[str, WrittenFile]] = {name: {} for name in by.followers}
     claims: list[tuple[TopicPartition, Claim]] = []
-    refused: list[str] = []
+    refusals: list[RefusedStatus] = []
     sure: set[TopicPartition] = set()
     heeded: set[Sender] = set()
     offsets = by.offsets
     for heard in statuses:
         claimed, written = heard.status.claims, _of_table(heard.status, by.table)
         objection = (
-            _misplaced(claimed, offsets)
-            or _beyond(claimed, by.ends)
+            _because(Fault.RANGES, _misplaced(claimed, offsets))
+            or _because(Fault.BEYOND, _beyond(claimed, by.ends))
             or _misaddressed(heard.status, by)
-            or _misfiled(heard, written, by.prefixes)
-            or _miscounted(heard.status, files, by)
-            or _impossible(heard.status, by)
+            or _because(_of_files(written, by.prefixes), _misfiled(heard, written, by.prefixes))
+            or _because(Fault.COUNTS, _miscounted(heard.status, files, by))
+            or _because(Fault.IMPOSSIBLE, _impossible(heard.status, by))
             or _misfollowed(heard, aside, by)
         )
         if objection:
-            refused.append(f"status {heard.status.status_number} of {heard.sender}: {objection}")
+            number = heard.status.status_number
+            refusals.append(RefusedStatus(heard.sender, number, objection, frozenset(claimed)))
             continue
         offsets = offsets.after({p: claim.range for p, claim in claimed.items()})
         files.update({file.path: file for file in written.files})
@@ -204,10 +225,14 @@ def judge(statuses: Sequence[HeardStatus], by: Standard) -> Verdict:
         follower_files={name: tuple(known.values()) for name, known in aside.items() if known},
         claims=tuple(claims),
         unsure=by.fixed - sure,
-        refused=tuple(refused),
+        refusals=tuple(refusals),
         heeded=frozenset(heeded),
         late=_late(statuses, by),
     )
+
+
+def _because(fault: Fault, text: str | None, table: str = "") -> Objection | None:
+    return Objection(fault, text, table) if text else None
 
 
 def _of_table(status: WriteStatus, table: str) -> TableStatus:
@@ -243,6 +268,11 @@ def _misfiled(heard: HeardStatus, written: TableStatus, prefixes: Prefixes | Sta
     return None
 
 
+def _of_files(written: TableStatus, prefixes: Prefixes | Stamped) -> Fault:
+    late = isinstance(prefixes, Stamped) and any(prefixes.late(f.path) for f in written.files)
+    return Fault.LATE if late else Fault.FOLDER
+
+
 def _late(statuses: Iterable[HeardStatus], by: Standard) -> frozenset[Sender]:
     stamped = by.prefixes
     if not isinstance(stamped, Stamped):
@@ -254,25 +284,30 @@ def _late(statuses: Iterable[HeardStatus], by: Standard) -> frozenset[Sender]:
     )
 
 
-def _misaddressed(status: WriteStatus, by: Standard) -> str | None:
+def _misaddressed(status: WriteStatus, by: Standard) -> Objection | None:
     """Object to files for tables that neither START names nor the coordinator sees routed to."""
     named: set[str] = set()
     for table in status.tables:
         if table.table in named:
-            return f"two tables are called {table.table}"
+            return Objection(Fault.TABLE, f"two tables are called {table.table}")
         named.add(table.table)
         if table.table == by.table or not table.files:
             continue
         if table.table in by.parked:
-            return f"files of {table.table}, which is parked"
+            return _of_table_alone(Fault.TABLE, table, "which is parked")
         known = by.followers.get(table.table)
         if known is None and by.routed:
-            return f"files of {table.table}, which cannot be read now"
+            return _of_table_alone(Fault.UNREADABLE, table, "which cannot be read now")
         if known is None:
-            return "files of a table that no START names"
+            return Objection(Fault.TABLE, "files of a table that no START names")
         if known.uuid and known.uuid != table.uuid:
-            return f"files of {table.table} with UUID {table.uuid}, which is {known.uuid} now"
+            found = f"with UUID {table.uuid}, which is {known.uuid} now"
+            return Objection(Fault.TABLE, f"files of {table.table} {found}", table.table)
     return None
+
+
+def _of_table_alone(fault: Fault, table: TableStatus, why: str) -> Objection:
+    return Objection(fault, f"files of {table.table}, {why}", table.table)
 
 
 def _miscounted(status: WriteStatus, files: Mapping[str, WrittenFile], by: Standard) -> str | None:
@@ -355,15 +390,15 @@ def _named_twice(written: TableStatus, files: Mapping[str, WrittenFile]) -> bool
 
 def _misfollowed(
     heard: HeardStatus, aside: Mapping[str, Mapping[str, WrittenFile]], by: Standard
-) -> str | None:
+) -> Objection | None:
     """Object unless each follower's file is in its folder and named once, and Q4 adds up."""
     for name, follower in by.followers.items():
         table = _of_table(heard.status, name)
         if _named_twice(table, aside[name]):
-            return f"a file of {name} is named twice"
-        if objection := _misfiled(heard, table, follower.prefixes):
-            return objection
-    return _misquarantined(heard.status, by)
+            return Objection(Fault.COUNTS, f"a file of {name} is named twice", name)
+        if text := _misfiled(heard, table, follower.prefixes):
+            return Objection(Fault.FOLDER, text, name)
+    return _because(Fault.COUNTS, _misquarantined(heard.status, by))
 
 
 def _misquarantined(status: WriteStatus, by: Standard) -> str | None:

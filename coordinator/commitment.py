@@ -32,6 +32,7 @@ from headgate.coordinator.parking import said
 from headgate.coordinator.payment import told_lapsed
 from headgate.coordinator.recovery import newest_epoch
 from headgate.coordinator.refreshing import behind
+from headgate.coordinator.refusals import counted
 from headgate.coordinator.renewal import renews
 from headgate.coordinator.requests import answered_by
 from headgate.coordinator.routed import asking_tables, remembered, unknown_tables, with_tables
@@ -91,15 +92,23 @@ def judged(state: State, now_ms: int) -> Step:
     verdict = judge(term_of(state).statuses, standard(state, now_ms))
     reason = "" if ready else f"time-out; nothing admissible from {_some(verdict.unsure)}"
     late, told = starving(state, verdict)
-    state = replace(state, term=replace(term_of(state), late=late))
+    refused = counted(state, verdict, now_ms)
+    state = replace(state, refused=refused, term=replace(term_of(state), late=late))
     decided, actions = _decided(state, verdict, reason, now_ms)
     return decided, (*told, *actions)
 
 
 def _unnamed(state: State) -> frozenset[TopicPartition]:
-    """C6: return the partitions not heard of yet, of those that anybody was given to read."""
+    """C6: return the partitions not heard of yet, of those that anybody was given to read.
+
+    Where files are stamped, an answer to an earlier END names none (P13): its files cannot be
+    admitted, and an END that is ready by it is settled just before its own answer comes, which is
+    late in its turn, again and again.
+    """
     term = term_of(state)
-    heard = named(term.statuses) | term.named_by_presence
+    counts = term.closing if term.closing_stamp else 0
+    answers = (each for each in term.statuses if each.transaction >= counts)
+    heard = named(answers) | term.named_by_presence
     return (fixed_set(state) & term.awaited) - heard
 
 

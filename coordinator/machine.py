@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.errors import FolderElsewhere, HeadgateError
 from headgate.control_protocol.events import (
     EndCommit,
     LogRecord,
@@ -71,10 +71,11 @@ from headgate.coordinator.payment import (
     payments_answered,
     tidied,
 )
+from headgate.coordinator.refusals import heeded
 from headgate.coordinator.renewal import looked, looked_at_followers, prepared
 from headgate.coordinator.requests import requested
 from headgate.coordinator.routed import asked_again
-from headgate.coordinator.speech import say
+from headgate.coordinator.speech import say, with_former_data
 from headgate.coordinator.state import HeardStatus, State
 from headgate.coordinator.transitions import Phase
 
@@ -84,9 +85,12 @@ def step(state: State, given: Input, now_ms: int) -> Step:
     if state.phase is Phase.STOPPED:
         return state, ()
     try:
-        return _dispatch(state, given, now_ms)
+        after, actions = _dispatch(state, given, now_ms)
     except HeadgateError as error:
         return stop(state, error)
+    if state.term and after.term and state.term.epoch == after.term.epoch:
+        after = replace(after, term=with_former_data(state.term, after.term))
+    return after, actions
 
 
 def _dispatch(state: State, given: Input, now_ms: int) -> Step:
@@ -331,6 +335,11 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
 
 def _opened(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:
     """Open the transaction; before it may be ended, followers are paid (D7)."""
+    if given_up := heeded(state, now_ms):
+        state, told = given_up
+        also = (*also, *told)
+        if state.phase is Phase.RECOVERING:
+            return state, also
     if owed_now(state, now_ms):
         paying, actions = begin_paying(state, now_ms)
         return paying, (*also, *actions)
@@ -350,7 +359,10 @@ def _heard_status(state: State, heard: HeardStatus) -> Step:
     awaited = term.awaited | named((heard,))
     held = {sender: amounts for sender, amounts in term.held.items() if sender != heard.sender}
     statuses = (*term.statuses, heard)
-    return replace(state, term=replace(term, statuses=statuses, awaited=awaited, held=held)), ()
+    # P9: its owner may have moved the table's data; the look finds out, and the next START says so
+    soon = term.look_soon or (heard.status.failure or "").startswith(FolderElsewhere.code)
+    heard_it = replace(term, statuses=statuses, awaited=awaited, held=held, look_soon=soon)
+    return replace(state, term=heard_it), ()
 
 
 def _heard_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> Step:

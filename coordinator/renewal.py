@@ -46,9 +46,20 @@ def prepared(state: State, now_ms: int) -> Step:
 
 
 def looked(state: State, view: TableView) -> Step:
-    """Note whether others moved the table; the next commit finds out more (C8)."""
+    """Note whether others moved the table; the next commit finds out more (C8).
+
+    Where its owner wants its data now, the next START says (P9).
+    """
     term = term_of(state)
-    return replace(state, term=replace(term, overtaken=_places(view) != _places(term.view))), ()
+    overtaken = _places(view) != _places(term.view)
+    return replace(state, term=replace(term, overtaken=overtaken, view=_at(term.view, view))), ()
+
+
+def _at(known: TableView, found: TableView) -> TableView:
+    """Return the table as it is known, with its data where it was just found."""
+    if found.uuid != known.uuid:
+        return known
+    return replace(known, location=found.location, data_location=found.data_location)
 
 
 def looked_at_followers(state: State, given: FollowersRead, now_ms: int) -> Step:
@@ -61,7 +72,13 @@ def looked_at_followers(state: State, given: FollowersRead, now_ms: int) -> Step
         for name, known in before.followers.items()
         if name in given.views
     )
-    looked = replace(state, term=replace(before, overtaken=before.overtaken or moved))
+    found = {
+        n: _at(known, given.views[n]) for n, known in before.followers.items() if n in given.views
+    }
+    followers = {**before.followers, **found}
+    looked = replace(
+        state, term=replace(before, overtaken=before.overtaken or moved, followers=followers)
+    )
     return seen(looked, given), (*tells, *parked)
 
 

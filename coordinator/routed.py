@@ -1,8 +1,9 @@
 """Tables that rows are routed to, which no START names: found by the statuses that name them (R5).
 
 They are read once per epoch, and again where a status names another UUID, or what is wrong with
-one. One that has trouble is parked (I1); one that cannot be read now has its statuses refused.
-So are those that a coordinator before let debts lapse of, whose tags it may not have moved (D8).
+one, or files that are not where the table had its data. One that has trouble is parked (I1); one
+that cannot be read now has its statuses refused. So are those that a coordinator before let debts
+lapse of, whose tags it may not have moved (D8).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headgate.coordinator.debts import refuse_foreign
 from headgate.coordinator.dropped import replaced
 from headgate.coordinator.moves import term_of
 from headgate.coordinator.parking import examined
-from headgate.coordinator.speech import addressed
+from headgate.coordinator.speech import addressed, prefixes, with_former_data
 from headgate.coordinator.state import State, Term
 
 
@@ -30,11 +31,12 @@ def unknown_tables(state: State) -> tuple[str, ...]:
     if not state.identity.routed:
         return ()
     term = term_of(state)
-    strangers = _named(term) | _lapsed(term)
+    strangers = _named(state) | _lapsed(term)
     return tuple(sorted(strangers - addressed(state).keys() - term.parked.keys()))
 
 
-def _named(term: Term) -> frozenset[str]:
+def _named(state: State) -> frozenset[str]:
+    term = term_of(state)
     known = {(name, view.uuid) for name, view in term.followers.items()}
     named = {
         (table.table, table.uuid)
@@ -42,7 +44,24 @@ def _named(term: Term) -> frozenset[str]:
         for table in heard.status.tables
         if table.files and table.table != term.view.table
     }
-    return frozenset({name for name, _ in named - known} | words(term).keys())
+    strangers = {name for name, _ in named - known}
+    return frozenset(strangers | _elsewhere(state) | words(term).keys())
+
+
+def _elsewhere(state: State) -> set[str]:
+    """Return known tables of which a status names a file that is not below their data.
+
+    Their owner may have moved it: participants read a table again, and see that first.
+    """
+    term, found = term_of(state), set[str]()
+    for table in (table for heard in term.statuses for table in heard.status.tables):
+        known = term.followers.get(table.table)
+        if known is None or not table.files or table.table in found:
+            continue
+        below = prefixes(state, known)
+        if not all(below.holds(file.path) for file in table.files):
+            found.add(table.table)
+    return found
 
 
 def _lapsed(term: Term) -> frozenset[str]:
@@ -84,7 +103,7 @@ def with_tables(state: State, given: FollowersRead, now_ms: int) -> tuple[State,
     A missing table that only a lapsed debt names takes no payment: it is asked for again, not
     parked, for whoever dropped it may have meant to.
     """
-    named = _named(term_of(state))
+    named = _named(state)
     troubles = {
         name: error
         for name, error in given.troubles.items()
@@ -104,6 +123,7 @@ def with_tables(state: State, given: FollowersRead, now_ms: int) -> tuple[State,
         ) from None
     followers = {**term.followers, **given.views}
     known = replace(term, followers=followers, asks_tables=False)
+    known = with_former_data(term, known)  # it is judged at once
     return replace(state, failures=0, term=known), (*tells, *replaced(state, given))
 
 

@@ -19,8 +19,11 @@ from headgate.control_protocol.ports import TableView
 from headgate.coordinator.actions import Action, Append
 from headgate.coordinator.admission import Prefixes
 from headgate.coordinator.moves import term_of
-from headgate.coordinator.state import State
+from headgate.coordinator.state import State, Term
 from headgate.coordinator.transitions import Phase
+
+FORMER_DATA_MAX = 8
+"""A table's owner does not move its data more often in the life of a batch."""
 
 
 def say(state: State) -> tuple[Action, ...]:
@@ -42,9 +45,39 @@ def say(state: State) -> tuple[Action, ...]:
 
 
 def prefixes(state: State, table: TableView) -> Prefixes:
-    """Return the folders of this epoch and incarnation, which were never used before."""
-    data = table.data_location or f"{table.location}/data"
-    return Prefixes(f"{data}/{folder(state)}", term_of(state).number)
+    """Return the folders of this epoch and incarnation, which were never used before.
+
+    Those where the table's owner had its data earlier in this epoch count, too: nobody could know
+    yet that it would move (P9).
+    """
+    former = term_of(state).former_data.get(table.uuid, ())
+    return Prefixes(
+        f"{table.data_root}/{folder(state)}",
+        term_of(state).number,
+        former=tuple(f"{root}/{folder(state)}" for root in former if root != table.data_root),
+    )
+
+
+def with_former_data(before: Term, after: Term) -> Term:
+    """P9: remember where tables had their data, as far as a read shows that it has moved.
+
+    Whoever wrote below it could not know: participants and coordinator read tables at other times.
+    """
+    if after.view is before.view and after.followers is before.followers:
+        return after
+    known = {before.view.uuid: before.view, **{v.uuid: v for v in before.followers.values()}}
+    moved = {
+        now.uuid: known[now.uuid].data_root
+        for now in (after.view, *after.followers.values())
+        if now.uuid in known and known[now.uuid].data_root != now.data_root
+    }
+    if not moved:
+        return after
+    former = dict(after.former_data)
+    for uuid, root in moved.items():
+        others = (known for known in former.get(uuid, ()) if known != root)
+        former[uuid] = (root, *others)[:FORMER_DATA_MAX]
+    return replace(after, former_data=former)
 
 
 def folder(state: State) -> str:

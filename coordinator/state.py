@@ -30,6 +30,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Draft, TableView
 from headgate.control_protocol.record import Debt, Parked
 from headgate.coordinator.ageing import Issued
+from headgate.coordinator.objections import Refused
 from headgate.coordinator.routed_keys import NO_KEYS, RoutedKeys
 from headgate.coordinator.settings import CoordinatorSettings, Pace
 from headgate.coordinator.transitions import Phase
@@ -178,7 +179,8 @@ class Term:
     ``closing_stamp``: what the files of ``number`` bear, and those of the one before (P13);
     ``past_stamps``: those of some before, newest first; ``late``: how often in a row a sender's
     files bore one of them.
-    ``generations``: which partitions of ``offsets`` are younger than others (U8).
+    ``generations``: which partitions of ``offsets`` are younger than others (U8). ``former_data``:
+    where tables, by UUID, had their data earlier in this epoch, newest first (P9).
     """
 
     epoch: Epoch
@@ -238,6 +240,7 @@ class Term:
     past_stamps: tuple[str, ...] = ()
     late: Mapping[Sender, int] = field(default_factory=dict)
     generations: Generations = field(default_factory=dict)
+    former_data: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def closing(self) -> TransactionNumber:
@@ -264,6 +267,7 @@ class State:
     ``troubled``: tables that the next claim parks besides those of the record;
     ``recovery_forgotten``: those that it forgets (N5); ``recovery_stamp``: of the first transaction
     of the claim (P13); ``held``: partitions that nobody reads yet, in their order (U8).
+    ``refused``: partitions whose claims are refused again and again, in this epoch or before (C13).
     """
 
     identity: Identity
@@ -289,6 +293,7 @@ class State:
     recovery_stamp: str = ""
     troubled: Mapping[str, Parked] = field(default_factory=dict)
     held: tuple[Held, ...] = ()
+    refused: Mapping[TopicPartition, Refused] = field(default_factory=dict)
     term: Term | None = None
     attempt: CommitAttempt | None = None
     retry_at_ms: int | None = None

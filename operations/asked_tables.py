@@ -51,5 +51,5 @@ def with_what_is_needed(
 
 def start_of(view: TableView, folder: str) -> TableStart:
     """Return what a START would say about the table as read; files go to the folder."""
-    data = view.data_location or f"{view.location}/data"
-    return TableStart(view.table, view.uuid, view.schema_id, view.spec_id, f"{data}/{folder}")
+    prefix = f"{view.data_root}/{folder}"
+    return TableStart(view.table, view.uuid, view.schema_id, view.spec_id, prefix)

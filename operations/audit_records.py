@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
@@ -21,6 +20,7 @@ from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.data.writers.numbering import bitmap
 from headgate.operations.audit_files import OnProgress
 from headgate.tables.iceberg.keyed.key_hash import KeyHash
+from headgate.tables.iceberg.matching_rows import leaf
 from headgate.tables.stores.ahead import STORAGE_THREADS, in_turn
 
 EXAMPLES_MAX = 5
@@ -133,7 +133,7 @@ def places_of(
     rows: pa.RecordBatch, columns: tuple[str, str, str], wanted: Mapping[TopicPartition, BitMap64]
 ) -> Iterator[int]:
     """Yield the positions of rows whose records are wanted; ``rows`` has no nulls there."""
-    values = (_column(rows, name).to_pylist() for name in columns)
+    values = (leaf(rows, name).to_pylist() for name in columns)
     for place, (topic, partition, offset) in enumerate(zip(*values, strict=True)):
         if offset in wanted.get(TopicPartition(topic, partition), ()):
             yield place
@@ -170,19 +170,6 @@ def _hashes_of(
                 yield words[words[:, 0] % np.uint64(parts) == number] if parts > 1 else words
 
 
-def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
-    """Return the column of this name or, with a dot, the field of a struct.
-
-    Raises ``ValueError``.
-    """
-    if name in rows.schema.names:
-        return rows.column(name)
-    outer, dot, inner = name.rpartition(".")
-    if not dot:
-        raise ValueError(f"a file has no column {name}")
-    return pc.struct_field(_column(rows, outer), inner)
-
-
 def _count_in(
     found: TableRecords,
     batch: pa.RecordBatch,
@@ -192,7 +179,7 @@ def _count_in(
     only_topic: str = "",
 ) -> None:
     topic, partition, offset = columns
-    named = {name: _column(batch, name) for name in columns if name}
+    named = {name: leaf(batch, name) for name in columns if name}
     rows = pa.table({topic: pa.repeat(only_topic, batch.num_rows), **named})
     for group in (
         rows.group_by([topic, partition], use_threads=False)

@@ -72,4 +72,4 @@ class KindCheck(StateCheck):
         return self._layout.location if self._layout else self._settings.table.location
 
     def _file_properties(self) -> dict[str, str]:
-        return for_files(self._settings.catalog.properties)
+        return for_files(self._settings.catalog.properties, self._location())

@@ -113,11 +113,11 @@ class TableCheck(StateCheck):
     def _file_properties(self) -> dict[str, str]:
         """Return a participant's properties, which the catalog may only give out with a table."""
         if self._table is not None:
-            return for_files(self._table.io.properties)
+            return for_files(self._table.io.properties, self._location())
         location = self._location()
         if "://" not in location:
             raise NotChecked(
                 f"writing to {location or 'the catalog`s own choice'} was not tried: where a new "
                 "table lies, and with which keys, the catalog says when it makes one"
             )
-        return for_files(self._settings.catalog.properties)
+        return for_files(self._settings.catalog.properties, location)

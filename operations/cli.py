@@ -30,6 +30,7 @@ from headgate.operations.shared_options import (
 from headgate.operations.status_command import status
 from headgate.operations.stop_command import restart, start, stop
 from headgate.operations.terminal import console, print_json
+from headgate.sink import early_signals
 
 if TYPE_CHECKING:
     from headgate.sink.settings import SinkSettings
@@ -248,6 +249,8 @@ def run(ctx: click.Context, sinks: tuple[Path, ...], rehearsed: int | None) -> N
         if rehearsed is not None:
             raise click.UsageError("--dry-run takes one sink file")
         _run_several(ctx, sinks)
+    if rehearsed is not None:
+        early_signals.let_go()
     settings = loaded(ctx, sinks[0])
     if rehearsed is not None:
         from headgate.operations.rehearsal import rehearse

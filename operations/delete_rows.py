@@ -18,6 +18,7 @@ from pyiceberg.expressions import BooleanExpression
 from headgate.control_protocol.deletion_errors import DeletionRefused, DeletionUnsettled
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.actor import actor, tell
+from headgate.operations.audit_quarantine import COLUMNS
 from headgate.operations.follower_access import unpaid_debts
 from headgate.operations.maintain import behind_a_commit
 from headgate.operations.routed_tables import every_table
@@ -77,7 +78,7 @@ def plan(settings: SinkSettings, asked: Asked) -> list[Deleted]:
         for each in every:
             with _told(each.table):
                 doomed = _deletion(settings, catalog, each).doomed()
-            found.append(Deleted(each.table, doomed.count, len(doomed.rows), each.owed))
+            found.append(Deleted(each.table, doomed.count, len(doomed.alive), each.owed))
     return found
 
 
@@ -157,7 +158,16 @@ def _fold_of_its_source(tables: str) -> DeletionRefused:
 
 def _deletion(settings: SinkSettings, catalog: Catalog, each: _Wanted) -> Deletion:
     of = settings.name, settings.table.branch
-    return Deletion(catalog, each.table, of, each.predicate, asked_by=actor())
+    columns = _columns(settings, each.table)
+    return Deletion(catalog, each.table, of, each.predicate, asked_by=actor(), columns=columns)
+
+
+def _columns(settings: SinkSettings, table: str) -> tuple[str, str, str] | None:
+    """Return the columns that say of which record a row of the table is."""
+    if settings.quarantine.keeps and table == settings.quarantine.table:
+        return COLUMNS
+    part = settings.tables or settings.table
+    return part.record_columns.coordinates
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.operations.demo.broker import HOST, EmbeddedKafka, fetch_broker_jars
+from headgate.sink.early_signals import take_over
 
 
 def keep(
@@ -27,8 +27,7 @@ def keep(
     _refuse_taken(port)
     stop = stop or threading.Event()
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
+        take_over(lambda *_: stop.set())
     jars = fetch_broker_jars()
     with EmbeddedKafka(folder, jars, port=port) as broker:
         say(

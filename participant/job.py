@@ -12,14 +12,17 @@ import sys
 import threading
 from collections.abc import Callable
 
-from headgate.control_protocol.errors import HeadgateError
-from headgate.sink.load import load
-from headgate.sink.process import run
-from headgate.sink.terminal import show_log
+from headgate.sink import early_signals
 
 
 def main() -> int:
     """Run the sink; exit codes as of the command line: 0 well, 1 wrong, 2 usage, 3 unreachable."""
+    early_signals.catch()  # before the imports, which take a second or two
+    from headgate.control_protocol.errors import HeadgateError
+    from headgate.sink.load import load
+    from headgate.sink.process import run
+    from headgate.sink.terminal import show_log
+
     parser = argparse.ArgumentParser(description="Run one headgate participant as a Spark driver.")
     parser.add_argument("--config", required=True, metavar="SINK.toml", help="the sink's file")
     options = parser.parse_args()

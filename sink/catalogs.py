@@ -42,4 +42,12 @@ def spark_options(settings: SinkSettings) -> SparkOptions:
 
     spark = settings.spark
     conf = {**(session_conf(settings) or {}), **spark.conf}
-    return SparkOptions(spark.master, spark.remote, spark.app_name, spark.parallelism, conf)
+    secret = spark.conf.secret_names | settings.catalog.properties.secret_names
+    return SparkOptions(
+        spark.master,
+        spark.remote,
+        spark.app_name,
+        spark.parallelism,
+        conf,
+        secret & conf.keys(),
+    )

@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from headgate.control_protocol.errors import CODE, HeadgateError, ParticipantStarves, WriteFailed
+from headgate.control_protocol.errors import (
+    CODE,
+    HeadgateError,
+    ParticipantStarves,
+    StatusRefused,
+    WriteFailed,
+)
 from headgate.control_protocol.events import (
     AckCommit,
     EndCommit,
@@ -166,9 +172,10 @@ def without_code(code: str, text: str) -> str:
 def resolved(error: LastError, goes_on: StartCommit | Settlement) -> LastError:
     """Return a coordinator's error as it counts after its START or settlement.
 
-    That a participant starves is resolved by a settlement without it.
+    That a participant starves, or is refused, is resolved by a settlement without it.
     """
-    stays = error.code == ParticipantStarves.code and not _in_order(goes_on)
+    lasts = error.code in (ParticipantStarves.code, StatusRefused.code)
+    stays = lasts and not _in_order(goes_on)
     return error if stays else replace(error, past=True)
 
 

@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import difflib
 import functools
-import os
 import re
 import tomllib
 import typing
@@ -19,11 +18,13 @@ from typing import Any
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data.formats.column_rules import Constant
 from headgate.kafka import keys as kafka_keys
-from headgate.sink.properties import Properties, Secret
+from headgate.sink.properties import NEVER_SECRET, Properties, Secret
 from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import key_of
+from headgate.tables.jvm_start import variable, withhold
 
 _REFERENCE = re.compile(r"\$\{(env|file|base64):([^}]+)\}")
+_LIKE_ONE = re.compile(r"\$\{([\w-]+):[^}]*\}?")
 
 
 def load(path: str | Path) -> SinkSettings:
@@ -158,6 +159,7 @@ def _secret(value: Any, at: str) -> Secret:
         raise ConfigurationError(
             f"{at} must be a reference to a secret", "write ${file:PATH} or ${env:NAME}"
         )
+    _withhold(value)
     return Secret(_resolved(value, at))
 
 
@@ -177,6 +179,7 @@ def _properties(value: Any, at: str) -> Properties:
     if not isinstance(value, dict):
         raise _wrong_type(at, "a section", value)
     values, secret_names = {}, set()
+    parts: set[str] = set()
     for name, item in value.items():
         key = f'{at}."{name}"'
         if isinstance(item, bool):
@@ -187,9 +190,19 @@ def _properties(value: Any, at: str) -> Properties:
             values[name] = _resolved(item, key)
             if values[name] != item:
                 secret_names.add(name)
+                said = [] if name in NEVER_SECRET else _REFERENCE.finditer(item)
+                parts.update(_resolved(each[0], key) for each in said)
+                _withhold(item)
         else:
             raise _wrong_type(key, "a text, a number or a boolean", item)
-    return Properties(values, frozenset(secret_names))
+    return Properties(values, frozenset(secret_names), frozenset(parts))
+
+
+def _withhold(text: str) -> None:
+    """Let no JVM inherit the variables that the text refers to."""
+    for kind, name in _REFERENCE.findall(text):
+        if kind == "env":
+            withhold(name)
 
 
 def _resolved(text: str, at: str) -> str:
@@ -201,12 +214,12 @@ def _resolved(text: str, at: str) -> str:
     def replacement(match: re.Match[str]) -> str:
         kind, name = match[1], match[2]
         if kind == "env":
-            if name not in os.environ:
+            if (found := variable(name)) is None:
                 raise ConfigurationError(
                     f"{at} refers to the environment variable {name}, which is not set",
                     f"export {name}=...",
                 )
-            return os.environ[name]
+            return found
         try:
             if kind == "base64":
                 return base64.b64encode(Path(name).read_bytes()).decode()
@@ -217,6 +230,11 @@ def _resolved(text: str, at: str) -> str:
                 getattr(error, "strerror", None) or "it is not text",
             ) from None
 
+    if strange := _LIKE_ONE.search(_REFERENCE.sub("", text)):
+        raise ConfigurationError(
+            f"{at} refers to {strange[0]!r}, which is no reference that headgate knows",
+            "write ${env:NAME}, ${file:PATH}, or ${base64:PATH} for a binary file",
+        )
     return _REFERENCE.sub(replacement, text)
 
 

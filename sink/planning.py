@@ -76,7 +76,7 @@ def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
             **({"unmatched": tables.unmatched} if tables else {}),
         ),
         sink=settings.name,
-        redaction=settings.redaction,
+        redaction=settings.redaction_of_records,
         schema_policy=settings.table.schema.policy,
         routing=tables.routing if tables else None,
         makes=tables.create.schema is not CreateFrom.OFF and not settings.transform,

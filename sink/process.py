@@ -17,6 +17,7 @@ from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.whose_thread import working_for
 from headgate.participant.state import State
+from headgate.sink import early_signals
 from headgate.sink.agreement import agreed, fingerprint
 from headgate.sink.assembly import new_sender
 from headgate.sink.departure import say
@@ -207,9 +208,8 @@ def asked_by_signals(stop: threading.Event, reloads: Sequence[Reload]) -> Iterat
             reload.ask()
 
     ends = (signal.SIGINT, signal.SIGTERM)
-    before = {int(s): signal.getsignal(s) for s in (*ends, signal.SIGHUP)}
-    for end in ends:
-        signal.signal(end, ask)
+    before = {int(s): early_signals.usual(s) for s in (*ends, signal.SIGHUP)}
+    early_signals.take_over(ask)
     if reloads:
         signal.signal(signal.SIGHUP, ask_for_files)
     try:

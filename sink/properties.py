@@ -8,10 +8,14 @@ from collections.abc import Iterator, Mapping
 from headgate.control_protocol.redaction import MASK, without_url_password
 
 _SECRET_NAME = re.compile(
-    r"passw|secret|token$|credential|access-key|key\.pem|account-key|sas-token|user\.info",
+    r"passw|secret|token$|credential|access-key|key\.pem|account-key|sas-token|user\.info|"
+    r"authorization",
     re.IGNORECASE,
 )
-_NEVER_SECRET = frozenset({"bootstrap.servers"})
+_PAIR_NAME = re.compile(r"credential$|user\.info$")
+"""Properties of the form ``user:password``."""
+
+NEVER_SECRET = frozenset({"bootstrap.servers"})
 
 
 class Secret:
@@ -39,16 +43,21 @@ class Properties(Mapping[str, str]):
     """Immutable names and values for a foreign client. ``repr`` and ``shown`` mask secrets.
 
     A value is a secret when it came from a reference (``secret_names``) or when its name says so.
+    ``parts``: what references inside of values stood for.
     """
 
-    __slots__ = ("_secret_names", "_values")
+    __slots__ = ("_parts", "_secret_names", "_values")
 
     def __init__(
-        self, values: Mapping[str, str] | None = None, secret_names: frozenset[str] = frozenset()
+        self,
+        values: Mapping[str, str] | None = None,
+        secret_names: frozenset[str] = frozenset(),
+        parts: frozenset[str] = frozenset(),
     ) -> None:
+        self._parts = parts
         self._values = dict(values or {})
         by_name = {name for name in self._values if _SECRET_NAME.search(name)}
-        self._secret_names = (secret_names | by_name) - _NEVER_SECRET
+        self._secret_names = (secret_names | by_name) - NEVER_SECRET
 
     def __getitem__(self, name: str) -> str:
         return self._values[name]
@@ -76,6 +85,13 @@ class Properties(Mapping[str, str]):
         }
 
     @property
+    def secret_names(self) -> frozenset[str]:
+        """Return the names of the values that must never be shown."""
+        return self._secret_names & self._values.keys()
+
+    @property
     def secrets(self) -> frozenset[str]:
-        """Return the values that must never be shown."""
-        return frozenset(self._values[name] for name in self._secret_names & self._values.keys())
+        """Return the texts that must never be shown, on their own or in others."""
+        whole = {name: self._values[name] for name in self.secret_names}
+        passwords = (v.partition(":")[2] for name, v in whole.items() if _PAIR_NAME.search(name))
+        return self._parts.union(whole.values(), filter(None, passwords))

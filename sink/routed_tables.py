@@ -17,7 +17,7 @@ from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy, 
 from headgate.data.formats.column_rules import FROM, path_of
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.data.writers.routed_table import Making
-from headgate.data.writers.routes import TABLE_COLUMN, Route, check_route
+from headgate.data.writers.routes import TABLE_COLUMN, Route, check_route, folded
 from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFields
 from headgate.sink.catalog_settings import Backend
 from headgate.sink.column_rules import check_columns, rules_of_columns
@@ -52,6 +52,7 @@ def check_tables(settings: SinkSettings) -> None:
         raise TablesUnfit("tables.route is missing", "say which records go to which table")
     for number, route in enumerate(tables.routing.routes, start=1):
         check_route(route, f"route {number}")
+        _check_own(settings, route, number)
         if settings.transform:
             _check_behind_transform(route, number)
         else:
@@ -62,6 +63,17 @@ def check_tables(settings: SinkSettings) -> None:
     _check_places(settings)
     for each in tables.table:
         _check_one(settings, each)
+
+
+def _check_own(settings: SinkSettings, route: Route, number: int) -> None:
+    """R8: refuse a route that leads nowhere but into one of the sink's own tables."""
+    own = [settings.tables.ledger]
+    own += [settings.quarantine.table] if settings.quarantine.keeps else []
+    if folded(route.to) in map(folded, own):
+        raise RouteUnfit(
+            f"route {number} leads to {route.to}, which is one of the sink's own tables",
+            "name a table of its own for these records",
+        )
 
 
 def _check_inputs(settings: SinkSettings, number: int) -> None:

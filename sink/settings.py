@@ -6,6 +6,7 @@ Every key carries its unit and a sentence. The sections of a sink file are the f
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
@@ -27,6 +28,9 @@ from headgate.sink.quarantine_settings import QuarantineSettings, RoutedQuaranti
 from headgate.sink.table_settings import ColumnSettings, TableSettings, about
 from headgate.sink.tables_settings import NO_TABLE, TablesSettings, led
 from headgate.sink.validation import check_sink
+
+_REMOTE_TOKEN = re.compile(r";token=([^;]+)")
+"""Where the address of a Spark Connect server holds a secret."""
 
 
 class GroupProtocol(StrEnum):
@@ -330,10 +334,20 @@ class SinkSettings:
 
     @property
     def redaction(self) -> Redaction:
-        """Return the mask for this sink's secrets."""
+        """Return the mask for this sink's secrets; tasks have ``redaction_of_records`` instead."""
         catalogs = (self.catalog.properties, self.quarantine.catalog.properties)
-        some = (self.kafka, *catalogs, self.spark.conf, self.telemetry.otlp_headers)
-        formats = (self.format.options, self.format.key_options)
+        some = (*catalogs, self.spark.conf, self.telemetry.otlp_headers)
         tokens = (self.http.viewer_token.text, self.http.operator_token.text)
+        tokens = (*tokens, *_REMOTE_TOKEN.findall(self.spark.remote))
         keys = frozenset((*self.control.keys.texts, *filter(None, tokens)))
-        return Redaction(keys.union(*(each.secrets for each in (*some, *formats))))
+        read_with = self.redaction_of_records.secrets
+        return Redaction(keys.union(read_with, *(each.secrets for each in some)))
+
+    @property
+    def redaction_of_records(self) -> Redaction:
+        """Return the mask for the secrets that reading records takes.
+
+        It travels to Spark's executors with those secrets, and must hold no other.
+        """
+        some = (self.kafka, self.format.options, self.format.key_options)
+        return Redaction(frozenset().union(*(each.secrets for each in some)))

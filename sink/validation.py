@@ -21,6 +21,7 @@ from headgate.sink.reserved_names import check_reserved
 from headgate.sink.routed_tables import check_tables
 from headgate.sink.schema_policy import check_schema_policy
 from headgate.sink.table_settings import ICEBERG
+from headgate.tables.jvm_start import refuse_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +51,11 @@ def check_sink(settings: SinkSettings) -> None:
     if settings.spark.master and settings.spark.remote:
         _wrong("spark.master and spark.remote are both set", "keep one of them")
     _check_jvm(settings)
+    for section, named in (
+        ("spark.conf", settings.spark.conf),
+        ("catalog.properties", settings.catalog.properties),
+    ):
+        refuse_arguments(named, named.secret_names, section)
     _check_format(settings)
     check_rules(settings)
     _check_quarantine(settings)

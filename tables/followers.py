@@ -185,7 +185,7 @@ class FollowerTables:
             view.uuid,
             view.schema_id,
             view.spec_id,
-            view.data_location or f"{view.location}/data",
+            view.data_root,
             changes if want.at.uuid else ("made",),
             refused,
         )

@@ -40,8 +40,16 @@ settings.register_profile(
 settings.load_profile("same")
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "write tests/durations.json, by which `make test` sorts"
+    parser.addoption("--keep-durations", action="store_true", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """A background job of a shell ignores Ctrl-C, and so would every process of the tests."""
+    kept = config.getoption("--keep-durations", default=False)
+    if kept and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(workers.Durations())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -2,17 +2,19 @@
 
 Every worker is a process with a broker and servers of its own. What is quick, and what shares
 something dear to start, stays together; all other tests go, one by one, to whoever is free. Long
-ones come first, so that nobody waits for the last.
+ones come first, as ``durations.json`` has them, so that nobody waits for the last.
 
 Tests with a broker wait most of the time, others compute all of it. When three workers or more
-share both, the last one takes what computes, from the longest on and at a low priority: it uses the
-cores while the other workers wait. What it has left they do at the end.
+share both, the last one takes what computes, at a low priority: it uses the cores while the other
+workers wait. What it has left they do at the end.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -22,14 +24,10 @@ from xdist.workermanage import WorkerController
 
 TESTS = Path(__file__).parent
 
-LONG_FIRST = (
-    "integration/operations/demo/test_demo.py",
-    "integration/faults",
-    "integration/spark",
-    "contract",
-    "../examples",
-    "integration",
-)
+DURATIONS = TESTS / "durations.json"
+"""Seconds by scope, as ``make durations`` has measured them; a new test counts as ``NEW_S``."""
+KEPT_MIN_S = 0.3
+NEW_S = 2.0
 
 COMPUTING = (
     "repository",
@@ -40,7 +38,7 @@ COMPUTING = (
     "exploration",
     "simulation",
 )
-"""What waits for nobody; the longest come last, from where the computing worker takes them."""
+"""Folders of what waits for nobody."""
 
 SHARE_MIN = 3
 """With fewer workers nobody is set apart for what computes."""
@@ -64,13 +62,13 @@ class Dealing(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist is not 
         return scope(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if self._computes(node) and (last := self._last_computing()):
-            self.workqueue.move_to_end(last, last=False)
+        if wanted := self._next(computing=self._computes(node)):
+            self.workqueue.move_to_end(wanted, last=False)
         super()._assign_work_unit(node)
 
     def _reschedule(self, node: WorkerController) -> None:
         """End the computing worker after the last test that computes: it has a low priority."""
-        if self._computes(node) and not self._last_computing():
+        if self._computes(node) and not self._next(computing=True):
             if not node.shutting_down:
                 node.shutdown()
             return
@@ -83,10 +81,36 @@ class Dealing(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist is not 
     def _computing(self) -> str | None:
         return computing_worker(self.numnodes, self.collection or ())
 
-    def _last_computing(self) -> str | None:
-        """The scope at the end of what is left, if its tests compute."""
-        last = next(reversed(self.workqueue), None)
-        return last if last and is_computing(last) else None
+    def _next(self, *, computing: bool) -> str | None:
+        """Return the longest scope that is left of this sort; with all workers alike, of any."""
+        alike = self._computing is None
+        return next((s for s in self.workqueue if alike or is_computing(s) == computing), None)
+
+
+class Durations:
+    """Measures, as a plugin of the process that deals out, how long each scope takes."""
+
+    def __init__(self) -> None:
+        self._seconds = Counter[str]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[scope(report.nodeid)] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        kept = {name: taken for name, taken in measured().items() if _exists(name)}
+        seconds = {**kept, **self._seconds}
+        lines = {n: round(s, 1) for n, s in sorted(seconds.items()) if s >= KEPT_MIN_S}
+        DURATIONS.write_text(json.dumps(lines, indent=0) + "\n")
+
+
+@cache
+def measured() -> dict[str, float]:
+    """Return the seconds of every scope that takes longer than ``KEPT_MIN_S``."""
+    return dict(json.loads(DURATIONS.read_text())) if DURATIONS.exists() else {}
+
+
+def _exists(scope_name: str) -> bool:
+    return scope_name in DEAR or (TESTS.parent / scope_name.partition("::")[0]).exists()
 
 
 def computing_worker(count: int, nodeids: Sequence[str]) -> str | None:
@@ -120,17 +144,14 @@ def scope(nodeid: str) -> str:
 
 
 def order(items: list[pytest.Item]) -> None:
-    """Sort by how long tests of their folders take, and by nothing else."""
-    items.sort(key=lambda item: _rank(item.nodeid))
+    """Sort by how long their scopes take, the longest first."""
+    files = {name.partition("::")[0] for name in measured()}
+    items.sort(key=lambda item: -_seconds(item.nodeid, files))
 
 
-def _rank(nodeid: str) -> int:
-    module = _module(nodeid)
-    if scope(nodeid) in DEAR:
-        return -1
-    folders = (*LONG_FIRST, *COMPUTING)
-    ranks = (rank for rank, folder in enumerate(folders) if module.startswith(folder))
-    return next(ranks, len(LONG_FIRST) - 1)
+def _seconds(nodeid: str, files: Container[str]) -> float:
+    known = nodeid.partition("::")[0] in files
+    return measured().get(scope(nodeid), 0.0 if known else NEW_S)
 
 
 def _module(nodeid: str) -> str:

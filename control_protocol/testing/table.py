@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -32,6 +33,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.testing.catalog import MAIN, CommitFault, FakeCatalog, Request
+from headgate.control_protocol.testing.source import SourceRecord
 
 
 class FakeTable:
@@ -220,7 +222,7 @@ class FakeTable:
                 return Lineage.ROLLED_BACK
         now = catalog.snapshots[head]
         newest = {file.path for file in tagged.files[-1:]} <= {file.path for file in now.files}
-        kept = newest or (now.rewrites and _rows(tagged.files) == _rows(now.files))
+        kept = newest or self._rows(tagged.files) == self._rows(now.files)
         return Lineage.CONTAINS_TAG if kept else Lineage.UNDECIDABLE
 
     def _was_claimed(self) -> bool:
@@ -230,6 +232,6 @@ class FakeTable:
             for snapshot in catalog.snapshots.values()
         )
 
-
-def _rows(files: tuple[WrittenFile, ...]) -> int:
-    return sum(file.records for file in files)
+    def _rows(self, files: tuple[WrittenFile, ...]) -> Counter[SourceRecord]:
+        stored = self._catalog.storage.files
+        return Counter(row for file in files for row in stored[file.path])

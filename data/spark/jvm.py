@@ -10,6 +10,7 @@ from headgate.data.spark.session import (
     translated,
 )
 from headgate.tables.iceberg.jvm import Jvm
+from headgate.tables.jvm_start import start_jvm
 
 
 def open_jvm(options: SparkOptions) -> Jvm:
@@ -18,7 +19,7 @@ def open_jvm(options: SparkOptions) -> Jvm:
     A session that is opened later finds it. Raises ``ConfigurationError`` if it cannot start.
     """
     try:
-        from pyspark import SparkConf, SparkContext
+        from pyspark import SparkContext
     except ImportError as error:
         raise ConfigurationError(
             f"catalog.backend is java, and Spark is not installed: {error}",
@@ -27,8 +28,8 @@ def open_jvm(options: SparkOptions) -> Jvm:
     conf = launching(options)
     try:
         with interrupt_handler_kept():
-            SparkContext._ensure_initialized(conf=SparkConf().setAll(list(conf.items())))  # noqa: SLF001 - a context would take a master's resources
-            gateway = SparkContext._gateway  # noqa: SLF001 - as above
+            start_jvm(SparkContext, conf)  # a context would take a master's resources
+            gateway = SparkContext._gateway  # noqa: SLF001 - PySpark gives no other way
             spark = gateway.jvm.org.apache.spark
             log4j = gateway.jvm.org.apache.logging.log4j
             log4j.core.config.Configurator.setRootLevel(log4j.Level.ERROR)

@@ -27,7 +27,7 @@ from headgate.data.spark.stages import PartWritten, ShareRead, Stage, Tally
 from headgate.data.spark.tasks import keep_worker_light
 from headgate.data.transform.result_rows import Numbered
 from headgate.data.transform.result_tables import Apart, ResultTables, Routed, TableRows, Unmatched
-from headgate.data.writers.aside import Aside
+from headgate.data.writers.aside import OWN_TABLE, Aside
 from headgate.data.writers.decoding import Decoded
 from headgate.data.writers.failures import failed
 from headgate.data.writers.many_files import Followed, ManyFiles
@@ -37,6 +37,7 @@ from headgate.data.writers.ranges import chunks_of
 from headgate.data.writers.routed import RoutedBatch
 from headgate.data.writers.routed_table import RoutedTable
 from headgate.data.writers.sieve import Sieve
+from headgate.kafka.fetch import Chunk
 from headgate.native.loops import Flags
 
 # ----------------------------------------------------------------------------------------- reading
@@ -248,10 +249,7 @@ def set_aside(
                 for chunk in chunks:
                     found = numbering.numbers(list(share.ranges), chunk.places, chunk.offsets)
                     for why, rows in wanted.among(found):
-                        if why.table:
-                            aside.diverted(chunk.where(rows), why.table, why.reason)
-                        else:
-                            aside.unmatched(chunk.where(rows), why.reason)
+                        _put_aside(aside, chunk.where(rows), why)
             nothing = np.zeros(len(share.ranges), np.int64)
             quarantined = aside.finish()
             return BatchWritten(share.number, sieve.results(nothing), (), quarantined)
@@ -260,6 +258,16 @@ def set_aside(
             return failed(share.number, error)
 
     return write
+
+
+def _put_aside(aside: Aside, chunk: Chunk, why: Apart) -> None:
+    if why.table:
+        aside.diverted(chunk, why.table, why.reason)
+    elif why.bad:
+        reasons = dict.fromkeys(range(len(chunk.offsets)), why.reason)
+        aside.take(chunk, reasons, OWN_TABLE)
+    else:
+        aside.unmatched(chunk, why.reason)
 
 
 class _Wanted:
@@ -312,6 +320,7 @@ def accounted(
             result,
             quarantined=result.quarantined + found.quarantined,
             skipped=result.skipped + found.skipped,
+            bad=result.bad + found.bad,
         )
     quarantined = (*written.quarantined, *aside.quarantined)
     return replace(written, partitions=results, quarantined=quarantined)

@@ -20,6 +20,7 @@ from typing import Any
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.tables.jvm_start import hiding, start_jvm
 
 log = redacted_logger(__name__)
 
@@ -57,14 +58,16 @@ _FRAMES = ("at ", "File ", "Traceback", "An error occurred while calling")
 class SparkOptions:
     """``master``: empty for spark-submit's, else ``local[*]``. ``remote``: Spark Connect.
 
-    ``parallelism``: tasks of a batch, 0 for one per core. ``conf``: Spark's own keys.
+    ``parallelism``: tasks of a batch, 0 for one per core. ``conf``: Spark's own keys; ``secret``:
+    those whose values Spark shows nobody.
     """
 
     master: str = ""
     remote: str = ""
     app_name: str = "headgate"
     parallelism: int = 0
-    conf: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret: frozenset[str] = frozenset()
 
 
 class OpenSession:
@@ -177,7 +180,12 @@ def _made(session_class: Any, options: SparkOptions) -> Any:
     builder = session_class.builder
     if options.remote:
         builder = builder.remote(options.remote)
-    for key, value in launching(options).items():
+    conf = launching(options)
+    if not options.remote.startswith("sc://"):
+        from pyspark import SparkContext
+
+        start_jvm(SparkContext, conf)
+    for key, value in conf.items():
         builder = builder.config(key, value)
     with warnings.catch_warnings():
         # Connect warns about keys that its server has fixed already; the server's value stands.
@@ -201,7 +209,8 @@ def launching(options: SparkOptions) -> dict[str, str]:
     os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     own = _SAME_EVERYWHERE if far else {**_QUIET, **_SAME_EVERYWHERE, **_WORKERS}
-    conf = {"spark.app.name": options.app_name, **own, **options.conf}
+    given = hiding(options.conf, options.secret)
+    conf = {"spark.app.name": options.app_name, **own, **given}
     if options.remote or (submitted and not options.master):
         return conf
     master = options.master or "local[*]"

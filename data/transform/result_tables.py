@@ -42,10 +42,12 @@ class TableRows:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Why records go to no table; ``table``: the one with the trouble, if that is why (I1)."""
+    """Why records go to no table; ``table``: the one with the trouble, if that is why (I1);
+    ``bad``: they name one of the sink's own."""
 
     reason: str
     table: str = ""
+    bad: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,9 @@ class ResultTables:
         for code in np.unique(codes).tolist():
             those = codes == code
             target = targets[code] if code >= 0 else None
+            if target is not None and (reason := self._known.own(target)):
+                yield Unmatched(Apart(reason, bad=True), numbers[those])
+                continue
             if target is not None and (trouble := self._known.trouble(target)):
                 yield Unmatched(Apart(trouble, target.table), numbers[those])
                 continue

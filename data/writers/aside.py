@@ -37,7 +37,7 @@ _BUFFER_BYTES = 8 * 1024 * 1024
 _log = redacted_logger(__name__)
 
 TOMBSTONE, BAD_VALUE, BAD_PART = "tombstone", "value", "key or headers"
-ROUTE, TABLE = "route", "table"
+ROUTE, TABLE, OWN_TABLE = "route", "table", "own table"
 """Values of ``error_class`` in the quarantine."""
 
 

@@ -7,9 +7,15 @@ from headgate.control_protocol.ports import Batch
 from headgate.data.writers.failures import TablesWanted
 from headgate.data.writers.plan import NOTHING_IS_MADE, WriterPlan
 from headgate.data.writers.routed_table import RoutedTable
-from headgate.data.writers.routes import Target
+from headgate.data.writers.routes import Target, folded
 
 NO_ROUTE = "no route sends it to a table"
+
+
+def own_tables(batch: Batch) -> frozenset[str]:
+    """Return the folded names of the tables that START names, which take no routed rows (R8)."""
+    quarantine = (batch.quarantine,) if batch.quarantine else ()
+    return frozenset(folded(start.table) for start in (batch.table, *quarantine, *batch.followers))
 
 
 class KnownTables:
@@ -24,10 +30,18 @@ class KnownTables:
         assert plan.source.routing is not None, "chosen for it"
         self._plan = plan
         self._parked = batch.parked
+        self._own = own_tables(batch)
         topics = sorted({*batch.topic_ids, *(at.topic for at in batch.ranges)})
         named = plan.source.routing.tables_of(topics)
         self._alone = {target.table: target.raw for target in named.values()}
         self.wanted: set[str] = set()
+
+    def own(self, target: Target) -> str:
+        """Return why no record may name this table: whoever writes to the source could else fill
+        the ledger or the quarantine, and no status with such files is ever admitted."""
+        if folded(target.table) not in self._own:
+            return ""
+        return f"names {target.table}, which is one of the sink's own tables"
 
     def trouble(self, target: Target) -> str:
         """Return why the records of a table are diverted (I1), if there is a quarantine."""

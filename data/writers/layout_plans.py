@@ -52,7 +52,7 @@ class LayoutPlans:
 
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
         """Return the plan for the batch's tables. Raises ``TableChanged``, ``Unreachable``; and
-        ``WriteFailed`` for folders that no coordinator of these tables issues."""
+        ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
         plan = self._plan.plan_of(batch.table, source)
         return self._aside.beside(plan, batch, source) if self._aside else plan
 
@@ -132,7 +132,7 @@ def plan_of_layout(
         spec_json=spec_of(layout).model_dump_json(),
         sort_order_json=UNSORTED_SORT_ORDER.model_dump_json(),
         table_properties={},
-        io_properties=for_files(dict(layout.storage)),
+        io_properties=for_files(dict(layout.storage), layout.location),
         location=layout.location,
         shaping=(shaping or Shaping()).settled(table, {}),
         dressing=layout.dressing,

@@ -20,9 +20,9 @@ from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.errors import (
     ConfigurationError,
+    FolderElsewhere,
     TableChanged,
     Unreachable,
-    WriteFailed,
 )
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
@@ -83,9 +83,10 @@ class SourcePlan:
     ``topic_ids``: the topics' expected ids; a topic without one is not checked. ``record_columns``:
     from a part of the record (``RECORD_PARTS``) to its column. ``format_options``: the format's
     own, and those of every one (``ValueOptions``). ``rules``: by column. ``key_format_name``: empty
-    for text in a text column, else bytes. ``redaction`` masks the sink's secrets in messages about
-    records. ``routing``: how rows go to tables that no START names; ``makes``: some of these are
-    made if missing. ``schema_policy``: what becomes of fields without a column. ``changes``: what
+    for text in a text column, else bytes. ``redaction`` masks in messages about records what
+    ``kafka`` and the options hold of secrets, and no other: all of this travels to executors.
+    ``routing``: how rows go to tables that no START names; ``makes``: some of these are made if
+    missing. ``schema_policy``: what becomes of fields without a column. ``changes``: what
     records do to the rows of a keyed table.
     """
 
@@ -147,8 +148,7 @@ class WriterPlan:
     @property
     def data_location(self) -> str:
         """Return where the table wants its data files, without a slash at its end."""
-        named = self.table_properties.get(TableProperties.WRITE_DATA_PATH, "").rstrip("/")
-        return named or f"{self.location}/data"
+        return data_location(self.table_properties, self.location)
 
     def __hash__(self) -> int:
         """Hash the texts that distinguish tables; equality compares everything."""
@@ -238,8 +238,8 @@ class Plans:
         self._kept: dict[tuple[str, int, int], tuple[float, WriterPlan]] = {}
 
     def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
-        """Return the plan for both tables of a batch. Raises as ``plan_for``, and ``WriteFailed``
-        for folders that no coordinator of these tables issues."""
+        """Return the plan for both tables of a batch. Raises as ``plan_for``, and
+        ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
         return self.beside(self._within_folder(batch.table, source), batch, source)
 
     def beside(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
@@ -311,11 +311,19 @@ def plan_of_table(
         spec_json=spec.model_dump_json(),
         sort_order_json=_order_within(table.sort_order(), schema).model_dump_json(),
         table_properties=dict(table.properties),
-        io_properties=for_files(table.io.properties),
+        io_properties=for_files(
+            table.io.properties, data_location(table.properties, table.location())
+        ),
         location=table.location(),
         shaping=(shaping or Shaping()).settled(start.table, table.properties),
-        older_schemas=older_schemas(table.schemas(), start.schema_id, source.schema_policy),
+        older_schemas=older_schemas(table, start.schema_id, source.schema_policy),
     )
+
+
+def data_location(properties: Mapping[str, str], location: str) -> str:
+    """Return where a table with these properties wants its data files."""
+    named = properties.get(TableProperties.WRITE_DATA_PATH, "").rstrip("/")
+    return named or f"{location}/data"
 
 
 def _is_inside(start: TableStart, data: str) -> bool:
@@ -329,10 +337,12 @@ def check_folder(start: TableStart, data: str) -> None:
     It is no reason to stop: the next START may be the coordinator's again.
     """
     if not _is_inside(start, data):
-        raise WriteFailed(
+        raise FolderElsewhere(
             f"{start.table}: a START on the control topic names the folder {start.file_prefix}, "
             f"which is not below {data}/",
-            "no coordinator says so: look who may write to the control topic (docs/security.md)",
+            "if the table's owner has moved its data (write.data.path, or its location), the "
+            "coordinator looks, and the next START names the new folder; if not, look who may "
+            "write to the control topic (docs/security.md)",
         )
 
 

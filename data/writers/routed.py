@@ -17,7 +17,7 @@ from headgate.control_protocol.events import Destination
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.control_protocol.table_changes import TableNeed
-from headgate.data.writers.aside import BAD_VALUE, Aside
+from headgate.data.writers.aside import BAD_VALUE, OWN_TABLE, Aside
 from headgate.data.writers.failures import go_on, write_failed
 from headgate.data.writers.keyed_routes import may_key
 from headgate.data.writers.known_tables import KnownTables
@@ -247,6 +247,9 @@ class RoutedBatch:
     def _take(self, target: Target | None, chunk: Chunk) -> None:
         chunk = self._without_tombstones(target, chunk)
         if not len(chunk.offsets):
+            return
+        if target is not None and (reason := self._known.own(target)):
+            self._aside.take(chunk, dict.fromkeys(range(len(chunk.offsets)), reason), OWN_TABLE)
             return
         if target is not None and (trouble := self._known.trouble(target)):
             self._aside.diverted(chunk, target.table, trouble)

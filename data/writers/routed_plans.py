@@ -18,6 +18,7 @@ from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.data.writers.failures import Wanting
+from headgate.data.writers.known_tables import own_tables
 from headgate.data.writers.plan import (
     NOTHING_IS_MADE,
     SourcePlan,
@@ -25,7 +26,7 @@ from headgate.data.writers.plan import (
     check_folder,
 )
 from headgate.data.writers.routed_table import Making, RoutedTable, dropped
-from headgate.data.writers.routes import Routing
+from headgate.data.writers.routes import Routing, folded
 from headgate.data.writers.shaping import Shaping
 from headgate.data.writers.table_stock import TableStock
 
@@ -120,10 +121,11 @@ class RoutedPlans:
         )
         self._pass_over(frozenset(batch.parked))
         self._heed(batch.told)
+        own = own_tables(batch)
         alone = {
             target.table
             for topic in {at.topic for at in batch.ranges}
-            if (target := routing.named_by(topic))
+            if (target := routing.named_by(topic)) and folded(target.table) not in own
         } - self._parked
         self._list({_namespace(name) for name in (*alone, *wanted)}, alone)
         names = sorted({*alone, *wanted, *self._loaded, *self._gone})[: routing.tables_max]
@@ -134,9 +136,6 @@ class RoutedPlans:
         for start in batch.told:
             if (known := tables.get(start.table)) and known.uuid == start.uuid:
                 tables[known.name] = replace(known, refused=start.refused)
-        for own in {batch.table.table, batch.quarantine.table if batch.quarantine else ""}:
-            if own in alone | wanted:
-                tables[own] = RoutedTable(own, problem=f"{own} is one of the sink's own tables")
         for name in sorted({*alone, *wanted} - tables.keys()):
             if name in alone or not closed:
                 tables[name] = self._missing(name, source, batch.told)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -142,6 +143,11 @@ def target(route: Route, parts: Mapping[str, str]) -> Target | None:
 def sanitised(value: str) -> str:
     """R3: lower case, and everything but letters, digits and underscores as an underscore."""
     return _NOT_IN_NAMES.sub("_", value.lower())
+
+
+def folded(table: str) -> str:
+    """The table's name as the most forgiving catalog compares it: of any case and normal form."""
+    return unicodedata.normalize("NFKC", table).casefold()
 
 
 def _shortened(name: str, raw: str) -> str:

@@ -43,6 +43,7 @@ from headgate.operations.demo.screen import Screen
 from headgate.operations.demo.sink_file import PARTITIONS, TOPIC, sink_file_text
 from headgate.operations.demo.store import BUCKET, EmbeddedS3
 from headgate.operations.demo.stream import TripStream
+from headgate.sink import early_signals
 from headgate.sink.departure import control_log
 from headgate.sink.load import load
 from headgate.sink.settings import SinkSettings, WriterKind
@@ -266,8 +267,9 @@ def _signals_unwind() -> Iterator[list[int]]:
 
     ends = (signal.SIGINT, signal.SIGTERM)
     heard = [number for number in ends if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, unwind) for number in heard}
+    before = {number: early_signals.usual(number) for number in heard}
     try:
+        early_signals.take_over(unwind, heard)
         yield received
     finally:
         for number, handler in before.items():

@@ -18,6 +18,7 @@ from headgate.operations.status_report import StatusReport
 from headgate.sink.face_settings import HttpSettings
 
 _API = "/api/v1/sinks"
+_PROBES = ("/livez", "/readyz")
 Why = Callable[[], str | None]
 
 
@@ -52,9 +53,8 @@ class Face:
 
 def answer(face: Face, request: Request) -> Answer:
     """Return the answer; what a sink cannot tell is an answer too."""
-    parts = urlsplit(request.target)
-    path = parts.path.rstrip("/") or "/"
-    if request.method == "GET" and path in ("/livez", "/readyz"):
+    path = _path(request)
+    if is_probe(request):
         why = face.not_live() if path == "/livez" else face.not_ready()
         return text(503, why) if why else text(200, "ok")
     if not own_host(request.headers, face.http):
@@ -65,9 +65,21 @@ def answer(face: Face, request: Request) -> Answer:
         said = refusal(401, "a token is needed", "send Authorization: Bearer TOKEN")
         return Answer(said.status, said.body, said.kind, login)
     try:
-        return _routed(face, request, path, (role, parse_qs(parts.query)))
+        return _routed(face, request, path, (role, parse_qs(request.target.partition("?")[2])))
     except HeadgateError as error:
         return of_error(error)
+
+
+def is_probe(request: Request) -> bool:
+    """Return whether a kubelet asks: anybody may, and nothing is asked in turn."""
+    return request.method in ("GET", "HEAD") and _path(request) in _PROBES
+
+
+def _path(request: Request) -> str:
+    try:
+        return urlsplit(request.target).path.rstrip("/") or "/"
+    except ValueError:  # a stranger's host in brackets
+        return request.target
 
 
 def _routed(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,7 +12,8 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.operations.face.routes import Face
 from headgate.operations.face.served import ServedSink, gauges
-from headgate.operations.face.server import serving
+from headgate.sink.early_signals import take_over
+from headgate.sink.face_settings import HttpSettings
 from headgate.sink.reload import LOOKED_AT_S, Reload
 from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry.measuring import opened_meters
@@ -52,12 +52,11 @@ def serve(
     try:
         with (
             _redacting_all(sinks),
-            serving(listen or first.http.listen or DEFAULT, first.http, face) as url,
+            _listening(listen or first.http.listen or DEFAULT, first.http, face) as url,
         ):
             _log.info("serves %s at %s", ", ".join(names), url)
-            for number in (signal.SIGINT, signal.SIGTERM):
-                if threading.current_thread() is threading.main_thread():
-                    signal.signal(number, lambda *_: stop.set())
+            if threading.current_thread() is threading.main_thread():
+                take_over(lambda *_: stop.set())
             follow(followed, stop)
     finally:
         telemetry.close()
@@ -91,6 +90,20 @@ def shown(before: SinkSettings, now: SinkSettings) -> str:
 
 
 @contextmanager
+def _listening(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
+    """Serve until the end of the body; only who serves needs the library. Yield the URL."""
+    try:
+        from headgate.operations.face.server import serving
+    except ImportError as error:
+        raise ConfigurationError(
+            f"serving HTTP needs a library that is not installed: {error.name}",
+            'pip install "headgate[metrics]"',
+        ) from error
+    with serving(listen, http, face) as url:
+        yield url
+
+
+@contextmanager
 def _redacting_all(sinks: Sequence[SinkSettings]) -> Iterator[None]:
     if not sinks:
         yield
@@ -113,6 +126,6 @@ def faced(settings: SinkSettings) -> Iterator[SinkMeters | None]:
             not_live=meters.not_live,
             not_ready=meters.not_ready,
         )
-        with serving(settings.http.listen, settings.http, face) as url:
+        with _listening(settings.http.listen, settings.http, face) as url:
             _log.info("sink %s: serves its state at %s", settings.name, url)
             yield meters

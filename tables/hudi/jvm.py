@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from headgate.control_protocol.kind_errors import HudiMissing
+from headgate.tables.jvm_start import hiding, start_jvm
 
 SESSION = {
     "spark.sql.session.timeZone": "UTC",
@@ -59,8 +60,7 @@ _OPENING = threading.Lock()
 def open_spark(conf: Mapping[str, str], store: Mapping[str, str]) -> Any:
     """Return this process's Spark context, with Hudi in it. Raises ``HudiMissing``.
 
-    ``store``: how Hadoop reaches it. It has secrets, while everything in ``conf`` shows up in this
-    machine's process list.
+    ``store``: how Hadoop reaches it.
     """
     with _OPENING:
         context = _open_spark(conf)
@@ -83,10 +83,13 @@ def _open_spark(conf: Mapping[str, str]) -> Any:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _forget_dead(SparkContext)
-    wanted = SparkConf().setAll(list({**_CONF, **conf}.items()))
+    # Which of them are secrets is not known here: Spark's page and event log show none of them.
+    told = {**_CONF, **hiding(conf, conf)}
+    wanted = SparkConf().setAll(list(told.items()))
     try:
         # Created in the main thread, it would handle Ctrl-C itself, which prevents an orderly end.
         with ThreadPoolExecutor(1) as aside:
+            aside.submit(start_jvm, SparkContext, told).result()
             context = aside.submit(SparkContext.getOrCreate, wanted).result()
         context.setLogLevel("OFF")
         _close_streams(context)

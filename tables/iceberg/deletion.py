@@ -3,16 +3,18 @@
 One call (T8) marks them as deleted, by deletion vectors (version 3) or position delete files
 (version 2); it requires the head on which they were found, and they are found again on a newer one.
 The history records their number and who asked for it. It leaves out the predicate, which may name a
-person to be forgotten.
+person to be forgotten. Properties of the table list the offsets of their records.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import (
@@ -24,9 +26,17 @@ from pyiceberg.table.snapshots import (
 from pyiceberg.table.update import SetPropertiesUpdate, TableUpdate
 from pyroaring import BitMap64
 
+from headgate.control_protocol.deleted_records import (
+    DeletedRecords,
+    Found,
+    deleted_records,
+    list_properties,
+    ranges_of,
+)
 from headgate.control_protocol.deletion_errors import DeletionRefused
-from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.control_protocol.record_codec import (
+    decode,
     deleted_property,
     deleted_rows,
     maintenance_property,
@@ -36,7 +46,7 @@ from headgate.tables.iceberg.keyed.delete_manifests import Deletions
 from headgate.tables.iceberg.keyed.head import DeadRows, Head
 from headgate.tables.iceberg.lineage import properties_of
 from headgate.tables.iceberg.manifests import SnapshotFiles
-from headgate.tables.iceberg.matching_rows import MatchingRows
+from headgate.tables.iceberg.matching_rows import MatchingRows, coordinates_of
 from headgate.tables.iceberg.proposal import counted, next_snapshot
 from headgate.tables.iceberg.side_call import Settled, SideCall
 from headgate.tables.iceberg.small_files import live_entries, sinks_folder
@@ -48,19 +58,23 @@ _MODE, _REWRITE = "write.delete.mode", "copy-on-write"
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """Live rows that match, on one head: how many in each data file, and all dead positions."""
+    """Live rows that match, on one head: their positions by data file, and all dead positions."""
 
     head: Head
-    rows: dict[str, int] = field(default_factory=dict)
+    alive: dict[str, BitMap64] = field(default_factory=dict)
+    files: dict[str, DataFile] = field(default_factory=dict)
     dead: dict[str, BitMap64] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
-        return sum(self.rows.values())
+        return sum(map(len, self.alive.values()))
 
 
 class Deletion(SideCall):
-    """Deletes the matching rows of one table. ``asked_by`` is written into the history."""
+    """Deletes the matching rows of one table. ``asked_by`` is written into the history.
+
+    ``columns``: those that say of which record a row is, if there are any.
+    """
 
     def __init__(
         self,
@@ -70,13 +84,16 @@ class Deletion(SideCall):
         predicate: BooleanExpression,
         *,
         asked_by: str,
+        columns: tuple[str, str, str] | None = None,
         calling: AbstractContextManager[object] | None = None,
     ) -> None:
         super().__init__(catalog, identifier, of, calling)
         self._matching = MatchingRows(predicate)
         self._dead_rows = DeadRows()
         self._asked_by = asked_by
+        self._columns = columns
         self._sent: dict[int, Doomed] = {}
+        self._listed: DeletedRecords | None = None
         self._done: Doomed | None = None
 
     @property
@@ -87,7 +104,7 @@ class Deletion(SideCall):
     @property
     def files(self) -> int:
         """Return in how many data files."""
-        return len(self._done.rows) if self._done else 0
+        return len(self._done.alive) if self._done else 0
 
     def require_allowed(self) -> None:
         """Raise ``DeletionRefused`` for a table whose rows must not be deleted this way."""
@@ -111,6 +128,7 @@ class Deletion(SideCall):
         doomed = self._doomed(table, parent)
         if not doomed.count:
             return Settled.LANDED
+        self._listed = self._list_of(table, doomed)
         deletions = self._deletions(table, doomed)
         snapshot_id = metadata.new_snapshot_id()
         manifests = SnapshotFiles(table, snapshot_id)
@@ -149,11 +167,12 @@ class Deletion(SideCall):
     def _doomed(self, table: Table, parent: Snapshot) -> Doomed:
         data, head = live_entries(table, parent)
         io, doomed = read_whole(table.io), Doomed(head)
-        matching = self._matching.of(table, (entry.data_file for entry in data))
+        files = {entry.data_file.file_path: entry.data_file for entry in data}
+        matching = self._matching.of(table, files.values())
         for path, positions in sorted(matching.items()):
             before = self._dead_rows.of(io, head, path)
             if alive := positions - before:
-                doomed.rows[path] = len(alive)
+                doomed.alive[path], doomed.files[path] = alive, files[path]
                 doomed.dead[path] = before | alive
         return doomed
 
@@ -178,9 +197,33 @@ class Deletion(SideCall):
         summary = Summary(Operation.DELETE, **counts, **said)
         return update_snapshot_summaries(summary, properties_of(parent))
 
+    def _list_of(self, table: Table, doomed: Doomed) -> DeletedRecords:
+        """Return the table's list of deleted records with these."""
+        properties, sink = table.metadata.properties, self._sink
+        before = deleted_records(sink, deleted_rows(sink, properties), properties)
+        tagged = table.metadata.snapshot_by_id(table.metadata.refs[self._tag].snapshot_id)
+        record = decode(sink, properties_of(tagged)) if tagged else None
+        found = self._records(table, doomed) if record else None
+        return before.with_more(doomed.count, found, record.topic_ids if record else {})
+
+    def _records(self, table: Table, doomed: Doomed) -> Found | None:
+        """Return the offsets of the rows' records; ``None`` if the rows do not tell."""
+        if self._columns is None:
+            return None
+        offsets: defaultdict[TopicPartition, BitMap64] = defaultdict(BitMap64)
+        try:
+            for path, positions in doomed.alive.items():
+                found = coordinates_of(table, doomed.files[path], positions, self._columns)
+                for topic, partition, offset in found:
+                    offsets[TopicPartition(topic, partition)].add(offset)
+        except ValueError:  # a column is gone
+            return None
+        return {at: ranges_of(bits) for at, bits in offsets.items()}
+
     def _updates(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
-        """Add up the deleted rows in a property of the table, which outlives expired snapshots."""
-        before = deleted_rows(self._sink, metadata.properties)
-        total = before + self._sent[snapshot.snapshot_id].count
-        summed = SetPropertiesUpdate(updates={deleted_property(self._sink): str(total)})
+        """Add up the deleted rows in properties of the table, which outlive expired snapshots."""
+        assert self._listed is not None, "listed before it is sent"
+        listed = list_properties(self._sink, self._listed, metadata.properties)
+        total = {deleted_property(self._sink): str(self._listed.rows)}
+        summed = SetPropertiesUpdate(updates={**total, **listed})
         return (*super()._updates(metadata, snapshot), summed)

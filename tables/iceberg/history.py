@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from headgate.control_protocol.deleted_records import deleted_records
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.filled_tables import filled_of
 from headgate.control_protocol.identifiers import SinkName, tag_name
@@ -61,7 +62,7 @@ def read_history(
         unreadable=tuple(unreadable),
         tagged=tagged,
         filled=filled_of(sink, metadata.properties),
-        deleted_rows=deleted_rows(sink, metadata.properties),
+        deleted=deleted_records(sink, deleted_rows(sink, metadata.properties), metadata.properties),
     )
 
 

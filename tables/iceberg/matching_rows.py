@@ -6,11 +6,12 @@ match as in SQL: only ``is null``. pyiceberg 0.12 lets them match ``not in``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, NotIn, NotNull, Or, parser
 from pyiceberg.expressions.visitors import (
     _InclusiveMetricsEvaluator,
@@ -77,6 +78,37 @@ class MatchingRows:
                 f"the predicate does not fit {'.'.join(table.name())}: {error}",
                 f"its columns are {', '.join(schema.column_names)}; --table leaves others out",
             ) from error
+
+
+def coordinates_of(
+    table: Table, file: DataFile, positions: BitMap64, columns: tuple[str, str, str]
+) -> Iterator[tuple[str, int, int]]:
+    """Yield topic, partition and offset of these rows; a row of others may have none.
+
+    Raises ``ValueError`` for a column that the file's rows lack.
+    """
+    begin = 0
+    for batch in batches_of(table, FileScanTask(file), columns, read_whole(table.io)):
+        end = begin + batch.num_rows
+        places = [place - begin for place in positions & BitMap64(range(begin, end))]
+        rows = batch.take(pa.array(places, pa.int64()))
+        begin = end
+        for found in zip(*(leaf(rows, name).to_pylist() for name in columns), strict=True):
+            if None not in found:
+                yield found
+
+
+def leaf(rows: pa.RecordBatch, name: str) -> pa.Array:
+    """Return the column of this name or, with a dot, the field of a struct.
+
+    Raises ``ValueError``.
+    """
+    if name in rows.schema.names:
+        return rows.column(name)
+    outer, dot, inner = name.rpartition(".")
+    if not dot:
+        raise ValueError(f"a file has no column {name}")
+    return pc.struct_field(leaf(rows, outer), inner)
 
 
 def _as_in_sql(predicate: BooleanExpression) -> BooleanExpression:

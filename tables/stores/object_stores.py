@@ -12,6 +12,13 @@ from headgate.control_protocol.errors import RemoteSigning
 
 _FOR_FILES = ("s3.", "gcs.", "adls.", "hdfs.", "client.", "oss.")
 _FOR_FILES_TOO = frozenset({"py-io-impl"})
+_BY_SCHEME: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("", "file"), ()),
+    **dict.fromkeys(("s3", "s3a", "s3n"), ("s3.", "client.")),
+    **dict.fromkeys(("gs", "gcs"), ("gcs.",)),
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), ("adls.",)),
+    **dict.fromkeys(("hdfs", "viewfs"), ("hdfs.",)),
+}
 _SIGNER = ("s3.signer", "s3.remote-signing-enabled")
 
 _TEMPORARY = ("s3.session-token", "client.session-token", "gcs.oauth2.token", "adls.sas-token")
@@ -36,17 +43,24 @@ _REFUSALS = re.compile(
 _STATUSES = ("401", "403")
 
 
-def for_files(properties: Mapping[str, object]) -> dict[str, str]:
+def for_files(properties: Mapping[str, object], location: str | None = None) -> dict[str, str]:
     """Return the properties that reading and writing files takes, and none of the catalog's own.
 
-    They travel to executors; a catalog's address, password, token or client secret must not.
+    They travel to executors; a catalog's address, password, token or client secret must not. With a
+    ``location``, those of other stores stay behind unless the sink file brings its own client. Keys
+    for all of AWS do wherever S3 has its own.
     """
+    prefixes = _FOR_FILES
+    if location is not None and "py-io-impl" not in properties:
+        scheme, separator, _ = location.partition(":")
+        prefixes = _BY_SCHEME.get(scheme.lower() if separator else "", _FOR_FILES)
     return {
         name: value
         for name, value in properties.items()
         if isinstance(value, str)
-        and (name in _FOR_FILES_TOO or name.startswith(_FOR_FILES))
+        and (name in _FOR_FILES_TOO or name.startswith(prefixes))
         and not name.startswith(_SIGNER)
+        and not (name.startswith("client.") and f"s3.{name[7:]}" in properties)
     }
 
 

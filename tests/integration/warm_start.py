@@ -41,6 +41,9 @@ EVERYTHING = (
 """Whoever is asked imports much of it only when its sink needs it: SQLAlchemy for half a second."""
 
 
+_ENDS = (signal.SIGINT, signal.SIGTERM)
+
+
 class Forked:
     """One participant; the part of ``subprocess.Popen`` that tests use."""
 
@@ -135,12 +138,14 @@ def main() -> None:
                 return
             asked = json.loads(line)
             log = Path(asked["log"])
+            signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # until the child handles them
             child = os.fork()
             if not child:
                 os.environ.clear()
                 os.environ.update(asked["environment"])
                 _look_for_packages()
                 _become(asked["arguments"], log)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
             logs[child] = log
             print(child, flush=True)
 
@@ -158,10 +163,13 @@ def _look_for_packages() -> None:
 
 def _become(arguments: Sequence[str], log: Path) -> NoReturn:
     """The command, with the log as its output."""
-    from headgate.operations.cli import main as headgate
+    from headgate.operations.entry import main as headgate
+    from headgate.sink import early_signals
 
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    early_signals.catch()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
     nothing = os.open(os.devnull, os.O_RDONLY)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     for source, target in ((nothing, 0), (output, 1), (output, 2)):
@@ -169,7 +177,7 @@ def _become(arguments: Sequence[str], log: Path) -> NoReturn:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the descriptors are new
     code = 70
     try:
-        headgate(list(arguments), prog_name="headgate")
+        headgate(list(arguments))
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else int(left.code is not None)
     except BaseException:  # noqa: BLE001 - the interpreter of the command would print it, too

@@ -140,13 +140,44 @@ def test_a_late_status_is_refused_and_its_ranges_are_written_again() -> None:
     coordinator.until(Phase.OPEN)
     coordinator.hears(written(1, 15, stamped=1), ALICE, transaction=1)
     coordinator.until(Phase.COLLECTING)
-    coordinator.waits(1)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
     assert not coordinator.wants(CommitTable)
     assert settlement(coordinator).offsets == offsets(10, 20)
 
     coordinator.until(Phase.OPEN)
     coordinator.until(Phase.COLLECTING)
     coordinator.hears(written(2, 15, stamped=3), ALICE, transaction=3)
+    coordinator.waits(1)
+    assert coordinator.attempt.record.offsets == offsets(15, 20)
+
+
+def test_a_late_answer_makes_no_end_ready_so_the_answers_that_follow_are_in_time() -> None:
+    coordinator = Stamping.at(Phase.COLLECTING)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+    coordinator.until(Phase.OPEN)
+    coordinator.hears(written(1, 15, stamped=1), ALICE, transaction=1)
+    for number in (2, 3, 4):
+        coordinator.until(Phase.COLLECTING)
+        coordinator.waits(1)
+        assert coordinator.phase is Phase.COLLECTING, "ready by the answer to an earlier END"
+        begin = coordinator.term.offsets[P0]
+        answer = written(number, begin + 5, stamped=coordinator.closing, begin=begin)
+        coordinator.hears(answer, ALICE, transaction=coordinator.closing)
+        coordinator.waits(1)
+        assert coordinator.attempt.record.offsets == offsets(begin + 5, 20)
+        coordinator.until(Phase.OPEN)
+
+
+def test_late_idle_and_unknown_make_no_end_ready_either() -> None:
+    """They say as little of now as files do, and what they stand beside would be late forever."""
+    coordinator = Stamping.at(Phase.COLLECTING)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
+    coordinator.until(Phase.COLLECTING)
+    coordinator.hears(status(1, {P0: (10, 10)}, unknown={P1}), ALICE, transaction=1)
+    coordinator.waits(1)
+    assert coordinator.phase is Phase.COLLECTING
+
+    coordinator.hears(written(2, 15, stamped=2), ALICE, transaction=2)
     coordinator.waits(1)
     assert coordinator.attempt.record.offsets == offsets(15, 20)
 
@@ -229,10 +260,10 @@ def times_out(coordinator: Stamping) -> None:
 def late(
     coordinator: Stamping, number: int, *, stamped: int, answers: int, begin: int = 10
 ) -> None:
-    """Alice answers with files of this stamp, and is judged."""
+    """Alice answers with files of this stamp, and is judged at the time-out."""
     status = written(number, begin + 5, stamped=stamped, begin=begin)
     coordinator.hears(status, ALICE, transaction=answers)
-    coordinator.waits(1)
+    coordinator.waits(SETTINGS.commit_timeout_ms)
 
 
 def settlement(coordinator: Coordinator) -> AckCommit:

@@ -7,16 +7,30 @@ from typing import get_args
 
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.participating import Participant
-from protocol.values import ALICE, COORDINATOR, LOCATION, P0, P1, SINK, offsets, status, view
+from protocol.values import (
+    ALICE,
+    BOB,
+    COORDINATOR,
+    LOCATION,
+    P0,
+    P1,
+    SINK,
+    data_file,
+    offsets,
+    status,
+    view,
+)
 
+from headgate.control_protocol.errors import FolderElsewhere
 from headgate.control_protocol.events import AckCommit, StartCommit
 from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.coordinator import actions as coordinator_actions
-from headgate.coordinator.actions import CommitTable, ReadTable
+from headgate.coordinator.actions import CommitTable, Discontinued, ReadTable
 from headgate.coordinator.speech import prefixes
 from headgate.coordinator.transitions import Phase
 from headgate.participant import actions as participant_actions
 
+ELSEWHERE = "s3://elsewhere/trips"
 AGEING = replace(SETTINGS, claim_age_max_ms=100_000)
 
 
@@ -140,6 +154,63 @@ def collected() -> Coordinator:
     coordinator = Coordinator.at(Phase.COLLECTING, AGEING)
     whole = status(1, {P0: (10, 15), P1: (20, 20)}, written_in=(EPOCH, 1))
     coordinator.hears(whole, ALICE, transaction=1)
+    return coordinator
+
+
+def test_start_names_the_new_folder_once_a_writer_says_that_the_data_has_moved() -> None:
+    coordinator = Coordinator.at(Phase.COLLECTING)
+    elsewhere = FolderElsewhere("START names a folder that is not below the data")
+    said = replace(status(1, {}, unknown={P0, P1}), failure=str(elsewhere))
+    coordinator.hears(said, ALICE, transaction=1)
+    coordinator.table = replace(coordinator.table, data_location=ELSEWHERE)
+    coordinator.until(Phase.OPEN)
+    coordinator.until(Phase.PREPARING)
+    assert coordinator.wants(ReadTable)
+    coordinator.reads()
+    coordinator.described()
+    _, start = coordinator.said
+    assert isinstance(start, StartCommit)
+    assert start.tables[0].file_prefix.startswith(f"{ELSEWHERE}/headgate/{SINK}/")
+
+
+def test_another_failure_is_no_reason_to_look() -> None:
+    coordinator = Coordinator.at(Phase.COLLECTING)
+    said = replace(status(1, {}, unknown={P0, P1}), failure="HG-403 the disk is full")
+    coordinator.hears(said, ALICE, transaction=1)
+    coordinator.until(Phase.OPEN)
+    coordinator.until(Phase.PREPARING)
+    assert not coordinator.wants(ReadTable)
+
+
+def test_files_where_the_table_had_its_data_earlier_are_in_as_are_those_where_it_has_it() -> None:
+    """Its owner moved it while they were written."""
+    coordinator = moved()
+    coordinator.described()
+    coordinator.until(Phase.COLLECTING)
+    before = status(1, {P0: (10, 15)}, written_in=(EPOCH, 2))
+    folder = f"{ELSEWHERE}/headgate/{SINK}/{EPOCH}-{COORDINATOR.incarnation}/2"
+    after = status(1, {P1: (20, 22)}, files=(data_file(f"{folder}/b.parquet", 2),))
+    coordinator.hears(before, ALICE, transaction=2)
+    coordinator.hears(after, BOB, transaction=2)
+    coordinator.waits(1)
+    assert coordinator.attempt.record.offsets == offsets(15, 22)
+
+
+def test_an_epoch_takes_nothing_from_where_the_data_lay_before_it() -> None:
+    coordinator = moved()
+    assert coordinator.term.former_data
+    coordinator.given(Discontinued("the control topic was created again"))
+    coordinator.until(Phase.OPEN)
+    assert not coordinator.term.former_data
+    assert coordinator.term.view.data_root == ELSEWHERE
+
+
+def moved() -> Coordinator:
+    """A look shows that the table's owner has moved its data."""
+    coordinator = Coordinator.at(Phase.OPEN)
+    coordinator.state = replace(coordinator.state, term=replace(coordinator.term, look_soon=True))
+    coordinator.until(Phase.PREPARING)
+    coordinator.reads(replace(coordinator.table, data_location=ELSEWHERE))
     return coordinator
 
 

@@ -45,13 +45,27 @@ def collecting(*debts: Debt) -> Coordinator:
     return made
 
 
+def knowing() -> Coordinator:
+    """It has read the routed table in this epoch."""
+    made = collecting()
+    followers = {**made.term.followers, ORDERS: table()}
+    made.state = replace(made.state, term=replace(made.term, followers=followers))
+    return made
+
+
 def announces(
-    made: Coordinator, rows: int = 3, *, uuid: str = UUID, at: str = ORDERS, number: int = 1
+    made: Coordinator,
+    rows: int = 3,
+    *,
+    uuid: str = UUID,
+    at: str = ORDERS,
+    number: int = 1,
+    begin: int = 10,
 ) -> None:
-    """A status of three records that were routed to one table."""
+    """A status of three records that were routed to one table; their file lies below ``at``."""
     path = f"s3://{at}/data/headgate/{SINK}/{EPOCH}-c1/1/{number}.parquet"
-    tables = (TableStatus(at, (data_file(path, rows),), uuid, 2),)
-    claims = {P0: Claim(OffsetRange(10, 13), 3), P1: Claim(OffsetRange(20, 20))}
+    tables = (TableStatus(ORDERS, (data_file(path, rows),), uuid, 2),)
+    claims = {P0: Claim(OffsetRange(begin, begin + 3), 3), P1: Claim(OffsetRange(20, 20))}
     made.hears(WriteStatus(number, claims, tables), ALICE, transaction=1)
     made.waits(0)
 
@@ -86,13 +100,40 @@ def test_an_unknown_table_is_read_before_its_status_is_judged() -> None:
 
 
 def test_a_known_one_is_not_read_again() -> None:
-    made = collecting()
-    made.state = replace(
-        made.state, term=replace(made.term, followers={**made.term.followers, ORDERS: table()})
-    )
+    made = knowing()
     announces(made)
     assert not made.wants(DescribeFollowers)
     assert made.wants(DraftManifests)
+
+
+def test_a_table_whose_owner_moved_its_data_is_read_again_and_its_files_are_in() -> None:
+    """Else every status with files of it would be refused whole, for as long as the epoch lasts."""
+    made = knowing()
+    announces(made, at="elsewhere")
+    assert made.only(DescribeFollowers).tables == (ORDERS,)
+    reads(made, replace(table(), data_location="s3://elsewhere/data"))
+    assert made.wants(DraftManifests)
+    assert settlement(made).offsets == offsets(13, 20)
+
+
+def test_who_has_not_seen_yet_that_it_moved_writes_on_where_it_was() -> None:
+    made = knowing()
+    announces(made, at="elsewhere")
+    reads(made, replace(table(), data_location="s3://elsewhere/data"))
+    made.until(Phase.OPEN)
+    made.until(Phase.COLLECTING)
+    announces(made, number=2, begin=13)
+    assert not made.wants(DescribeFollowers)
+    assert made.wants(DraftManifests)
+    assert settlement(made).offsets == offsets(16, 20)
+
+
+def test_files_that_are_nowhere_below_its_data_are_refused_after_one_look() -> None:
+    made = knowing()
+    announces(made, at="elsewhere")
+    reads(made, table())
+    assert "outside the prefixes" in settlement(made).reason
+    assert settlement(made).offsets == offsets(10, 20)
 
 
 def test_where_it_cannot_be_asked_it_is_asked_again() -> None:

@@ -37,6 +37,8 @@ ADAPTERS = {
     },
     "opentelemetry": {"headgate.sink.telemetry.open_telemetry"},
     "prometheus_client": {"headgate.sink.telemetry.open_telemetry"},
+    "uvicorn": {"headgate.operations.face.server"},
+    "h11": {"headgate.operations.face.server"},
     "deltalake": {"headgate.tables.delta"},
     "pyiceberg": {
         "headgate.tables",

@@ -10,6 +10,8 @@ from simulation.run import Tally, played
 
 FIRST_SEEDS = 60
 SEEDS_AT_ONCE = 20
+STOOD_STILL = (9010, 91000301)
+"""Here one late answer once made every END after it ready before its own answers came."""
 STRUCK = ("late status refused", "stamp rolled back")
 """What must really happen, each at least once."""
 CALLS = {"stamp", "stamped"}
@@ -37,3 +39,9 @@ def test_p13_late_statuses_and_stamps_that_others_roll_back_have_really_struck()
 
     assert set(STRUCK) - struck.keys() == set()
     assert CALLS & {what.partition(" at ")[2] for what in struck}
+
+
+def test_p13_one_late_answer_does_not_make_all_that_follow_late() -> None:
+    walk = played(STOOD_STILL, stamped=frozenset(STOOD_STILL))
+
+    assert not walk.failed, "\n".join(walk.failed)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,7 +64,7 @@ def dealt(tests: Sequence[str], count: int, patient: Sequence[int] = ()) -> list
 
 def test_the_last_worker_computes_from_the_longest_on_and_does_not_wait() -> None:
     *others, last = dealt([*WAITING, *COMPUTING], 3)
-    assert last[0] == COMPUTING[-1]
+    assert last[0] == COMPUTING[0]
     assert set(last) <= set(COMPUTING)
     assert set(WAITING) <= {test for ran in others for test in ran}
 
@@ -90,3 +92,28 @@ def test_what_shares_something_dear_goes_to_one_worker() -> None:
     )
     assert workers.scope(one) == workers.scope(other) == "iceberg_spark"
     assert not workers.is_computing(workers.scope(one))
+
+
+def test_the_longest_scopes_come_first_and_a_new_file_counts_as_some_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    long, short, new, brief = (f"tests/unit/{name}.py" for name in ("a", "b", "c", "d"))
+    seconds = {long: 9.0, short: 0.5, brief + "::test_other": 0.4}
+    monkeypatch.setattr(workers, "measured", lambda: seconds)
+    items: list[Any] = [SimpleNamespace(nodeid=f"{m}::test_it") for m in (brief, new, short, long)]
+    workers.order(items)
+    assert [item.nodeid.partition("::")[0] for item in items] == [long, new, short, brief]
+
+
+def test_durations_are_kept_by_scope_and_those_of_gone_modules_are_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    this, other = "tests/unit/test_public_names.py", "tests/conftest.py"
+    monkeypatch.setattr(workers, "DURATIONS", tmp_path / "durations.json")
+    monkeypatch.setattr(workers, "measured", lambda: {"tests/unit/gone.py": 7.0, other: 3.0})
+    durations = workers.Durations()
+    for nodeid, taken in ((f"{this}::test_a", 1.0), (f"{this}::test_b", 0.52)):
+        report: Any = SimpleNamespace(nodeid=nodeid, duration=taken)
+        durations.pytest_runtest_logreport(report)
+    durations.pytest_sessionfinish()
+    assert json.loads(workers.DURATIONS.read_text()) == {this: 1.5, other: 3.0}

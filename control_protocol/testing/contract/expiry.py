@@ -73,6 +73,21 @@ class ExpiryContract:
             forget(world, log=False)
             assert world.open().read().lineage is Lineage.UNDECIDABLE, "others' rows prove nothing"
 
+    def test_as_many_rows_of_others_and_a_compaction_hide_no_rollback(
+        self, world: ExpiryWorld
+    ) -> None:
+        """The head has as many rows as the tag, and changed none; yet they are other rows."""
+        table = world.open()
+        first = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
+        landed(commit(table, first, record(1, 2, 6), world.file(2)))
+        assert first.head is not None
+        world.roll_back(first.head)
+        world.append_foreign(7)
+        world.compact()
+        forget(world, log=False)
+        assert table.read().lineage is Lineage.UNDECIDABLE
+        assert world.numbers() == [1, 7], "the rows of the last commit are gone"
+
 
 def maintained(world: ExpiryWorld, *, log: bool) -> None:
     """Make two commits of others that change no row, and expire all that can go."""

@@ -43,6 +43,7 @@ UNSHOWN = {
     "they show, in protocol/test_t8_compaction.py",
     "U11": "as T8: planted in protocol/test_u11_compaction.py",
     "R1": "routes are the writers' own: unit/data/writers/test_routes.py",
+    "R8": "as R1: unit/data/writers/test_routed.py",
     "D1": "a claim of a follower besides costs a call, and no row: protocol/test_d1_lead.py",
     "D10": "nobody takes a ledger back there: protocol/test_d10_going_back.py and "
     "unit/operations/test_rollback_tables.py",

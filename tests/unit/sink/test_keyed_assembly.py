@@ -64,5 +64,6 @@ def test_u7_who_only_claims_reads_no_index(
         table = coordinated.table if leads else tables.lead()
         assert isinstance(table.commit(world.attempt(())), Landed)
         for thread in set(threading.enumerate()) - before:
-            thread.join()
+            if thread.name == "headgate-key-index":  # others may not have begun, or never end
+                thread.join()
     assert len(reads) == int(leads)

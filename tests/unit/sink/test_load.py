@@ -467,3 +467,34 @@ def test_a_key_that_protects_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="must be a reference") as caught:
         sink('[control]\nkey = "0123456789abcdef0123456789abcdef"')
     assert "0123" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["${vault:kafka}", "${ENV:X}", "x${file}y${secret:a/b}", "${env:", "${env:NAME"]
+)
+def test_a_reference_of_an_unknown_kind_is_refused_and_not_sent_as_it_is(text: str) -> None:
+    error = refusal(MINIMAL.replace("[kafka]\n", f'[kafka]\n"sasl.password" = "{text}"\n'))
+    assert 'kafka."sasl.password" refers to' in error.message
+    assert "${env:NAME}, ${file:PATH}" in error.hint
+
+
+def test_what_a_reference_stands_for_is_not_searched_for_references(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ODD", "${vault:x}")
+    settings = parse(MINIMAL.replace("[kafka]\n", '[kafka]\n"sasl.password" = "${env:ODD}"\n'))
+    assert settings.kafka["sasl.password"] == "${vault:x}"
+
+
+@pytest.mark.parametrize("section", ["spark.conf", "catalog.properties"])
+def test_a_secret_among_the_arguments_of_a_jvm_is_refused(
+    monkeypatch: pytest.MonkeyPatch, section: str
+) -> None:
+    monkeypatch.setenv("TOLD", "-Dx=hidden-value")
+    key = "spark.driver.extraJavaOptions"
+    error = refusal(MINIMAL + f'[{section}]\n"{key}" = "${{env:TOLD}}"\n')
+    assert error.code == "HG-106"
+    assert f'{section}."{key}"' in error.message
+    assert "hidden" not in str(error)
+    assert "@/path" in error.hint
+    parse(MINIMAL + f'[{section}]\n"{key}" = "-Xss4m"\n')

@@ -106,6 +106,7 @@ def placed(location: str, to: str = 'to = "db.{name}"') -> str:
         (ONE_TABLE + "[tables]\nmax = 3\n", TablesUnfit, "tables.ledger is missing"),
         (FILE.split("[[tables.route]]", maxsplit=1)[0], TablesUnfit, "tables.route is missing"),
         (FILE.replace('to = "db.{name}"', 'to = "db.{other}"'), RouteUnfit, "'other'"),
+        (FILE.replace('to = "db.{name}"', 'to = "db.Ledger"'), RouteUnfit, "sink's own tables"),
         (FILE.replace('to = "db', 'record = "a.B"\nto = "db'), RouteUnfit, "record names"),
         (FILE + '[transform]\nsql = "SELECT * FROM records"\n', ConfigurationError, "transform"),
         (FILE + '[coordinator]\non_rollback = "follow-table"\n', TablesUnfit, "go back"),

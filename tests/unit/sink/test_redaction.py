@@ -35,7 +35,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX, Redaction
 from headgate.participant import job
-from headgate.sink import assembly, departure
+from headgate.sink import assembly, departure, process
 from headgate.sink.load import parse
 from headgate.sink.planning import source_plan
 
@@ -136,7 +136,7 @@ def test_the_spark_job_shows_no_secret(
         logging.getLogger("some.library").warning("logs in with %s", SECRET)
         raise StopSink(f"refused {SECRET}", f"not {SECRET}")
 
-    monkeypatch.setattr(job, "run", run)
+    monkeypatch.setattr(process, "run", run)
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     assert job.main() == 1
     shown = capsys.readouterr().err
@@ -237,3 +237,71 @@ def test_whether_errors_show_records_reaches_the_writers(excerpts: bool) -> None
         1,
     )
     assert source_plan(settings, batch).handling.excerpts is excerpts
+
+
+@pytest.mark.parametrize(
+    "echoed",
+    [
+        "GET /schemas Authorization: Basic bWU6Zm9ybWF0LXNlY3JldA==",
+        '{"headers": {"authorization": "Bearer format-secret"}}',
+        "user=me&password=for%6Dat-secret format-secret".replace("%6D", "m"),
+    ],
+)
+def test_an_answer_that_echoes_what_it_was_sent_shows_no_secret(echoed: str) -> None:
+    text = (
+        MINIMAL
+        + '[format]\ntype = "avro-registry"\n[format.options]\n'
+        + '"registry.url" = "http://r"\n"registry.basic.auth.user.info" = "me:format-secret"\n'
+    )
+    for mask in (parse(text).redaction, parse(text).redaction_of_records):
+        said = mask(echoed)
+        assert "format-secret" not in said
+        assert "bWU6" not in said
+        assert "***" in said
+
+
+def test_forms_that_a_client_sends_are_masked() -> None:
+    mask = Redaction(frozenset({'pa ss/"w+rd'}))
+    for form in ("cGEgc3MvIncrcmQ=", "pa%20ss%2F%22w%2Brd", "pa+ss%2F%22w%2Brd", 'pa ss/\\"w+rd'):
+        assert mask(f"x {form} y") == "x *** y", form
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Authorization: Bearer 0a1b2c3d4e5f6g7h",
+        "'authorization': 'bearer 0a1b2c3d4e5f6g7h'",
+        '{"access_token":"0a1b2c3d4e5f6g7h","scope":"catalog"}',
+        "sent Bearer 0a1b2c3d4e5f6g7h to it",
+    ],
+)
+def test_a_token_that_no_setting_holds_is_masked(text: str) -> None:
+    said = Redaction()(text)
+    assert "0a1b" not in said
+    assert "***" in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Broker: Group authorization failed", "basic authentication is required", "bearer of news"],
+)
+def test_words_about_authorization_stay(text: str) -> None:
+    assert Redaction()(text) == text
+
+
+def test_what_a_reference_inside_of_a_value_stands_for_is_masked_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PART", "part-of-it")
+    text = '[telemetry.otlp_headers]\nAuthorization = "Bearer ${env:PART}"\n'
+    text += '[catalog.properties]\ncredential = "client:its-own"\n'
+    mask = parse(MINIMAL + text).redaction
+    assert mask("said part-of-it, Bearer part-of-it, its-own") == "said ***, ***, ***"
+    remote = '[spark]\nremote = "sc://there:15002/;use_ssl=true;token=remote-token"\n'
+    assert parse(MINIMAL + remote).redacted("remote-token") == "***"
+
+
+def test_where_the_brokers_are_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKERS", "there.example:9092")
+    text = MINIMAL.replace("127.0.0.1:9092", "${env:BROKERS}")
+    assert parse(text).redacted("at there.example:9092") == "at there.example:9092"

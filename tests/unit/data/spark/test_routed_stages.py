@@ -268,6 +268,33 @@ def test_behind_a_transform_records_of_a_parked_table_are_diverted(
     assert {row["message"] for row in rows} == {"db.b: HG-201 rolled back"}
 
 
+@pytest.mark.parametrize("mode", [Distribution.NONE, Distribution.HASH])
+def test_behind_a_transform_a_row_that_names_the_ledger_is_a_bad_record(
+    job: Job, mode: Distribution
+) -> None:
+    job = transforming(job, named_by("type"), mode)
+    job.table("db.a")
+    batch = {"events": [*some(1, kind="a"), *some(2, kind="Ledger"), *some(3, kind="q")]}
+    for _ in range(3):
+        written = job.outcome(batch)
+        assert isinstance(written, BatchWritten), written
+        (result,) = written.partitions.values()
+        assert (result.records, result.quarantined, result.bad) == (1, 2, 2)
+        assert {row["error_class"] for row in rows_in(written.quarantined)} == {"own table"}
+    job.handling = replace(KEPT, policy=Disposal.FAIL)
+    outcome = job.outcome(batch)
+    assert isinstance(outcome, BatchFailed)
+    assert isinstance(outcome.fatal, PoisonRecord)
+
+
+def test_in_a_distributed_batch_a_record_that_names_the_ledger_is_bad(job: Job) -> None:
+    job.routes = (Route(topic="events", field="type", to="db.{field}"),)
+    job.table("db.a")
+    for _ in range(3):
+        batch = {"events": [*some(1, kind="a"), *some(2, kind="ledger")]}
+        assert job.write(batch) == {"a": [1], "q": [2]}
+
+
 @pytest.mark.parametrize("disposal", [Disposal.SKIP, Disposal.FAIL])
 def test_what_a_transform_gives_to_no_table_is_skipped_or_stops_the_sink(
     job: Job, disposal: Disposal

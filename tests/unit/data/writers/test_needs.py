@@ -80,6 +80,8 @@ class Desk:
     local: LocalCatalog
     source: SourcePlan
     refused: tuple[Refusal, ...] = ()
+    schema_id: int | None = None
+    """Which schema START names, if not the table's current one."""
 
     def write(self, *values: Any) -> BatchWritten | BatchNeeds:
         texts = [v if isinstance(v, bytes) else json.dumps(v).encode() for v in values]
@@ -88,7 +90,7 @@ class Desk:
         start = TableStart(
             "db.t",
             str(table.metadata.table_uuid),
-            table.schema().schema_id,
+            table.schema().schema_id if self.schema_id is None else self.schema_id,
             table.spec().spec_id,
             f"{table.location()}/data/7",
             refused=self.refused,
@@ -211,6 +213,24 @@ def test_a_dropped_column_is_ignored_counted_and_readded_when_asked(desk: Desk) 
     needs = desk.write({"id": 1, "pax": 5})
     assert isinstance(needs, BatchNeeds)
     assert desk.evolve(needs, readd_dropped=True) == ("+pax",)
+
+
+def test_a_column_that_came_after_the_start_is_asked_for_and_not_taken_for_a_dropped_one(
+    desk: Desk,
+) -> None:
+    """Another participant's proposal was granted between START and this one's look at the table."""
+    with desk.local.catalog.load_table("db.t").update_schema() as update:
+        update.add_column("old", LongType())
+    with desk.local.catalog.load_table("db.t").update_schema() as update:
+        update.delete_column("old")
+    desk.schema_id = desk.local.catalog.load_table("db.t").schema().schema_id
+    needs = desk.write({"id": 1, "old": 2, "fee": 5})
+    assert isinstance(needs, BatchNeeds)
+    desk.evolve(needs)
+    assert desk.write({"id": 1, "old": 2, "fee": 5}) == needs, "by a plan under the START before"
+    desk.schema_id = None
+    _, rows = desk.settled({"id": 1, "old": 2, "fee": 5})
+    assert (rows[0]["fee"], "old" in rows[0]) == (5, False)
 
 
 def test_a_field_by_its_former_name_goes_into_the_renamed_column(desk: Desk) -> None:

@@ -15,7 +15,7 @@ from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.exceptions import ForbiddenError
 
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
-from headgate.control_protocol.errors import RecordUnmatched
+from headgate.control_protocol.errors import PoisonRecord, RecordUnmatched
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -77,6 +77,7 @@ class Desk:
     now_s: float = 0.0
     looked: list[str] = field(default_factory=list)
     parked: dict[str, str] = field(default_factory=dict)
+    ledger: str = "db.ledger"
     plans: RoutedPlans = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,7 +110,7 @@ class Desk:
         batch = Batch(
             number=1,
             transaction=TransactionId(Epoch(3), TransactionNumber(7)),
-            table=self._start("db.ledger"),
+            table=self._start(self.ledger),
             ranges={
                 TopicPartition(topic, 0): OffsetRange(0, len(values))
                 for topic, values in topics.items()
@@ -249,6 +250,92 @@ def test_headers_name_tables(desk: Desk) -> None:
         (some(4)[0], []),
     ]
     assert desk.write({"events": events}) == {"kind_a": [1, 2], "q": [3, 4]}
+
+
+FITS_THE_QUARANTINE = {
+    "id": 2,
+    "topic": "events",
+    "partition": 0,
+    "offset": 0,
+    "sink": "shop",
+    "value": "e30=",
+    "epoch": 1,
+    "transaction": 1,
+    "error_class": "table",
+    "table_name": "db.a",
+    "message": "m",
+}
+
+
+def one_by_one(desk: Desk, *kinds: str) -> list[set[tuple[str, str, str]]]:
+    """Four batches that differ in nothing: the writer learns of tables from one to the next."""
+    events = [dict(FITS_THE_QUARANTINE, type=kind) for kind in kinds]
+    batch = {"events": [*events, *some(1, kind="a")], "shop.orders": some(3)}
+    found = []
+    for _ in range(4):
+        written = desk.outcome(batch)
+        assert isinstance(written, BatchWritten), written
+        assert {at.table for at in written.followed} == {"db.a", "db.orders"}
+        (result, _) = written.partitions.values()
+        assert (result.records, result.quarantined, result.bad) == (1, len(kinds), len(kinds))
+        rows = rows_in(written.quarantined)
+        found.append({(row["error_class"], row["message"]) for row in rows})
+        desk.now_s += 2 * LISTED_S
+    return found
+
+
+BY_KIND = Route(topic="events", field="type", to="db.{field}")
+
+
+def test_a_record_that_names_the_ledger_or_the_quarantine_is_bad_in_every_batch(
+    desk: Desk,
+) -> None:
+    """As rows of the ledger, no status would be admitted any more; as rows of the quarantine it
+    would say what no sink ever said."""
+    desk.routes = (BY_TOPIC, BY_KIND)
+    desk.table("db.a", "db.orders")
+    said = {
+        ("own table", f"names db.{name}, which is one of the sink's own tables")
+        for name in ("ledger", "q")
+    }
+    assert one_by_one(desk, "ledger", "q") == [said] * 4
+
+
+@pytest.mark.parametrize("own", ["db.Ledger", "db.LEDGER", "Db.ledger", "db.\uff4cedger"])
+def test_whatever_letters_name_the_ledger_a_record_does_not(desk: Desk, own: str) -> None:
+    """Catalogs that fold case or normalise names would take both for the same table."""
+    catalog = desk.local.catalog
+    catalog.create_namespace_if_not_exists(own.partition(".")[0])
+    ensure_table(catalog, own, TableDeclaration({"note": "string"}))
+    desk.ledger = own
+    desk.routes = (BY_TOPIC, BY_KIND)
+    desk.table("db.a", "db.orders")
+    (said, *others) = one_by_one(desk, "ledger", "LEDGER")
+    assert {why for why, _ in said} == {"own table"}
+    assert others == [said] * 3
+
+
+def test_a_topic_that_names_the_ledger_makes_bad_records(desk: Desk) -> None:
+    desk.table("db.orders")
+    for _ in range(3):
+        assert desk.write({"shop.ledger": some(1), "shop.q": some(2), "shop.orders": some(3)}) == {
+            "orders": [3],
+            "q": [1, 2],
+        }
+
+
+def test_the_policy_says_what_becomes_of_a_record_that_names_the_ledger(desk: Desk) -> None:
+    desk.routes = (BY_KIND,)
+    batch = {"events": some(1, kind="ledger")}
+    desk.handling = replace(KEPT, policy=Disposal.FAIL)
+    outcome = desk.outcome(batch)
+    assert isinstance(outcome, BatchFailed)
+    assert isinstance(outcome.fatal, PoisonRecord)
+    assert "events partition 0 offset 0: names db.ledger" in outcome.reason
+    desk.handling = replace(KEPT, policy=Disposal.SKIP)
+    written = desk.outcome(batch)
+    assert isinstance(written, BatchWritten)
+    assert not written.every_file
 
 
 def test_a_field_that_no_record_has_is_no_failure(desk: Desk) -> None:

@@ -116,6 +116,17 @@ class Tasks(KeyedDesk):
         return super().written(plan, batch, chunk)
 
 
+def test_records_of_keyed_topics_that_name_the_sinks_own_tables_are_bad(desk: KeyedDesk) -> None:
+    desk.made("db.orders")
+    batch = {"shop.orders": some(1, kind="a"), "shop.ledger": some(2, kind="a"), "shop.q": [None]}
+    for _ in range(3):
+        written = desk.outcome(batch)
+        assert isinstance(written, BatchWritten), written
+        assert {at.table for at in written.followed} == {"db.orders"}
+        classes = {row["error_class"] for row in rows_in(written.quarantined)}
+        assert classes == {"own table", "tombstone"}
+
+
 def test_u2_changes_are_written_where_they_are_read_whatever_the_ledger_asks_for(
     desk: KeyedDesk,
 ) -> None:

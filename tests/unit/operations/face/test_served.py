@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from unit.operations.face.conftest import ERROR, NOW, MadeUp, report
 from unit.sink.test_load import MINIMAL
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.operations.face.serve import follow, serve, shown
+from headgate.operations.face.serve import faced, follow, serve, shown
 from headgate.operations.face.served import ServedSink, gauges, report_gauges
 from headgate.sink.condition import Condition
 from headgate.sink.face_settings import HttpSettings
@@ -176,3 +177,12 @@ def test_a_file_that_a_server_cannot_follow_changes_nothing_and_says_so(
     _put(file, text)
     _wait_until(lambda: says in caplog.text)
     assert sink.settings is before
+
+
+def test_without_the_server_s_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "headgate.operations.face.server", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    settings = replace(parse(MINIMAL), http=HttpSettings(listen="127.0.0.1:0"))
+    with pytest.raises(ConfigurationError, match="uvicorn") as refused, faced(settings):
+        pytest.fail("it serves")
+    assert "headgate[metrics]" in refused.value.hint

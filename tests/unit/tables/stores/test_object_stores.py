@@ -88,3 +88,25 @@ def test_executors_get_what_files_take_and_nothing_of_the_catalog() -> None:
         *("s3.endpoint", "s3.session-token", "gcs.oauth2.token", "adls.sas-token.account"),
         *("client.region", "py-io-impl"),
     }
+
+
+@pytest.mark.parametrize(
+    ("location", "kept"),
+    [
+        ("s3://lake/t", {"s3.secret-access-key", "client.region"}),
+        ("s3a://lake/t", {"s3.secret-access-key", "client.region"}),
+        ("gs://lake/t", {"gcs.oauth2.token"}),
+        ("abfss://lake@there/t", {"adls.account-key"}),
+        ("hdfs://there/t", {"hdfs.user"}),
+        ("file:///lake/t", set()),
+        ("/lake/t", set()),
+        ("new://lake/t", {*("s3.secret-access-key", "client.region", "gcs.oauth2.token")}),
+    ],
+)
+def test_the_keys_of_other_stores_stay_behind(location: str, kept: set[str]) -> None:
+    names = ("s3.secret-access-key", "client.secret-access-key", "client.region", "hdfs.user")
+    properties = dict.fromkeys((*names, "gcs.oauth2.token", "adls.account-key", "uri"), "secret")
+    expected = kept if "new" not in location else kept | {"adls.account-key", "hdfs.user"}
+    assert set(for_files(properties, location)) == expected
+    own = {**properties, "py-io-impl": "somebody.s.Files"}
+    assert set(for_files(own, location)) == set(for_files(own)), "their client may need any of them"

@@ -1,0 +1,146 @@
+"""Which records' rows people have deleted from a table, as the table's properties keep it (T8).
+
+Offsets name records without their contents, so the list may stay while a person is forgotten. It
+outlives snapshots, which expire. So the audit can tell a deleted row from a lost one, and no
+command brings a deleted row back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.packed_text import inflated, packed
+
+CHARS_MAX = 3_500
+"""In one property: older Hive metastores hold 4,000 characters of a parameter."""
+
+PIECES_MAX = 16
+"""How many properties one list takes at most. Rows beyond that are counted only."""
+
+_BYTES_MAX = 4 * 1024 * 1024
+
+Found = Mapping[TopicPartition, tuple[OffsetRange, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRecords:
+    """``rows``: deleted altogether; ``listed``: those of them whose ``offsets`` are known.
+
+    ``topic_ids``: the topics that the offsets belong to.
+    """
+
+    rows: int = 0
+    listed: int = 0
+    offsets: Found = field(default_factory=dict)
+    topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
+
+    @property
+    def unlisted(self) -> int:
+        """Return of how many deleted rows nothing tells the records."""
+        return max(0, self.rows - self.listed)
+
+    def of(self, topic_ids: Mapping[str, TopicId]) -> Found:
+        """Return those of these topics: a topic that was re-created has other records."""
+        return {
+            at: ranges
+            for at, ranges in self.offsets.items()
+            if topic_ids.get(at.topic) == self.topic_ids.get(at.topic)
+        }
+
+    def with_more(
+        self, rows: int, found: Found | None, topic_ids: Mapping[str, TopicId]
+    ) -> DeletedRecords:
+        """Return the list after ``rows`` more were deleted; ``found``: their records, if known."""
+        counted = replace(self, rows=self.rows + rows)
+        if found is None:
+            return counted
+        ids = {**self.topic_ids, **{at.topic: topic_ids.get(at.topic, "") for at in found}}
+        kept = {
+            at: ranges
+            for at, ranges in self.offsets.items()
+            if self.topic_ids.get(at.topic) == ids[at.topic]
+        }
+        merged = {
+            at: tuple(_union((*kept.get(at, ()), *found.get(at, ()))))
+            for at in sorted({*kept, *found})
+        }
+        known = {topic: TopicId(id_) for topic, id_ in ids.items()}
+        return DeletedRecords(counted.rows, self.listed + rows, merged, known)
+
+
+def list_property(sink: SinkName, piece: int) -> str:
+    """Return the name of one piece of the list."""
+    return f"headgate.{sink}.deleted-records" + (f".{piece}" if piece else "")
+
+
+def list_properties(
+    sink: SinkName, deleted: DeletedRecords, before: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the properties that keep the list; none if it has become too long for them."""
+    topics: dict[str, dict[str, str]] = {}
+    for at, ranges in deleted.offsets.items():
+        known = topics.setdefault(at.topic, {"id": deleted.topic_ids.get(at.topic, "")})
+        known[str(at.partition)] = ",".join(_written(ranges))
+    text = packed(json.dumps({"rows": deleted.listed, "topics": topics}, separators=(",", ":")))
+    pieces = [text[place : place + CHARS_MAX] for place in range(0, len(text), CHARS_MAX)]
+    if len(pieces) > PIECES_MAX:
+        return {}
+    found = {list_property(sink, number): piece for number, piece in enumerate(pieces)}
+    others = (list_property(sink, number) for number in range(len(pieces), PIECES_MAX))
+    return {**found, **{name: "" for name in others if before.get(name)}}
+
+
+def deleted_records(sink: SinkName, rows: int, properties: Mapping[str, str]) -> DeletedRecords:
+    """Return what the properties list of ``rows`` deleted ones; nothing if that is unreadable."""
+    text = "".join(properties.get(list_property(sink, n), "") for n in range(PIECES_MAX))
+    if not text:
+        return DeletedRecords(rows)
+    try:
+        form = json.loads(inflated(text, _BYTES_MAX))
+        listed, offsets, ids = form["rows"], dict[TopicPartition, tuple[OffsetRange, ...]](), {}
+        for topic, known in form["topics"].items():
+            ids[topic] = TopicId(known["id"])
+            for partition, ranges in known.items():
+                if partition != "id":
+                    offsets[TopicPartition(topic, int(partition))] = tuple(_read(ranges))
+        return DeletedRecords(rows, int(listed), offsets, ids)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return DeletedRecords(rows)
+
+
+def ranges_of(offsets: Iterable[int]) -> tuple[OffsetRange, ...]:
+    """Return the offsets, in any order, as ranges."""
+    return tuple(_union(OffsetRange(offset, offset + 1) for offset in offsets))
+
+
+def _union(ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
+    begin, end = 0, 0
+    for each in sorted(ranges, key=lambda one: one.begin):
+        if each.begin > end:
+            if begin < end:
+                yield OffsetRange(begin, end)
+            begin = each.begin
+        end = max(end, each.end)
+    if begin < end:
+        yield OffsetRange(begin, end)
+
+
+def _written(ranges: Iterable[OffsetRange]) -> Iterator[str]:
+    """Write each as its distance from the one before, and its length unless that is 1."""
+    end = 0
+    for each in ranges:
+        yield f"{each.begin - end}" + (f"+{len(each)}" if len(each) > 1 else "")
+        end = each.end
+
+
+def _read(text: str) -> Iterator[OffsetRange]:
+    end = 0
+    for each in text.split(","):
+        gap, _, length = each.partition("+")
+        begin = end + int(gap)
+        end = begin + int(length or 1)
+        yield OffsetRange(begin, end)

@@ -1,0 +1,108 @@
+"""Counts statuses that are refused whole for the same reason, and ends it by name (C13).
+
+An honest participant is refused once, because it was late, or had not heard yet what others have.
+If it is refused again and again, the coordinator knows a table too badly, or one of the two is
+wrong, and no repetition helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headgate.control_protocol.errors import StatusRefused
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.log_events import LogEvent
+from headgate.coordinator.actions import Tell
+from headgate.coordinator.admission import Verdict
+from headgate.coordinator.moves import Step, recover, term_of
+from headgate.coordinator.objections import Fault, Refused
+from headgate.coordinator.parking import park
+from headgate.coordinator.speech import addressed, fixed_set
+from headgate.coordinator.state import State
+
+LOOKS_AT = 3
+"""So many equal refusals in a row, and all tables are read afresh, in a new epoch."""
+
+ENDS_AT = 6
+"""So many, and the table takes nothing any more, or the sink stops."""
+
+UNREACHABLE_MS_MIN = 300_000
+"""A table that cannot be read now mostly can be soon (I3), however short the intervals are."""
+
+_NAMED_MAX = 5
+
+
+def counted(state: State, verdict: Verdict, now_ms: int) -> Mapping[TopicPartition, Refused]:
+    """Return how often in a row each partition's claims were refused for the same reason.
+
+    What anybody has admitted of a partition begins its count anew: then somebody gets on with it,
+    and who is refused is a zombie, or a liar. Silence does not.
+    """
+    before, read = state.refused, fixed_set(state)
+    taken = verdict.taken
+    counts = dict(before)
+    for refusal in verdict.refusals:
+        if refusal.objection.fault is Fault.LATE:
+            continue  # it has a name of its own (P13)
+        for partition in refusal.partitions & read:
+            now = Refused(refusal.sender, refusal.objection, since_ms=now_ms)
+            known = before.get(partition)
+            if known and known.same_as(now):
+                now = replace(now, times=known.times + 1, since_ms=known.since_ms)
+            counts[partition] = now
+    return {at: each for at, each in counts.items() if at in read and at not in taken}
+
+
+def heeded(state: State, now_ms: int) -> Step | None:
+    """Look at the tables afresh, or end what goes on in spite of that; ``None``: nothing is due.
+
+    Raises ``StatusRefused`` where no table alone is at fault.
+    """
+    for each in sorted(state.refused.values(), key=lambda each: -each.times):
+        if each.times < LOOKS_AT:
+            return None
+        if each.times == LOOKS_AT and not each.looked:
+            return _looks(state, each)
+        if each.times >= ENDS_AT and not _may_be_over_soon(each, now_ms):
+            return _ends(state, each, now_ms)
+    return None
+
+
+def _may_be_over_soon(refused: Refused, now_ms: int) -> bool:
+    unreadable = refused.objection.fault is Fault.UNREADABLE
+    return unreadable and now_ms - refused.since_ms < UNREACHABLE_MS_MIN
+
+
+def _looks(state: State, refused: Refused) -> Step:
+    looked = {
+        at: replace(each, looked=True) if each.same_as(refused) else each
+        for at, each in state.refused.items()
+    }
+    again, actions = recover(replace(state, refused=looked), "reads all tables afresh (C13)")
+    return again, (_told(_error(state, refused)), *actions)
+
+
+def _ends(state: State, refused: Refused, now_ms: int) -> Step:
+    error, table, term = _error(state, refused), refused.objection.table, term_of(state)
+    if not table or table in addressed(state) or table in term.parked:
+        raise error
+    rest = {at: each for at, each in state.refused.items() if not each.same_as(refused)}
+    parked, tells = park(replace(state, refused=rest), {table: error}, now_ms)
+    return parked, (_told(error), *tells)
+
+
+def _told(error: StatusRefused) -> Tell:
+    return Tell(str(error), trouble=True, lasts=True, event=LogEvent.STATUS_REFUSED)
+
+
+def _error(state: State, refused: Refused) -> StatusRefused:
+    alike = sorted(at for at, each in state.refused.items() if each.same_as(refused))
+    some, more = ", ".join(map(str, alike[:_NAMED_MAX])), len(alike) - _NAMED_MAX
+    where = some + (f" and {more} more" if more > 0 else "")
+    return StatusRefused(
+        f"{refused.sender} is refused {refused.times} times in a row, and nothing of {where} is "
+        f"committed: {refused.objection.text}",
+        "compare the versions of headgate and the sink files of all participants, and restart the "
+        "named one",
+    )

@@ -1,0 +1,56 @@
+"""Notes signals that come while a long-running command still imports what it runs.
+
+Without it, SIGTERM would end the process as if it had been killed. This module imports next to
+nothing, so that it can be the first thing that such a command does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_ENDS = (signal.SIGINT, signal.SIGTERM)
+
+_usual: dict[int, Any] = {}
+_noted: list[int] = []
+
+
+def catch() -> None:
+    """Note SIGINT and SIGTERM from now on; a second one has its usual effect."""
+    for number in _ENDS:
+        if signal.getsignal(number) not in (signal.SIG_IGN, _note):
+            _usual[number] = signal.signal(number, _note)
+
+
+def usual(number: int) -> Any:
+    """Return the signal's handler as if nothing had been caught."""
+    found = signal.getsignal(number)
+    return _usual[number] if found is _note else found
+
+
+def take_over(handler: Callable[[int, Any], None], signals: Sequence[int] = _ENDS) -> None:
+    """Let ``handler`` handle the signals, beginning with what came already."""
+    for number in signals:
+        signal.signal(number, handler)
+    came = list(_noted)
+    _noted.clear()
+    for number in came:
+        handler(number, None)
+
+
+def let_go() -> None:
+    """Let the signals have their usual effect again, also those that came already."""
+    for number in _ENDS:
+        if signal.getsignal(number) is _note:
+            signal.signal(number, _usual[number])
+    for number in _noted:
+        os.kill(os.getpid(), number)
+
+
+def _note(number: int, _: object) -> None:
+    if _noted:
+        signal.signal(number, _usual[number])
+        os.kill(os.getpid(), number)
+    _noted.append(number)

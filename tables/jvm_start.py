@@ -1,0 +1,150 @@
+"""Starts PySpark's JVM without showing anybody its configuration: it holds secrets.
+
+PySpark gives each key as an argument of the JVM, where every user of the machine can read it. Here
+the keys travel in a file that only this user may read, and that is removed once the JVM is up. The
+session sets them again through its own connection.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import tempfile
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from headgate.control_protocol.errors import SecretInArguments
+
+_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_FILE = "--properties-file"
+_SHOWS_SECRETS = "spark.redaction.regex"
+_SPARKS_OWN = "(?i)secret|password|token|access[.]?key"
+"""The default of ``_SHOWS_SECRETS``; a key of ours comes beside it."""
+
+_STARTING = threading.Lock()
+_withheld: dict[str, None] = {}
+"""Environment variables that sink files take secrets from, and no child is to inherit."""
+
+_kept: dict[str, str] = {}
+"""Their values while a child starts, which inherits the environment as it is then."""
+
+_MACHINES = re.compile(
+    r"(AWS|AZURE|GOOGLE|GCE|JAVA|SPARK|PYSPARK|PYTHON|HADOOP|HIVE|YARN|KRB5|LC|LD|SSL|XDG)_?.*|"
+    r"HOME|PATH|USER|LOGNAME|PWD|SHELL|LANG|TERM|TZ|TMPDIR|HOSTNAME|.*_PROXY|.*_proxy"
+)
+"""Variables that children find their way and the machine's own identity by."""
+
+
+def variable(name: str) -> str | None:
+    """Return an environment variable, also while it is withheld from a child that starts."""
+    found = os.environ.get(name)
+    return _kept.get(name) if found is None else found
+
+
+def withhold(name: str) -> None:
+    """Let no JVM inherit the variable, unless it is one of those that belong to the machine."""
+    if not _MACHINES.fullmatch(name):
+        _withheld[name] = None
+
+
+def start_jvm(context: Any, conf: Mapping[str, str]) -> None:
+    """Start the JVM of PySpark's ``SparkContext`` class, unless there is one already."""
+    with _STARTING:
+        if context._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:  # noqa: SLF001 - PySpark gives no other way
+            return
+        with _unseen(conf), _without_secrets():
+            context._ensure_initialized()  # noqa: SLF001 - as above
+
+
+def hiding(conf: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    """Return the configuration with which Spark's page and event log mask the values of ``names``.
+
+    By itself, Spark masks keys that sound secret. Hadoop's keys are shown without their prefix.
+    """
+    bare = sorted({re.escape(name.removeprefix("spark.hadoop.")) for name in names})
+    if not bare:
+        return dict(conf)
+    masked = conf.get(_SHOWS_SECRETS, _SPARKS_OWN)
+    return {**conf, _SHOWS_SECRETS: f"{masked}|(?:{'|'.join(bare)})$"}
+
+
+def refuse_arguments(conf: Mapping[str, str], secret: Collection[str], section: str) -> None:
+    """Raise ``SecretInArguments`` for secrets in a JVM's options, which are its arguments."""
+    for name in sorted(secret):
+        if name in conf and name.endswith("JavaOptions"):
+            raise SecretInArguments(
+                f'{section}."{name}" refers to a secret, and these options are arguments of the '
+                "JVM, which every user of its machine can read",
+                'write the options into a file that only this user may read, and "@/path/of/it" '
+                "here: Java reads it",
+            )
+
+
+@contextmanager
+def _unseen(conf: Mapping[str, str]) -> Iterator[None]:
+    before = os.environ.get(_ARGUMENTS)
+    folder = Path(tempfile.mkdtemp(prefix="headgate-jvm-"))  # for this user only, as its file is
+    try:
+        given, arguments = _own_file(shlex.split(before or "pyspark-shell"))
+        texts = [path.read_text(encoding="utf-8") for path in given if path.is_file()]
+        texts += [_line(key, value) for key, value in conf.items() if key.startswith("spark.")]
+        file = folder / "spark.properties"
+        file.write_text("\n".join(texts), encoding="utf-8")
+        file.chmod(0o600)
+        os.environ[_ARGUMENTS] = shlex.join([_FILE, str(file), *arguments])
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_ARGUMENTS, None)
+        else:
+            os.environ[_ARGUMENTS] = before
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _without_secrets() -> Iterator[None]:
+    for name in [name for name in _withheld if name in os.environ]:
+        _kept[name] = os.environ[name]
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(_kept)
+        _kept.clear()
+
+
+def _own_file(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Return the files of defaults that ours stands in for, and the arguments without their name.
+
+    Spark reads one such file: the one that is named, else its own.
+    """
+    for at, word in enumerate(arguments[:-1]):
+        if word == _FILE:
+            return [Path(arguments[at + 1])], [*arguments[:at], *arguments[at + 2 :]]
+    return [_defaults()], list(arguments)
+
+
+def _defaults() -> Path:
+    if folder := os.environ.get("SPARK_CONF_DIR"):
+        return Path(folder) / "spark-defaults.conf"
+    found = find_spec("pyspark")
+    places = found.submodule_search_locations if found else None
+    home = os.environ.get("SPARK_HOME") or (places[0] if places else "")
+    return Path(home) / "conf" / "spark-defaults.conf"
+
+
+def _line(key: str, value: str) -> str:
+    """Return the line of a file of Java's ``Properties`` that says exactly this."""
+    return f"{_escaped(key)}={_escaped(value)}"
+
+
+def _escaped(text: str) -> str:
+    for plain, said in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
+        text = text.replace(plain, said)
+    return re.sub(r"([=: #!])", r"\\\1", text)
