@@ -127,7 +127,7 @@ def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, lis
             with every_table(settings, reader, reader.history()) as tables:
                 known = sorted({*tables.tables, *tables.unread})
                 for name, error in tables.unread.items():  # its rows would stay, unsaid
-                    if name in asked.tables or not asked.tables:
+                    if where is not None and (name in asked.tables or not asked.tables):
                         raise error
         if strange := sorted(set(asked.tables) - set(known)):
             raise DeletionRefused(
