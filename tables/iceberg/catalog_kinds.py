@@ -31,6 +31,9 @@ JAVA_KINDS = ("hive", "rest")
 
 KINDS = ("sql", "rest", "glue", *_REFUSED)
 
+_UNLOCKED = {"nolock", "immutable", "vfs"}
+"""Options of SQLite's URIs."""
+
 NESSIE = "nessie.is-nessie-catalog"
 """The property by which a Nessie server identifies itself."""
 
@@ -113,12 +116,11 @@ def _refuse_database(name: str, scheme: str, uri: str) -> None:
     if scheme != "sqlite":
         return
     database, _, options = uri.partition("://")[2].lstrip("/").partition("?")
-    named = database.startswith("file:") or "uri" in parse_qs(options)
-    if ":memory:" in uri or not database or (named and "mode=memory" in uri):
+    asked = parse_qs(options)
+    if ":memory:" in uri or not database or "memory" in asked.get("mode", ()):
         raise CatalogRefused(f"catalog {name!r}: {_REFUSED['in-memory']}", _INSTEAD)
-    if named:
+    if unlocked := sorted(_UNLOCKED & asked.keys()):
         raise CatalogRefused(
-            f"catalog {name!r} names its SQLite file as a URI, whose options can take away the "
-            "file's locks (nolock, immutable, vfs)",
-            "write the plain path: sqlite:////folder/catalog.db",
+            f"catalog {name!r}: option {unlocked[0]} can take away the locks of its SQLite file",
+            "remove it from catalog.properties.uri",
         )
