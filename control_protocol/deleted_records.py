@@ -48,7 +48,7 @@ class DeletedRecords:
         return {
             at: ranges
             for at, ranges in self.offsets.items()
-            if topic_ids.get(at.topic) == self.topic_ids.get(at.topic)
+            if topic_ids.get(at.topic, "") == self.topic_ids.get(at.topic, "")
         }
 
     def with_more(
@@ -62,7 +62,7 @@ class DeletedRecords:
         kept = {
             at: ranges
             for at, ranges in self.offsets.items()
-            if self.topic_ids.get(at.topic) == ids[at.topic]
+            if self.topic_ids.get(at.topic, "") == ids[at.topic]
         }
         merged = {
             at: tuple(_union((*kept.get(at, ()), *found.get(at, ()))))
@@ -114,7 +114,19 @@ def deleted_records(sink: SinkName, rows: int, properties: Mapping[str, str]) ->
 
 def ranges_of(offsets: Iterable[int]) -> tuple[OffsetRange, ...]:
     """Return the offsets, in any order, as ranges."""
-    return tuple(_union(OffsetRange(offset, offset + 1) for offset in offsets))
+    return tuple(_runs(sorted(offsets)))
+
+
+def _runs(offsets: Iterable[int]) -> Iterator[OffsetRange]:
+    begin, end = 0, 0
+    for offset in offsets:
+        if offset > end:
+            if begin < end:
+                yield OffsetRange(begin, end)
+            begin = offset
+        end = max(end, offset + 1)
+    if begin < end:
+        yield OffsetRange(begin, end)
 
 
 def _union(ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.control_protocol.errors import ConfigurationError, RetryLater
+from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
 
 
 class PredicateUnfit(ConfigurationError):
@@ -21,3 +21,15 @@ class DeletionUnsettled(RetryLater):
     """Others were faster each time, or nobody knows whether the rows are deleted."""
 
     code = "HG-406"
+
+
+class DeletedBack(StopSink):
+    """A command would bring back what a person deleted, or nothing tells that it would not."""
+
+    code = "HG-246"
+
+
+class DeletedMeanwhile(StopSink):
+    """Records were deleted from the quarantine while their rows were given back to a table."""
+
+    code = "HG-247"

@@ -6,7 +6,13 @@ A message says what happened, where, and what to do next. Codes never change the
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from functools import reduce
 from typing import ClassVar
+
+from headgate.control_protocol.offsets import Offsets
+
+_NOWHERE = Offsets()
 
 CODE = re.compile(r"\bHG-[0-9]{3}\b")
 
@@ -70,6 +76,12 @@ class SecretInArguments(ConfigurationError):
     """A setting would put a secret where every user of the machine can read it."""
 
     code = "HG-106"
+
+
+class RecordsWouldStop(ConfigurationError):
+    """Some of the newest records cannot be read, and the sink would stop at the first of them."""
+
+    code = "HG-107"
 
 
 class SourceShared(ConfigurationError):
@@ -249,13 +261,29 @@ class TooManyParked(StopSink):
     code = "HG-230"
 
 
-class RecordUnmatched(StopSink):
+class StopBefore(StopSink):
+    """A record stops the sink, which first commits what lies before it (P14).
+
+    ``first``: in each partition where such a record was met, the first one; empty: not known.
+    """
+
+    def __init__(self, message: str, hint: str = "", first: Offsets = _NOWHERE) -> None:
+        super().__init__(message, hint)
+        self.first = first
+
+    def with_others(self, others: Iterable[StopBefore]) -> StopBefore:
+        """Return it, with the places that the others have met, too."""
+        self.first = reduce(Offsets.earliest, (other.first for other in others), self.first)
+        return self
+
+
+class RecordUnmatched(StopBefore):
     """No route sends a record to a table, and tables.unmatched is fail."""
 
     code = "HG-223"
 
 
-class PoisonRecord(StopSink):
+class PoisonRecord(StopBefore):
     """A record cannot be converted to the table's schema."""
 
     code = "HG-207"
@@ -285,13 +313,13 @@ class TooManyBadRecords(StopSink):
     code = "HG-211"
 
 
-class UnknownField(StopSink):
+class UnknownField(StopBefore):
     """A record has a field that its table has no column for, and the settings say to stop."""
 
     code = "HG-227"
 
 
-class IncompatibleValue(StopSink):
+class IncompatibleValue(StopBefore):
     """A record has a value that its column does not take, and the settings say to stop."""
 
     code = "HG-232"
@@ -409,6 +437,19 @@ class FolderElsewhere(WriteFailed):
     """START names a folder that is not below the table's data, as its writer reads it (P9)."""
 
     code = "HG-408"
+
+
+class LeadReleased(RetryLater):
+    """The coordinator's calls are not answered: it leaves the lead to another participant (E2).
+
+    ``away_ms``: how long it claims nothing.
+    """
+
+    code = "HG-409"
+
+    def __init__(self, message: str, hint: str = "", away_ms: int = 0) -> None:
+        super().__init__(message, hint)
+        self.away_ms = away_ms
 
 
 class Unforeseen(WriteFailed):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.control_protocol.errors import StopSink
+from headgate.control_protocol.errors import StopBefore, StopSink
 
 
 class KeyChanged(StopSink):
@@ -23,6 +23,12 @@ class KeyedPartitionsAdded(StopSink):
     code = "HG-242"
 
 
+class GrowthUnordered(StopSink):
+    """Partitions were added so that keys move between the ones that were there before."""
+
+    code = "HG-222"
+
+
 class KeyIndexFull(StopSink):
     """The keys of the table need more memory than the settings allow."""
 
@@ -35,7 +41,7 @@ class KeysUnreadable(StopSink):
     code = "HG-244"
 
 
-class SourceTruncated(StopSink):
+class SourceTruncated(StopBefore):
     """A record reports that the table at its source was truncated; no setting says what to do."""
 
     code = "HG-245"

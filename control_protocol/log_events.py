@@ -14,6 +14,7 @@ class LogEvent(StrEnum):
     SINK_DRAINING = "sink.draining"
     SINK_STOPPED = "sink.stopped"
     SINK_RESTS = "sink.rests"
+    LEAD_RELEASED = "lead.released"
     SINK_RELOADED = "sink.reloaded"
     SINK_NOT_RELOADED = "sink.not-reloaded"
     SINK_FAILED = "sink.failed"

@@ -12,6 +12,9 @@ from contextlib import contextmanager
 
 from headgate.control_protocol.redaction import Redaction, printable
 
+LINE_CHARACTERS_MAX = 8_000
+"""Names, values and reasons in a message may be as long as a record."""
+
 
 class _Redacting(logging.Filter):
     """Redacts each record for all sinks that run now, and keeps it on one line.
@@ -28,6 +31,8 @@ class _Redacting(logging.Filter):
         for redaction in self.redactions:
             text = redaction(text)
         text = printable(text)
+        if len(text) > LINE_CHARACTERS_MAX:
+            text = f"{text[:LINE_CHARACTERS_MAX]} ... {len(text) - LINE_CHARACTERS_MAX:,} more"
         if text != said:
             record.msg, record.args = text, ()
         return True

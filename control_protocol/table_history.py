@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from headgate.control_protocol.deleted_records import DeletedRecords
 from headgate.control_protocol.errors import RecordUnreadable
-from headgate.control_protocol.identifiers import SinkName, TopicId
+from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode
@@ -68,9 +68,9 @@ class History:
     """A branch from its oldest retained snapshot to its head, as one sink sees it.
 
     ``complete``: nothing before ``commits`` and ``foreign`` has expired. ``tag_on_branch`` is
-    ``None`` without a tag. ``unreadable``: this sink's records that could not be decoded;
-    ``filled``: of a ledger, the UUIDs of the tables that it has filled; ``deleted``: the rows that
-    people have deleted by the sink.
+    ``None`` without a tag, and if nothing tells (T5). ``unreadable``: this sink's records that
+    could not be decoded; ``filled``: of a ledger, the UUIDs of the tables that it has filled;
+    ``deleted``: the rows that people have deleted by the sink.
     """
 
     table: str
@@ -91,6 +91,22 @@ class History:
     @property
     def deleted_rows(self) -> int:
         return self.deleted.rows
+
+    @property
+    def removed_rows(self) -> int:
+        """Return how many rows others took away, as far as their snapshots are left."""
+        return sum(snapshot.removed_rows for snapshot in self.foreign)
+
+    @property
+    def examined_from(self) -> Mapping[TopicPartition, int]:
+        """Return the offsets above which every commit, of whomever, is still there.
+
+        What is missing below them may have been deleted, or passed over, by one that has expired.
+        """
+        if self.complete:
+            return {}
+        oldest = self.commits[0].record if self.commits else self.tagged
+        return oldest.offsets if oldest else {}
 
     @property
     def record(self) -> CommitRecord | None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from headgate.control_protocol.generations import Generations
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
-from headgate.control_protocol.key_errors import KeyedPartitionsAdded
+from headgate.control_protocol.key_errors import GrowthUnordered, KeyedPartitionsAdded
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
@@ -23,6 +23,10 @@ from headgate.coordinator.state import Held, Identity, State
 Topics = Mapping[str, TopicState]
 
 _ANEW = "the topic was re-created: fill another table"
+_RESET = (
+    "reset the sink with a topic of its final number of partitions (docs/changes.md says how); "
+    '"wait-any" is for producers whose keys move to new partitions only'
+)
 _WAIT = (
     'set changes.on_partitions_added = "wait" (docs/changes.md says what it requires of producers) '
     "or, where it is refused, fill another table"
@@ -34,7 +38,8 @@ def held_back(
 ) -> tuple[State, tuple[Tell, ...]]:
     """Hold what the topics have beyond the partitions of ``before``, which were those of ``ids``.
 
-    Raises ``KeyedPartitionsAdded`` where the settings say so, as soon as something is in them.
+    Raises ``KeyedPartitionsAdded`` where the settings say so, as soon as something is in them, and
+    ``GrowthUnordered`` at once where they can never be read.
     """
     held: list[Held] = []
     counts: dict[str, int] = {}
@@ -48,10 +53,19 @@ def held_back(
         if ids.get(topic, now.topic_id) != now.topic_id:
             raise _added(topic, count, total, _ANEW)
         held += _held(state, Held(topic, now.topic_id, count, total, now_ms))
-    if state.identity.growth_ms is None:
-        for each in held:
-            if any(log.end for n, log in topics[each.topic].partitions.items() if n >= each.first):
-                raise _added(each.topic, each.first, each.upto, _WAIT)
+    for each in held:
+        unordered = state.identity.multiples_only and each.upto % each.first != 0
+        if state.identity.growth_ms is not None and unordered:
+            raise GrowthUnordered(
+                f"{each.topic} has grown from {each.first} to {each.upto} partitions, which is no "
+                "multiple: by hash, keys also move between the partitions that were there before, "
+                "and nothing tells which of a key's records is newer",
+                _RESET,
+            )
+        logs = topics[each.topic].partitions
+        if state.identity.growth_ms is None and any(logs[n].end for n in logs if n >= each.first):
+            way_out = _RESET if unordered else _WAIT
+            raise _added(each.topic, each.first, each.upto, way_out)
     told = tuple(_told(state, each) for each in held if each.since_ms == now_ms)
     return replace(state, held=tuple(held)), told
 

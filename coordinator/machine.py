@@ -72,6 +72,7 @@ from headgate.coordinator.payment import (
     tidied,
 )
 from headgate.coordinator.refusals import heeded
+from headgate.coordinator.releasing import lacks_answers, released, with_peer
 from headgate.coordinator.renewal import looked, looked_at_followers, prepared
 from headgate.coordinator.requests import requested
 from headgate.coordinator.routed import asked_again
@@ -89,7 +90,8 @@ def step(state: State, given: Input, now_ms: int) -> Step:
     except HeadgateError as error:
         return stop(state, error)
     if state.term and after.term and state.term.epoch == after.term.epoch:
-        after = replace(after, term=with_former_data(state.term, after.term))
+        term = with_former_data(state.term, after.term)
+        after = after if term is after.term else replace(after, term=term)
     return after, actions
 
 
@@ -195,6 +197,8 @@ def _discontinued(state: State, reason: str) -> Step:
 
 
 def _ticked(state: State, now_ms: int) -> Step:
+    if state.unanswered_since_ms is not None and lacks_answers(state, now_ms):
+        return stop(state, released(state, now_ms))
     if state.retry_at_ms is not None:
         return _retry(state, now_ms) if now_ms >= state.retry_at_ms else (state, ())
     match state.phase:
@@ -243,6 +247,7 @@ def _described(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
 
 def _heard(state: State, record: LogRecord, now_ms: int) -> Step:
     said = record.envelope
+    state = with_peer(state, said, now_ms)
     if said_again(state, said) or leaps(state, said):
         return _at(state, record), ()
     state = with_gain(state, said)

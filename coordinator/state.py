@@ -53,7 +53,8 @@ class Identity:
     where the first that matches counts (rule V4); ``refresh_ms``: how far behind idle tables may be
     (rule V2); ``keyed``: whether records replace rows of their key in the lead (rule U1);
     ``routed_keys``: and in which tables that rows are routed to; ``growth_ms``: how long partitions
-    that are added to their topics are held at least; ``None``: they stop the sink (rule U8).
+    that are added to their topics are held at least; ``None``: they stop the sink;
+    ``multiples_only``: keys are hashed by the number of partitions (rule U8).
     """
 
     sink: SinkName
@@ -73,6 +74,7 @@ class Identity:
     keyed: bool = False
     routed_keys: RoutedKeys = NO_KEYS
     growth_ms: int | None = None
+    multiples_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +269,9 @@ class State:
     ``troubled``: tables that the next claim parks besides those of the record;
     ``recovery_forgotten``: those that it forgets (N5); ``recovery_stamp``: of the first transaction
     of the claim (P13); ``held``: partitions that nobody reads yet, in their order (U8).
-    ``refused``: partitions whose claims are refused again and again, in this epoch or before (C13).
+    ``unanswered_since_ms``: since when what it asks for fails; ``peers``: when other participants
+    were heard last (E2). ``refused``: partitions whose claims are refused again and again, in this
+    epoch or before (C13).
     """
 
     identity: Identity
@@ -293,6 +297,8 @@ class State:
     recovery_stamp: str = ""
     troubled: Mapping[str, Parked] = field(default_factory=dict)
     held: tuple[Held, ...] = ()
+    unanswered_since_ms: int | None = None
+    peers: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[TopicPartition, Refused] = field(default_factory=dict)
     term: Term | None = None
     attempt: CommitAttempt | None = None

@@ -15,12 +15,12 @@ import confluent_kafka as kafka
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from headgate.control_protocol.errors import (
-    ConfigurationError,
     HeadgateError,
     MissingRights,
     Unreachable,
 )
 from headgate.control_protocol.identifiers import TopicId
+from headgate.kafka.settings import unaccepted
 
 ANSWER_S_MAX = 5.0
 _TRY_S = 1.0
@@ -81,10 +81,7 @@ class Cluster:
         try:
             self._admin = AdminClient(config)
         except (kafka.KafkaException, ValueError, TypeError) as error:
-            said = error.args[0].str() if isinstance(error, kafka.KafkaException) else str(error)
-            raise ConfigurationError(
-                f"Kafka's client does not accept its settings: {said}", "correct [kafka]"
-            ) from error
+            raise unaccepted(error, settings) from error
 
     def brokers(self) -> int:
         """Return how many brokers answer."""

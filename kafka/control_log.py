@@ -130,7 +130,7 @@ class KafkaLog:
             self._consumer_config = self._config | _CONSUMER | {"group.id": group_id}
             self._consumer = kafka.Consumer(self._consumer_config)
         except (kafka.KafkaException, ValueError, TypeError) as error:
-            raise unaccepted(error) from error
+            raise unaccepted(error, self._config) from error
         self._placed = False
         self._lost: str | None = None
         self.skipped: Counter[SkipReason] = Counter()

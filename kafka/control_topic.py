@@ -73,7 +73,7 @@ class _Cluster:
         try:
             self._admin = AdminClient(for_other_clients(quiet(kafka_config)))
         except (kafka.KafkaException, ValueError, TypeError) as error:
-            raise unaccepted(error) from error
+            raise unaccepted(error, kafka_config) from error
 
     def check(self) -> bool:
         described = self._described()

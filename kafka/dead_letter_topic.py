@@ -54,7 +54,7 @@ class DeadLetterTopic:
         try:
             self._admin = AdminClient(self._config)
         except (kafka.KafkaException, ValueError, TypeError) as error:
-            raise unaccepted(error) from error
+            raise unaccepted(error, kafka_config) from error
         self._producer: kafka.Producer | None = None
 
     def progress(self) -> Progress | None:

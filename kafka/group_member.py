@@ -87,7 +87,7 @@ class KafkaGroupMember:
             self._consumer = kafka.Consumer(config)
             self._admin = AdminClient(for_asking_offsets(kafka_config))
         except (kafka.KafkaException, ValueError, TypeError) as error:
-            raise unaccepted(error) from error
+            raise unaccepted(error, kafka_config) from error
         self._consumer.subscribe(
             list(topics),
             on_assign=self._assigned,

@@ -7,6 +7,7 @@ there.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from headgate.control_protocol.errors import ConfigurationError
 
@@ -54,9 +55,22 @@ def for_asking_offsets(settings: Mapping[str, str]) -> dict[str, str]:
     return {**for_other_clients(quiet(settings)), "metadata.max.age.ms": "5000"}
 
 
-def unaccepted(error: Exception) -> ConfigurationError:
-    """Build the error for settings that the client rejects."""
+def unaccepted(error: Exception, settings: Mapping[str, object]) -> ConfigurationError:
+    """Build the error for settings that the client rejects.
+
+    The client's own words about a file that is not there are those of its TLS library.
+    """
+    for key, value in settings.items():
+        if key.endswith(".location") and isinstance(value, str) and not _exists(value):
+            return ConfigurationError(
+                f'kafka."{key}" names {value}, which does not exist', "correct the path"
+            )
+    kafkas_own = getattr(error.args[0] if error.args else None, "str", None)
     return ConfigurationError(
-        f"the Kafka client does not accept its settings: {error}",
-        "correct the sink's Kafka settings",
+        f"Kafka's client does not accept its settings: {kafkas_own() if kafkas_own else error}",
+        "correct [kafka]",
     )
+
+
+def _exists(path: str) -> bool:
+    return path == "probe" or Path(path).exists()

@@ -57,7 +57,7 @@ class KafkaSourceTopics:
         try:
             self._admin = AdminClient(for_asking_offsets(kafka_config))
         except (kafka.KafkaException, ValueError, TypeError) as error:
-            raise unaccepted(error) from error
+            raise unaccepted(error, kafka_config) from error
 
     def describe(self) -> Mapping[str, TopicState]:
         described = self._described()

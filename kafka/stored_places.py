@@ -55,7 +55,7 @@ def _consumer(kafka_config: Mapping[str, Any], group_id: str) -> Iterator[kafka.
     try:
         consumer = kafka.Consumer({**for_other_clients(quiet(kafka_config)), **own})
     except (kafka.KafkaException, ValueError, TypeError) as error:
-        raise unaccepted(error) from error
+        raise unaccepted(error, kafka_config) from error
     try:
         yield consumer
     finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
 from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
     Landed,
@@ -24,7 +25,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import OPERATOR
+from headgate.control_protocol.record import OPERATOR, CommitRecord
 from headgate.coordinator.actions import DescribeFollowers
 from headgate.coordinator.claim import claim, followers_found, table_found
 from headgate.coordinator.driver import StartAt, described, followers_read
@@ -40,6 +41,7 @@ from headgate.coordinator.settings import (
 from headgate.coordinator.state import Identity, State
 from headgate.coordinator.transitions import Phase
 from headgate.operations.actor import actor, tell
+from headgate.operations.deleted_back import refuse_read_again
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_tables
 from headgate.sink.keyed_tables import KeysByRoute
@@ -79,8 +81,13 @@ class World:
     followers: Followers | None = None
 
 
-def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
+def accept(
+    settings: SinkSettings, wanted: Iterable[str], *, deleted_back: bool = False
+) -> list[str]:
     """Resolve the stop, and return the errors that the choices (``HG-201=follow-table``) resolved.
+
+    ``deleted_back``: records whose rows people deleted may be read again; else they stand in the
+    way (``DeletedBack``).
 
     Raises ``ConfigurationError`` for a choice that is invalid or does not apply, the ``StopSink``
     that no choice answers, and ``RetryLater`` if it is unknown whether the claim landed.
@@ -107,21 +114,31 @@ def accept(settings: SinkSettings, wanted: Iterable[str]) -> list[str]:
                 keyed=bool(settings.table.key),
                 routed_keys=KeysByRoute(settings.tables.routing),
                 growth_ms=settings.changes.held_ms,
+                multiples_only=settings.changes.multiples_only,
             ),
             lead,
             topics,
             StartAt(settings.source.start_at if start_ms is None else start_ms),
             followers,
         )
-        answered = resolve_stop(world, settings.coordinator, chosen)
+
+        def kept_deleted(view: TableView, record: CommitRecord) -> None:
+            before = view.record.offsets if view.record else Offsets()
+            if not deleted_back and (view.record or view.branch_record):
+                refuse_read_again(settings, before, record.offsets, record.topic_ids)
+
+        answered = resolve_stop(world, settings.coordinator, chosen, kept_deleted)
         tell(settings, " ".join(["resume", *(f"--accept {text}" for text in wanted)]))
         return answered
 
 
 def resolve_stop(
-    world: World, settings: CoordinatorSettings, chosen: Mapping[str, Any]
+    world: World,
+    settings: CoordinatorSettings,
+    chosen: Mapping[str, Any],
+    allows: Callable[[TableView, CommitRecord], None] = lambda *_: None,
 ) -> list[str]:
-    """Do the work of ``accept`` in a given world."""
+    """Do the work of ``accept`` in a given world. ``allows`` raises what stands in the way."""
     view = world.table.read()
     answered: list[str] = []
     words = ["resume"]
@@ -143,6 +160,7 @@ def resolve_stop(
             "nothing was changed",
             "accept only what the sink's own error names",
         )
+    allows(view, attempt.record)
     claim = replace(attempt.record, command=" ".join(words), actor=actor())
     _land(world.table, replace(attempt, record=claim))
     return answered
@@ -187,7 +205,8 @@ def _parsed(wanted: Iterable[str]) -> dict[str, Any]:
         code, _, word = text.partition("=")
         if code not in CHOICES or code in chosen:
             raise ConfigurationError(
-                f"--accept {text}: {code!r} is named twice, or cannot be accepted",
+                f"--accept {text}: {code!r} "
+                + ("is named twice" if code in chosen else "cannot be accepted"),
                 f"write CODE=CHOICE, with one of {', '.join(CHOICES)}",
             )
         choices = CHOICES[code][1]

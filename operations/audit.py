@@ -29,13 +29,20 @@ from headgate.operations.audit_files import (
     examine_live,
     examine_row_count,
     of_other_sinks,
+    of_unknown_sinks,
 )
 from headgate.operations.audit_quarantine import QuarantineEvidence, examine_quarantine, lapsed
-from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_records
+from headgate.operations.audit_records import (
+    SeenOffsets,
+    TableRecords,
+    bitmap_of_ranges,
+    scan_records,
+)
 from headgate.operations.audit_report import AuditReport, Finding, PartitionAudit
 from headgate.operations.audit_source import (
     SourceEvidence,
     Witness,
+    absent,
     begins,
     comparable,
     examine_commit_counts,
@@ -128,8 +135,15 @@ class Inquiry:
         self._partitions: list[PartitionAudit] = []
         self._aside: QuarantineEvidence | None = None
         self._held: tuple[HeldPartition, ...] = ()
-        self._deleted_rows = self._history.deleted_rows
-        self._all_deleted = False  # people deleted all missing rows
+        self._deleted_rows = 0
+        self._unlisted = 0  # of those that people deleted, rows whose records nothing tells
+        self._deleted: dict[TopicPartition, BitMap64] = {}
+        self._removed = 0  # rows that others took away
+        self._floors: dict[TopicPartition, int] = {}  # below them, snapshots of others have expired
+        self._take_deleted(self._history)
+        self._mixed = False  # some files hold rows of nobody knows which sink
+        self._found_deleted = 0  # records that are missing because people deleted their rows
+        self._absent: dict[TopicPartition, BitMap64] = {}  # that the source holds, and nobody else
         self._harmless = 0  # of those that were skipped, could be no rows
 
     def examine_table(self) -> None:
@@ -142,7 +156,24 @@ class Inquiry:
         self._weigh_history()
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
 
+    def _take_deleted(self, history: History) -> None:
+        """Note what was deleted from one of the sink's tables, or from its quarantine."""
+        self._removed += history.removed_rows
+        for at, floor in history.examined_from.items():
+            self._floors[at] = max(floor, self._floors.get(at, 0))
+        deleted = history.deleted
+        self._deleted_rows += deleted.rows
+        self._unlisted += deleted.unlisted
+        topic_ids = self._history.record.topic_ids if self._history.record else {}
+        for at, ranges in deleted.of(topic_ids).items():
+            self._deleted[at] = self._deleted.get(at, BitMap64()) | bitmap_of_ranges(ranges)
+
     def _weigh_history(self) -> None:
+        if self._history.tag is not None and self._history.tag_on_branch is None:
+            self._unproven.append(
+                f"whether {self._history.branch} still holds what is under the sink's tag: others "
+                "have committed since, and what would tell has expired (HG-204)"
+            )
         if not self._history.complete:
             self._expired.append("older snapshots have expired: their commits cannot be examined")
         if commits := self._history.commits:
@@ -188,7 +219,7 @@ class Inquiry:
             found = examine_quarantine(settings, self._reader, self._history, self._on_progress)
             self._aside, self._findings = found, [*self._findings, *found.findings]
             self._remarks += found.remarks
-            self._deleted_rows += found.deleted_rows
+            self._take_deleted(found.history)
         self._findings += map(lapsed, self._still_lapsed(record))
         for topic in sorted(self._renewed):
             self._unproven.append(
@@ -203,10 +234,17 @@ class Inquiry:
             told = seen is not None and at.topic not in self._renewed
             in_table = seen.partitions.get(at, SeenOffsets()) if seen and told else None
             aside = self._aside.upto(at, span[1]) if self._aside and told else None
-            partition, new = self._judge(at, span, source.witnesses.get(at), in_table, aside=aside)
+            witness = source.witnesses.get(at)
+            partition, new = self._judge(at, span, witness, in_table, aside=aside)
             self._partitions.append(partition)
             lost += [finding for finding in new if finding.what == "record-lost"]
-            self._findings += [finding for finding in new if finding.what != "record-lost"]
+            twice = [finding for finding in new if finding.what == "record-twice"]
+            if self._mixed:
+                self._unproven += [finding.evidence for finding in twice]
+            else:
+                self._findings += twice
+            apart = ("record-lost", "record-twice")
+            self._findings += [finding for finding in new if finding.what not in apart]
         self._weigh_lost(lost)
         self._weigh_skipped()
         self._compare_counts(source)
@@ -215,7 +253,8 @@ class Inquiry:
 
     def _still_lapsed(self, record: CommitRecord) -> Sequence[Debt]:
         """D8: return what followers were owed and have not received since."""
-        return record.lapsed
+        came = self._aside.came if self._aside else frozenset()
+        return [debt for debt in record.lapsed if debt not in came]
 
     def _coordinates(self) -> tuple[tuple[str, str, str] | None, str]:
         """Return the columns that identify a row's record, or the topic if no column holds it."""
@@ -240,12 +279,13 @@ class Inquiry:
                 self._damaged,
                 rewound=rewound(self._allowed),
                 on_progress=self._on_progress,
-                apart=of_other_sinks(self._files, self._history),
+                apart=of_other_sinks(self._files, self._history, self._settings.name),
                 topic=topic,
             )
         except (ValueError, NotImplementedError) as error:  # equality deletes, for example
             self._unproven.append(f"the rows cannot be read here: {error}")
             return None
+        self._tell_shared_files()
         if told := sum(partition.told for partition in seen.partitions.values()):
             self._unproven.append(f"{told} rows came again because offsets were set back")
         if seen.foreign_rows:
@@ -254,10 +294,22 @@ class Inquiry:
             (self._remarks if seen.foreign_rows <= theirs else self._unproven).append(text)
         return seen
 
+    def _tell_shared_files(self) -> None:
+        """Where other sinks fill the table, a file that others rewrote may hold rows of each."""
+        sinks = {found.sink for found in self._history.foreign if found.sink is not None}
+        sharers = sinks | {*self._reader.view().others, *self._settings.table.shared_with}
+        own = self._settings.name
+        if sharers and (files := of_unknown_sinks(self._files, self._history, own)):
+            self._mixed = True
+            self._unproven.append(
+                f"{files} files are of no sink's own folder, and their snapshots do not tell whose "
+                f"rows they hold: those of {own}, or of {', '.join(sorted(sharers))}"
+            )
+
     def _weigh_whole(self, record: CommitRecord, seen: TableRecords | None) -> None:
         if seen is None or self._renewed:
             return
-        others = topics_of_others(self._history)
+        others = {**self._reader.view().others, **topics_of_others(self._history)}
         self._whole = whole = whole_table(seen, seen.others, record, others)
         self._findings += shared(whole, self._settings.table.shared_with)
         self._remarks.append(accounts(whole))
@@ -300,21 +352,37 @@ class Inquiry:
         return ranges
 
     def _weigh_lost(self, lost: list[Finding]) -> None:
-        """Judge missing records: some were deleted or skipped, but the table does not say which."""
+        """Judge missing records: some were deleted or skipped, but the table does not say which.
+
+        What is missing below the oldest commit that is left is not known to be lost: what others
+        deleted, and where a person moved offsets, has expired with it.
+        """
         missing = sum(partition.lost or 0 for partition in self._partitions)
-        removed = sum(snapshot.removed_rows for snapshot in self._history.foreign)
-        deleted, skipped = self._deleted_rows, max(0, self._skipped_records - self._harmless)
-        self._all_deleted = 0 < missing == deleted and not removed + skipped
-        if self._all_deleted:
-            return
-        reasons = (("others deleted", removed), ("persons deleted", deleted))
-        why = [f"{who} {rows}" for who, rows in (*reasons, ("the sink skipped", skipped)) if rows]
-        absent = f"{missing} records of the source are absent, and {', '.join(why)}"
-        if missing and missing <= removed + skipped + deleted:
-            self._unproven.append(absent)
-        else:
+        skipped = max(0, self._skipped_records - self._harmless)
+        reasons = (
+            ("others deleted", self._removed),
+            ("persons deleted", self._unlisted),
+            ("the sink skipped", skipped),
+        )
+        why = [f"{who} {rows}" for who, rows in reasons if rows]
+        explained = self._removed + self._unlisted + skipped
+        old = sum(
+            records.range_cardinality(0, self._floors.get(at, 0))
+            for at, records in self._absent.items()
+        )
+        if old and missing - old <= explained:
+            why.append(
+                f"{old} of them lie below the oldest commit that is left: whether somebody deleted "
+                "or passed over them has expired"
+            )
+        elif missing > explained:
             self._findings += lost
-            self._remarks += [f"{absent}: nothing tells which"] if missing and why else []
+            text = f"{missing} records of the source are absent, and {', '.join(why)}"
+            self._remarks += [f"{text}: nothing tells which"] if why else []
+            return
+        if missing:
+            text = f"{missing} records of the source are absent, and {', '.join(why)}"
+            self._unproven.append(text)
 
     def _judge(
         self,
@@ -325,7 +393,24 @@ class Inquiry:
         *,
         aside: BitMap64 | None,
     ) -> tuple[PartitionAudit, list[Finding]]:
-        return judge_partition(at, span, witness, seen, aside=aside)
+        return self._judged(at, span, witness, seen, aside=aside)
+
+    def _judged(
+        self,
+        at: TopicPartition,
+        span: tuple[int | None, int],
+        witness: Witness | None,
+        seen: SeenOffsets | None,
+        *,
+        aside: BitMap64 | None,
+        put_again: BitMap64 | None = None,
+    ) -> tuple[PartitionAudit, list[Finding]]:
+        deleted, gone = self._deleted.get(at, BitMap64()), absent(span, witness, seen, aside)
+        self._absent[at] = gone - deleted
+        self._found_deleted += len(gone & deleted)
+        return judge_partition(
+            at, span, witness, seen, aside=aside, put_again=put_again, deleted=deleted
+        )
 
     def _weigh_skipped(self) -> None:
         findings, unproven = set_aside(self._history, self._settings)
@@ -354,14 +439,12 @@ class Inquiry:
 
     def _conclude_source(self) -> bool:
         """Return whether the table was proven to hold everything that the source holds."""
-        compared = [
-            partition.lost == 0 or (self._all_deleted and partition.lost is not None)
-            for partition in self._partitions
-        ]
+        compared = [partition.lost == 0 for partition in self._partitions]
         if compared and all(compared):
             forward = any(move.begin < move.end for move in self._allowed)
             but = ", except those that moved offsets skip" if forward else ""
-            but += f", except {self._deleted_rows} that people deleted" * self._all_deleted
+            deleted = f", except {self._found_deleted} that people deleted"
+            but += deleted * bool(self._found_deleted)
             self._proven.append(
                 f"every record that the source holds up to the stored offsets is there{but}"
             )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.record import Debt
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.operations.audit_report import Finding
 from headgate.tables.stores.ahead import in_turn
@@ -64,10 +65,59 @@ def examine_row_count(history: History, files: list[LiveFile]) -> tuple[list[Fin
     return [Finding("row-count", evidence)], []
 
 
-def of_other_sinks(files: list[LiveFile], history: History) -> Mapping[str, SinkName]:
-    """Return the files that other sinks added, and which sink."""
-    brought = {found.snapshot_id: found.sink for found in history.foreign if found.sink is not None}
-    return {file.path: brought[file.added_by] for file in files if file.added_by in brought}
+def landed(
+    reader: TableReader, files_of: Mapping[Debt, Collection[str]], lead: str
+) -> Mapping[Debt, bool | None]:
+    """Return whether a payment has brought each debt's files into the table, whatever came since.
+
+    ``files_of``: the paths of each; ``lead``: the UUID of the table that decided. ``None``: the
+    history does not reach back to the decision, so that a payment may have expired.
+    """
+    history = reader.history()
+    oldest = min(debt.transaction for debt in files_of)
+    told = {file.path for file in reader.live_files()}
+    for commit in history.commits:
+        if commit.record.records and commit.record.transaction >= oldest:
+            told |= {path for path, _ in reader.added(commit) or ()}
+    known = [c.record.transaction for c in history.commits if c.record.lead == lead]
+
+    def judged(debt: Debt, paths: Collection[str]) -> bool | None:
+        if not told.isdisjoint(paths):
+            return True
+        reaches = history.complete or (bool(known) and known[0] < debt.transaction)
+        return False if reaches else None
+
+    return {debt: judged(debt, paths) for debt, paths in files_of.items()}
+
+
+def of_other_sinks(
+    files: list[LiveFile], history: History, own: SinkName
+) -> Mapping[str, SinkName]:
+    """Return the files that other sinks added, and which sink: also behind an expiry."""
+    authors = _authors(files, history, own)
+    return {path: sink for path, sink in authors.items() if sink not in (None, own)}
+
+
+def of_unknown_sinks(files: list[LiveFile], history: History, own: SinkName) -> int:
+    """Return how many files may hold rows of several sinks: others have rewritten or added them."""
+    return sum(sink is None for sink in _authors(files, history, own).values())
+
+
+def _authors(
+    files: list[LiveFile], history: History, own: SinkName
+) -> Mapping[str, SinkName | None]:
+    """Return each file's sink. Where its snapshot has expired, its folder tells."""
+    brought = {found.snapshot_id: found.sink for found in history.foreign}
+    brought |= dict.fromkeys((commit.snapshot_id for commit in history.commits), own)
+    data = (file for file in files if not file.deletes)
+    return {file.path: brought.get(file.added_by) or folder_of(file.path) for file in data}
+
+
+def folder_of(path: str) -> SinkName | None:
+    """Return the sink in whose folder the file lies, if it is one's."""
+    _, folder, below = path.rpartition("/headgate/")
+    name, deeper, _ = below.partition("/")
+    return SinkName(name) if folder and deeper else None
 
 
 def examine_live(

@@ -220,7 +220,8 @@ class Folding:
             fold.sources,
             {source: earlier[at] for source, at in sources.items() if at in earlier},
         )
-        faults = Faults()
+        floors = reader.history().examined_from
+        faults = Faults(floors={source: floors.get(at, 0) for source, at in sources.items()})
         for part in range(fold.slicing.count):
             compare(changes.read(part), live.read(part), held, faults)
         return FoldEvidence(read, faults, sources)

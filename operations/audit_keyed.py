@@ -123,7 +123,8 @@ class KeyedInquiry(Inquiry):
         left_out = passed_over(self._history, self._allowed)
         if self._aside:
             for at, span in ranges.items():
-                left_out[at] = left_out.get(at, BitMap64()) | self._aside.upto(at, span.end)
+                aside = self._aside.upto(at, span.end) | self._deleted.get(at, BitMap64())
+                left_out[at] = left_out.get(at, BitMap64()) | aside
         source = SourceRanges(ranges, record.topic_ids, left_out, record.generations)
         try:
             self._fold = fold_and_compare(

@@ -126,11 +126,15 @@ def told_of_fold(
     missing = faults.count(Fault.LOST)
     behind = missing + faults.count(Fault.OUTDATED)
     besides: Collection[Fault] = ()
-    if missing and missing <= removed:
+    if missing and missing - faults.old <= removed:
         besides = (Fault.LOST,)
-        told.unproven.append(
-            f"{missing} keys have no row, and others deleted {removed} rows of the table"
-        )
+        why = [f"others deleted {removed} rows of the table"] if removed else []
+        if faults.old:
+            why.append(
+                f"of {faults.old} of them the records lie below the oldest commit that is left: "
+                "whether somebody deleted them has expired"
+            )
+        told.unproven.append(f"{missing} keys have no row, and {', '.join(why)}")
     elif behind and behind <= unexplained:
         besides = (Fault.LOST, Fault.OUTDATED)
         told.unproven.append(

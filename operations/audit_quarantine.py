@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
+from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.table_history import History, TableReader
+from headgate.data.writers.aside import ROUTE, TABLE
+from headgate.data.writers.diverted import MEANT_FOR
+from headgate.data.writers.known_tables import NO_ROUTE
 from headgate.operations.audit_chain import examine_chain
-from headgate.operations.audit_files import OnProgress, examine_commits, examine_live
+from headgate.operations.audit_files import (
+    OnProgress,
+    examine_commits,
+    examine_live,
+    landed,
+    of_other_sinks,
+)
 from headgate.operations.audit_records import (
     SeenOffsets,
     TableRecords,
+    rows_where,
     scan_draft,
     scan_records,
 )
 from headgate.operations.audit_report import Finding
 from headgate.operations.audit_source import EVERYTHING, between, difference
 from headgate.operations.follower_access import FollowerReader, opened_follower
+from headgate.operations.routed_tables import own_tables
 from headgate.sink.settings import SinkSettings
 
 COLUMNS = ("topic", "partition", "offset")
@@ -31,11 +43,14 @@ COLUMNS = ("topic", "partition", "offset")
 class QuarantineEvidence:
     """What the quarantine shows. ``rows``: live ones of this sink; ``owed``: those to come.
 
-    ``deleted_rows``: deleted by people.
+    ``came``: what lapsed, and is there all the same. ``refused``: records that became no rows
+    though a route names a table for them, by that table (empty: its name was not noted).
     """
 
+    history: History
     rows: int = 0
-    deleted_rows: int = 0
+    came: frozenset[Debt] = frozenset()
+    refused: dict[str, dict[TopicPartition, BitMap64]] = field(default_factory=dict)
     records: TableRecords = field(default_factory=TableRecords)
     owed: TableRecords = field(default_factory=TableRecords)
     remarks: list[str] = field(default_factory=list)
@@ -62,13 +77,80 @@ def examine_quarantine(
     """
     assert lead.record is not None, "asked only of a sink that has committed"
     with opened_follower(settings, reader, settings.quarantine.table) as follower:
-        evidence = _examined(follower, reader.view().uuid, lead.record, on_progress)
-        evidence.remarks += _kept_elsewhere(lead, follower.reader.view().uuid)
-        return evidence
+        uuid, own = reader.view().uuid, follower.reader.view().uuid
+        evidence = _examined(follower, uuid, lead.record, on_progress, routed=bool(settings.tables))
+        evidence.remarks += _kept_elsewhere(lead, own)
+    former = {d.table for d in lead.record.lapsed if d.follower != own} - own_tables(settings)
+    for name in sorted(former - lead.filled.keys()):
+        try:
+            with opened_follower(settings, reader, name) as follower:
+                evidence.came |= came_after_all(follower, lead.record.lapsed, uuid, COLUMNS)
+        except HeadgateError:
+            continue  # nothing tells, so what lapsed stays a finding
+    return evidence
+
+
+def came_after_all(
+    follower: FollowerReader,
+    debts: Collection[Debt],
+    lead: str,
+    columns: tuple[str, str, str] | None,
+) -> frozenset[Debt]:
+    """Return which of these lapsed debts (D8) a late payment has brought into the table.
+
+    The table shows it: by its own record, by the files of the debt, or by all of their rows.
+    """
+    reader, view = follower.reader, follower.reader.view()
+    files_of, came = dict[Debt, set[str]](), set[Debt]()
+    for debt in (debt for debt in debts if debt.follower == view.uuid and debt.manifest):
+        if view.record and view.record.pays(debt, lead) and _of_one(view.record, debt):
+            came.add(debt)
+            continue
+        try:
+            files_of[debt] = {file.path for file in follower.drafted(debt.manifest, ())}
+        except FileNotFoundError:
+            continue
+    known = landed(reader, files_of, lead) if files_of else {}
+    untold = [debt for debt, is_so in known.items() if is_so is None]
+    live = _live_records(reader, columns) if untold and columns else TableRecords()
+    came |= {debt for debt, is_so in known.items() if is_so}
+    came |= {d for d in untold if columns and _all_there(follower, d, columns, live)}
+    together = {debt.transaction for debt in came}  # one call brings all of a transaction
+    return frozenset(d for d in debts if d.follower == view.uuid and d.transaction in together)
+
+
+def _of_one(record: CommitRecord, debt: Debt) -> bool:
+    """Return whether the record is of the payment of this debt, and of no later one."""
+    return record.transaction == debt.transaction and record.coordinator == debt.coordinator
+
+
+def _live_records(reader: TableReader, columns: tuple[str, str, str]) -> TableRecords:
+    try:
+        return scan_records(reader, columns, frozenset(), rewound={}, on_progress=lambda *_: None)
+    except (ValueError, NotImplementedError):
+        return TableRecords()
+
+
+def _all_there(
+    follower: FollowerReader, debt: Debt, columns: tuple[str, str, str], live: TableRecords
+) -> bool:
+    wanted = TableRecords()
+    try:
+        scan_draft(follower.drafted(debt.manifest, columns), columns, wanted)
+    except (FileNotFoundError, ValueError, NotImplementedError):
+        return False
+    return bool(wanted.partitions) and all(
+        seen.offsets <= live.of(at).offsets for at, seen in wanted.partitions.items()
+    )
 
 
 def _examined(
-    follower: FollowerReader, lead: str, record: CommitRecord, on_progress: OnProgress
+    follower: FollowerReader,
+    lead: str,
+    record: CommitRecord,
+    on_progress: OnProgress,
+    *,
+    routed: bool,
 ) -> QuarantineEvidence:
     aside = follower.reader
     history, files = aside.history(), aside.live_files()
@@ -78,13 +160,15 @@ def _examined(
         *examine_commits(aside, history, on_progress),
         *live,
     ]
-    evidence = QuarantineEvidence(deleted_rows=history.deleted_rows)
+    evidence = QuarantineEvidence(history)
     if history.head is not None:
-        others = {found.snapshot_id for found in history.foreign if found.sink is not None}
-        left_out = damaged | {file.path for file in files if file.added_by in others}
+        left_out = damaged | of_other_sinks(files, history, record.sink).keys()
         evidence.records = scan_records(
             aside, COLUMNS, left_out, rewound={}, on_progress=on_progress
         )
+        if routed:
+            evidence.refused = _refused(aside, left_out)
+    evidence.came = came_after_all(follower, record.lapsed, lead, COLUMNS)
     findings += _examine_offsets(history, evidence.records.partitions)
     findings += _examine_debts(follower, history, record, evidence, lead=lead)
     evidence.rows = sum(len(seen.offsets) for seen in evidence.records.partitions.values())
@@ -93,6 +177,27 @@ def _examined(
         for finding in findings
     ]
     return evidence
+
+
+def _refused(
+    aside: TableReader, left_out: Collection[str]
+) -> dict[str, dict[TopicPartition, BitMap64]]:
+    """Return the records for which a route names a table that did not take them (I1, R2)."""
+    found: dict[str, dict[TopicPartition, BitMap64]] = {}
+    columns = (*COLUMNS, "error_class", "message", MEANT_FOR)
+    present = [name for name in columns if name in aside.columns()]
+    if "error_class" not in present:
+        return found
+    _, files = aside.scan(present)
+    for file in (file for file in files if file.path not in left_out):
+        classes = (ROUTE, TABLE)
+        for row in (r for b in file.batches() for r in rows_where(b, "error_class", classes)):
+            if str(row.get("message") or "").startswith(NO_ROUTE):
+                continue
+            records = found.setdefault(row.get(MEANT_FOR) or "", {})
+            at = TopicPartition(row["topic"], row["partition"])
+            records.setdefault(at, BitMap64()).add(row["offset"])
+    return found
 
 
 def _kept_elsewhere(lead: History, uuid: str) -> Iterator[str]:

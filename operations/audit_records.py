@@ -7,15 +7,18 @@ gaps of the source, not with the size of the table.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.data.writers.numbering import bitmap
 from headgate.operations.audit_files import OnProgress
@@ -84,6 +87,14 @@ class TableRecords:
         return self.partitions[at]
 
 
+def bitmap_of_ranges(ranges: Iterable[OffsetRange]) -> BitMap64:
+    """Return the offsets of these ranges."""
+    found = BitMap64()
+    for each in ranges:
+        found.add_range(each.begin, each.end)
+    return found
+
+
 def scan_records(
     reader: TableReader,
     columns: tuple[str, str, str],
@@ -127,6 +138,13 @@ def scan_draft(
     for file in files:
         for batch in file.batches():
             _count_in(into, batch, columns, file.path)
+
+
+def rows_where(rows: pa.RecordBatch, name: str, values: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows whose column has one of these values."""
+    wanted = pc.is_in(leaf(rows, name), value_set=pa.array(values))
+    found: list[dict[str, Any]] = rows.filter(wanted).to_pylist()
+    return found
 
 
 def places_of(

@@ -15,15 +15,20 @@ from headgate.control_protocol.table_history import History, TableReader
 from headgate.data.writers.diverted import DivertedRecords, given_back
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_chain import examine_chain
-from headgate.operations.audit_files import OnProgress, examine_commits, examine_live
+from headgate.operations.audit_files import (
+    OnProgress,
+    examine_commits,
+    examine_live,
+    of_other_sinks,
+)
 from headgate.operations.audit_keyed_routes import KeyedFollowers, filled_before
 from headgate.operations.audit_keys import NOT_FOLDED, offsets_behind
+from headgate.operations.audit_quarantine import came_after_all
 from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_draft, scan_records
 from headgate.operations.audit_report import AuditReport, Finding, PartitionAudit
 from headgate.operations.audit_source import (
     SourceEvidence,
     Witness,
-    judge_partition,
     passed_over,
     rewound,
 )
@@ -59,6 +64,7 @@ class RoutedInquiry(Inquiry):
         self._keyed = KeyedFollowers(settings, on_progress)
         self._compacted: Mapping[str, bool | None] = {}
         self._reread: dict[str, TransactionId] = {}
+        self._came: frozenset[Debt] = frozenset()
 
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history, ledger=True)
@@ -120,12 +126,16 @@ class RoutedInquiry(Inquiry):
             )
 
     def _still_lapsed(self, record: CommitRecord) -> Sequence[Debt]:
-        """I6: leave out lapsed debts that a table's record says were written again."""
+        """I6: leave out lapsed debts that a table's record says were written again.
+
+        A late payment may have brought others after all.
+        """
         done = self._reread
         return [
             debt
-            for debt in record.lapsed
-            if not self._keyed.of_an_earlier_table(debt)
+            for debt in super()._still_lapsed(record)
+            if debt not in self._came
+            and not self._keyed.of_an_earlier_table(debt)
             and (debt.follower not in done or debt.transaction > done[debt.follower])
         ]
 
@@ -142,6 +152,7 @@ class RoutedInquiry(Inquiry):
             self._unproven.append(f"{missing} records of the source are in no table that is there")
         else:
             super()._weigh_lost(lost)
+        self._tell_refused()
         self._weigh_folds()
 
     def _examined(
@@ -168,14 +179,13 @@ class RoutedInquiry(Inquiry):
         history, files = reader.history(), reader.live_files()
         live, damaged = examine_live(reader, files, self._on_progress)
         self._files += files
-        self._deleted_rows += history.deleted_rows
-        others = {other.snapshot_id for other in history.foreign if other.sink is not None}
+        self._take_deleted(history)
         if keyed := self._keyed.has(history.table):
             self._keyed.examine(reader, history, files, damaged=bool(damaged))
             columns = None
         if before := filled_before(self._history, history.table, history.uuid):
             self._keyed.earlier[history.table] = before
-        left_out = damaged | {file.path for file in files if file.added_by in others}
+        left_out = damaged | of_other_sinks(files, history, self._settings.name).keys()
         absent = [n for n in columns or () if n not in reader.columns()]
         if absent:
             self._unproven.append(f"{history.table} has no column {', '.join(absent)}")
@@ -189,6 +199,8 @@ class RoutedInquiry(Inquiry):
                 on_progress=self._on_progress,
                 into=seen,
             )
+        came = self._came_after_all(follower)
+        self._came |= came
         owed, missing = self._examine_debts(follower, history, columns, seen, keyed=keyed)
         found = [
             *examine_chain(history, follows=True),
@@ -209,6 +221,38 @@ class RoutedInquiry(Inquiry):
         if history.record and history.record.replayed and history.record.replayed.lapsed:
             self._reread[history.uuid] = history.record.replayed.lapsed
         return sum(record.records for record in paid) - again + owed, history.complete
+
+    def _came_after_all(self, follower: FollowerReader) -> frozenset[Debt]:
+        record = self._history.record
+        columns = self._settings.tables.record_columns.coordinates
+        present = columns and all(name in follower.reader.columns() for name in columns)
+        debts, lead = record.lapsed if record else (), self._history.uuid
+        came = came_after_all(follower, debts, lead, columns if present else None)
+        if rows := sum(debt.rows for debt in came):
+            name = follower.reader.view().table
+            self._remarks.append(f"{name}: {rows} rows lapsed, and came after all")
+        return came
+
+    def _tell_refused(self) -> None:
+        """Tell of records that a table did not take: a keyed one may have wrong rows for it."""
+        for table, records in sorted(self._aside.refused.items() if self._aside else ()):
+            left = {at: some - self._put_again.get(at, BitMap64()) for at, some in records.items()}
+            changes = sum(
+                len(some)
+                for at, some in left.items()
+                if (self._keyed.has(table) if table else self._keyed.changed_by(at.topic))
+            )
+            others = sum(map(len, left.values())) - changes
+            name = table or "the tables that routes name for them"
+            if changes:
+                self._unproven.append(
+                    f"{changes} records, changes of keys, are in the quarantine, since {name} did "
+                    "not take them: rows may be missing, or be older than their last change"
+                )
+            if others:
+                self._remarks.append(
+                    f"{others} records are in the quarantine, since {name} did not take them"
+                )
 
     # ------------------------------------------------------------------------------- keyed tables
 
@@ -239,12 +283,14 @@ class RoutedInquiry(Inquiry):
         left_out = dict(self._keyed.moved_past)
         for at in folded if self._aside else ():
             aside = self._aside.upto(at, folded[at][1]) if self._aside else BitMap64()
-            left_out[at] = left_out.get(at, BitMap64()) | aside
+            deleted = self._deleted.get(at, BitMap64())
+            left_out[at] = left_out.get(at, BitMap64()) | aside | deleted
         known = {at: span for at, span in ranges.items() if span is not None}
         behind = offsets_behind(record, self._allowed)
         self._unproven += behind[:1]
         if not (self._renewed or behind):
-            self._keyed.fold(record, self._history.uuid, known, left_out)
+            still = replace(record, lapsed=tuple(self._still_lapsed(record)))
+            self._keyed.fold(still, self._history.uuid, known, left_out)
         return source
 
     def _weigh_skipped(self) -> None:
@@ -274,10 +320,10 @@ class RoutedInquiry(Inquiry):
     ) -> tuple[PartitionAudit, list[Finding]]:
         again = self._put_again.get(at)
         if self._keyed.alone(at.topic):
-            return judge_partition(at, span, witness, None, aside=aside)
+            return self._judged(at, span, witness, None, aside=aside)
         if witness is not None and self._keyed.changed_by(at.topic):
             witness = replace(witness, offsets=self._keyed.appended(at))
-        return judge_partition(at, span, witness, seen, aside=aside, put_again=again)
+        return self._judged(at, span, witness, seen, aside=aside, put_again=again)
 
     def _records_put_again(
         self, tables: Mapping[str, FollowerReader]

@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import TopicState
+from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_history import History
 from headgate.operations.audit_chain import Move, ranges_of
 from headgate.operations.audit_records import EXAMPLES_MAX, SeenOffsets
@@ -23,9 +24,10 @@ EVERYTHING = 2**63
 def begins(history: History, *, from_earliest: bool) -> dict[TopicPartition, int | None]:
     """Return where the sink started in each partition; ``None`` if that expired with old snapshots.
 
-    The first claim records it (rule C2); partitions that appear later start at their log's
-    beginning.
+    The first claim records it (rule C2), and no later one: whatever is left when that has expired
+    goes on from where others ended. Partitions that appear later start at their log's beginning.
     """
+    unknown = 0 if from_earliest else None
     found: dict[TopicPartition, int | None] = {}
     topic_ids: dict[str, TopicId] = {}
     for number, commit in enumerate(history.commits):
@@ -37,12 +39,18 @@ def begins(history: History, *, from_earliest: bool) -> dict[TopicPartition, int
                 if record.by_operator:
                     found[at] = min(found[at] or 0, offset)
                 continue
-            if number == 0 and not history.complete and not record.claim:
-                found[at] = 0 if from_earliest else None
+            if number == 0 and not history.complete and not _first_claim(record):
+                found[at] = unknown
             else:
                 found[at] = offset if record.claim else 0
         topic_ids.update(record.topic_ids)
+    if not history.commits and not history.complete and history.tagged:
+        found = dict.fromkeys(history.tagged.offsets, unknown)
     return found
+
+
+def _first_claim(record: CommitRecord) -> bool:
+    return record.claim and record.transaction.epoch == 1
 
 
 def passed_over(history: History, moves: Sequence[Move]) -> dict[TopicPartition, BitMap64]:
@@ -141,12 +149,14 @@ def judge_partition(
     *,
     aside: BitMap64 | None = None,
     put_again: BitMap64 | None = None,
+    deleted: BitMap64 | None = None,
 ) -> tuple[PartitionAudit, list[Finding]]:
     """Compare one partition. ``span``: where the sink started, and the stored next offset.
 
     ``witness`` is ``None`` without a source, ``seen`` without coordinate columns. ``aside`` are the
     offsets in the quarantine, if there is one; those ``put_again`` are also in a table, once (I6).
-    Only offsets that the source still retains are compared.
+    ``deleted`` are those whose rows people deleted: they need not be anywhere. Only offsets that
+    the source still retains are compared.
     """
     begin, end = span
     findings: list[Finding] = []
@@ -170,7 +180,7 @@ def judge_partition(
     if witness is not None and witness.offsets is not None:
         produced = len(witness.offsets)
         if inside is not None:
-            missing = witness.offsets - inside
+            missing = witness.offsets - inside - (deleted or BitMap64())
             extra = between(inside, witness.log.begin, end) - witness.offsets
             lost, invented = len(missing), len(extra)
             findings += difference("record-lost", f"{at}: in the source, not in the table", missing)
@@ -191,6 +201,19 @@ def judge_partition(
         lag=lag,
     )
     return audit, findings
+
+
+def absent(
+    span: tuple[int | None, int],
+    witness: Witness | None,
+    seen: SeenOffsets | None,
+    aside: BitMap64 | None,
+) -> BitMap64:
+    """Return the records that the source holds, and neither table nor quarantine."""
+    if witness is None or witness.offsets is None or seen is None:
+        return BitMap64()
+    inside = between(seen.offsets, span[0] or 0, span[1])
+    return witness.offsets - (inside | aside if aside is not None else inside)
 
 
 def _table_alone(at: TopicPartition, end: int, seen: SeenOffsets) -> list[Finding]:

@@ -10,6 +10,7 @@ something that failed is not asked.
 from __future__ import annotations
 
 import importlib.util
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +20,7 @@ from headgate.control_protocol.errors import (
     ControlTopicUnfit,
     HeadgateError,
     MissingRights,
+    Unreachable,
 )
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, quiet
 from headgate.kafka.control_topic import control_topic_exists
@@ -31,12 +33,14 @@ from headgate.operations.check_state import NotChecked, StateCheck
 from headgate.operations.check_table import TableCheck
 from headgate.operations.check_transform import check_transform
 from headgate.operations.demo.java import java_version, require_java
+from headgate.operations.face.server import tls_of
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.rights import RIGHTS, Rights, Role
 from headgate.operations.routed_tables import routed
 from headgate.operations.tables import routes
 from headgate.sink.kinds import other_kind, traits_of
 from headgate.sink.settings import SinkSettings, WriterKind
+from headgate.sink.telemetry.open_telemetry import require_libraries
 
 _TOO_WIDE = frozenset({"alter", "alter_configs", "delete"})
 """Operations from a principal's rights on a topic that go beyond any role."""
@@ -93,6 +97,8 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         table = TableCheck(settings, asks_group=asks_group)
         _ask_of_iceberg(questions, table, settings)
     questions.ask("writer", lambda: _writer(settings))
+    if settings.http.listen or settings.http.certificate or settings.telemetry.otlp_endpoint:
+        questions.ask("http", lambda: _http(settings))
     if settings.spark.writes and questions.well("writer", "storage"):
         questions.ask("executors", table.executors)
     if settings.transform and questions.well("writer", "table"):
@@ -323,6 +329,33 @@ def _writer(settings: SinkSettings) -> str:
     return _engine(settings) + (without if isinstance(loops(), InPython) else "")
 
 
+def _connect_server(remote: str) -> str:
+    if remote.startswith("local"):
+        require_java()
+        return f"Spark Connect in this process, with Java {java_version()}"
+    host, _, port = remote.removeprefix("sc://").partition("/")[0].rpartition(":")
+    if not host:
+        host, port = port, "15002"  # Spark's own default
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S_MAX):
+            return f"Spark Connect: {host}:{port} accepts connections"
+    except (OSError, ValueError) as error:
+        raise Unreachable(
+            f"spark.remote: nothing answers at {host}:{port}: {error}",
+            "start the Spark Connect server, or correct the address",
+        ) from error
+
+
+def _http(settings: SinkSettings) -> str:
+    """Ask what a participant asks before it serves its state or sends metrics."""
+    require_libraries(settings.telemetry)
+    encrypted = tls_of(settings.http) is not None
+    listen = settings.http.listen
+    where = f"listens at {listen} {'with' if encrypted else 'without'} TLS" if listen else ""
+    sent = settings.telemetry.otlp_endpoint and "metrics are sent over OTLP"
+    return "; ".join(filter(None, (where, sent))) or "the certificate can be used"
+
+
 def _engine(settings: SinkSettings) -> str:
     if settings.spark.writer is WriterKind.IN_PROCESS:
         return "in-process, without Spark"
@@ -338,6 +371,6 @@ def _engine(settings: SinkSettings) -> str:
                 "spark.remote is set, but grpcio is not installed",
                 "pip install 'headgate[spark-connect]'",
             )
-        return "Spark Connect; whether its server answers was not checked"
+        return _connect_server(settings.spark.remote)
     require_java()
     return f"Spark with Java {java_version()}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from headgate.control_protocol.errors import EnvelopeUnfit
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.errors import EnvelopeUnfit, RecordsWouldStop
 from headgate.data.envelopes.changes import Envelope, Tombstones
 from headgate.data.envelopes.recognition import MARKS, Looks, looks_of
 from headgate.data.formats.column_rules import FROM
@@ -67,6 +68,8 @@ def judged(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -
     text += _replaced_nulls(settings, values)
     envelope = looks.envelope
     table = table_of(settings, topic)
+    if envelope is None or not table.key or _fits(settings, table, looks):
+        _refuse_stopping(settings, table, looks, text)
     if envelope is None or _fits(settings, table, looks):
         return text
     if not table.key:
@@ -80,6 +83,28 @@ def judged(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -
         f"{text}; changes.envelope is {settings.changes.envelope}",
         f'set changes.envelope = "{envelope}" (docs/changes.md)',
     )
+
+
+def _refuse_stopping(
+    settings: SinkSettings, table: TableSettings | OneTableSettings, looks: Looks, text: str
+) -> None:
+    """Raise ``RecordsWouldStop`` where a start would stop, or keep not one record."""
+    aside = settings.quarantine
+    if looks.unreadable and not looks.envelopes:
+        raise RecordsWouldStop(
+            text, f"{settings.format.type} reads none of them: correct format.type or its options"
+        )
+    if looks.unreadable and aside.policy is Disposal.FAIL:
+        raise RecordsWouldStop(
+            f"{text}; quarantine.policy is fail, so the sink would stop there",
+            'set quarantine.policy = "quarantine", or mend the producer',
+        )
+    unkeyed = not settings.tables and not table.key
+    if looks.tombstones and unkeyed and aside.tombstones is Disposal.FAIL:
+        raise RecordsWouldStop(
+            f"{text}; quarantine.tombstones is fail, so the sink would stop there",
+            'set quarantine.tombstones = "skip" or "quarantine"',
+        )
 
 
 def _replaced_nulls(settings: SinkSettings, values: Sequence[bytes | None]) -> str:

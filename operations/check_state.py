@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from abc import ABC, abstractmethod
+from pathlib import Path
 
+from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.growth import held_back
@@ -27,6 +30,15 @@ from headgate.sink.preconditions import refuse_place
 from headgate.sink.settings import SinkSettings
 from headgate.tables.stores.local import local_path
 
+_ROOM_BYTES_MIN = 1_000_000
+
+
+def _refuse_full(folder: Path) -> None:
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(nearest).free
+    if free < _ROOM_BYTES_MIN:
+        raise WriteFailed(f"{nearest} has {free:,} bytes left", "make room, or move the table")
+
 
 class NotChecked(Exception):
     """A question that cannot be answered without changing something; says why."""
@@ -49,6 +61,7 @@ class StateCheck(ABC):
             keyed=bool(settings.table.key),
             routed_keys=KeysByRoute(settings.tables.routing),
             growth_ms=settings.changes.held_ms,
+            multiples_only=settings.changes.multiples_only,
         )
 
     @property
@@ -115,6 +128,7 @@ class StateCheck(ABC):
         location = self._location()
         refuse_place(location)
         if (folder := local_path(location)) is not None:
+            _refuse_full(folder)
             return f"{folder} may be written"
         path = try_store(self._file_properties(), location)
         return f"{path} was written, read and removed again"

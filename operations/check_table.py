@@ -24,7 +24,7 @@ from headgate.sink.preconditions import (
     refuse_table,
 )
 from headgate.sink.settings import SinkSettings
-from headgate.sink.starting import refuse_apart
+from headgate.sink.starting import refuse_apart, refuse_new
 from headgate.tables.stores.object_stores import for_files
 
 
@@ -65,8 +65,16 @@ class TableCheck(StateCheck):
                     "create it, correct table.identifier, or set table.create with its columns",
                 ) from None
             self._refuse_gone()
+            self._refuse_new()
             return f"{wanted.identifier} does not exist yet; the first start creates it"
         return f"{wanted.identifier} exists (UUID {self._table.metadata.table_uuid})"
+
+    def _refuse_new(self) -> None:
+        try:
+            with opened_catalog(self._settings) as catalog:
+                refuse_new(self._settings, catalog)
+        except TableMissing:
+            refuse_new(self._settings)
 
     def rights(self) -> str:
         """Check that the catalog lets this principal do what the sink will do."""

@@ -20,6 +20,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.delete_command import delete
 from headgate.operations.shared_options import (
     as_json_option,
+    deleted_back_option,
     echo_positions,
     loaded,
     loaded_all,
@@ -205,6 +206,7 @@ def tables(
 @click.argument("action", type=click.Choice(["show", "set"]), default="show")
 @click.argument("wanted", nargs=-1, metavar="[TOPIC/PARTITION=OFFSET]...")
 @click.option("--yes", is_flag=True, help="Set them without asking.")
+@deleted_back_option
 @as_json_option
 @click.pass_context
 def offsets(
@@ -214,6 +216,7 @@ def offsets(
     wanted: tuple[str, ...],
     *,
     yes: bool,
+    deleted_back: bool,
     as_json: bool,
 ) -> None:
     """Show the stored next offsets next to the source's logs, or set those of a stopped sink.
@@ -224,8 +227,8 @@ def offsets(
 
     settings = loaded(ctx, sink)
     if action == "set":
-        move(settings, wanted, yes=yes)
-    elif wanted or yes:
+        move(settings, wanted, yes=yes, deleted_back=deleted_back)
+    elif wanted or yes or deleted_back:
         raise click.UsageError("only headgate offsets SINK set takes offsets")
     else:
         show(ctx, settings, as_json=as_json)
@@ -296,17 +299,22 @@ def pause(ctx: click.Context, sink: Path) -> None:
     metavar="CODE=CHOICE",
     help="Resolve the error that stopped the sink, once: HG-201=follow-table, for example.",
 )
+@deleted_back_option
 @click.pass_context
-def resume(ctx: click.Context, sink: Path, accepted: tuple[str, ...]) -> None:
+def resume(
+    ctx: click.Context, sink: Path, accepted: tuple[str, ...], *, deleted_back: bool
+) -> None:
     """Make a paused sink fetch again or, with --accept, resolve what stopped it."""
     settings = loaded(ctx, sink)
     if accepted:
         from headgate.operations.accept import accept
 
-        for error in accept(settings, accepted):
+        for error in accept(settings, accepted, deleted_back=deleted_back):
             click.echo(f"accepted, once: {error}")
         click.echo("start the sink: it continues from there")
         return
+    if deleted_back:
+        raise click.UsageError("only headgate resume --accept reads records again")
     from headgate.operations.pause import resume as ask
 
     record = ask(settings)
@@ -340,6 +348,7 @@ def kafka(folder: Path, port: int) -> None:
 @sink_file
 @click.argument("to", metavar="TRANSACTION|TAG")
 @click.option("--drop-foreign", is_flag=True, help="Also remove others' snapshots.")
+@deleted_back_option
 @click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.option("--to-branch", "branch", metavar="NAME", help="Only create this branch, to look at.")
@@ -350,6 +359,7 @@ def rollback(
     to: str,
     *,
     drop_foreign: bool,
+    deleted_back: bool,
     dry_run: bool,
     yes: bool,
     branch: str | None,
@@ -358,7 +368,10 @@ def rollback(
     from headgate.operations.rollback import carry_out, plan_rollback, show_on_branch
 
     settings = loaded(ctx, sink)
-    plan = plan_rollback(settings, to, drop_foreign=drop_foreign, look_only=branch is not None)
+    looks = branch is not None
+    plan = plan_rollback(
+        settings, to, drop_foreign=drop_foreign, deleted_back=deleted_back, look_only=looks
+    )
     click.echo(str(plan))
     if dry_run:
         return

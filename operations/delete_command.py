@@ -86,4 +86,6 @@ def _say(settings: SinkSettings, tables: list[Deleted], what: str) -> None:
         text = f"{each.table}: {each.rows} rows in {each.files} files {what}"
         if each.owed:
             text += f"; {each.owed} rows are still owed to it, and were not looked at"
+        if each.lapsed:
+            text += f"; {each.lapsed} rows lapsed, were not looked at, and come with --reread"
         click.echo(settings.redacted(text))

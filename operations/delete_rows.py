@@ -17,6 +17,8 @@ from pyiceberg.expressions import BooleanExpression
 
 from headgate.control_protocol.deletion_errors import DeletionRefused, DeletionUnsettled
 from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.table_history import TableReader
 from headgate.operations.actor import actor, tell
 from headgate.operations.audit_quarantine import COLUMNS
 from headgate.operations.follower_access import unpaid_debts
@@ -51,13 +53,15 @@ class Asked:
 class Deleted:
     """How many rows of a table match, and in how many files; or how many were deleted.
 
-    ``owed``: rows that the sink still owes the table; they were not searched.
+    ``owed``: rows that the sink still owes the table; ``lapsed``: rows that it owed for too long,
+    and that ``--reread`` would write (I6). They were not searched.
     """
 
     table: str
     rows: int
     files: int
     owed: int = 0
+    lapsed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class _Wanted:
     table: str
     predicate: BooleanExpression
     owed: int
+    lapsed: int
 
 
 def plan(settings: SinkSettings, asked: Asked) -> list[Deleted]:
@@ -78,7 +83,9 @@ def plan(settings: SinkSettings, asked: Asked) -> list[Deleted]:
         for each in every:
             with _told(each.table):
                 doomed = _deletion(settings, catalog, each).doomed()
-            found.append(Deleted(each.table, doomed.count, len(doomed.alive), each.owed))
+            found.append(
+                Deleted(each.table, doomed.count, len(doomed.alive), each.owed, each.lapsed)
+            )
     return found
 
 
@@ -102,7 +109,7 @@ def carry_out(settings: SinkSettings, asked: Asked) -> Iterator[Deleted]:
                     f"the rows of {each.table} are not deleted: the last call was {outcome}",
                     "run the same command again: nothing is done twice",
                 )
-            yield Deleted(each.table, deletion.rows, deletion.files, each.owed)
+            yield Deleted(each.table, deletion.rows, deletion.files, each.owed, each.lapsed)
     tell(settings, "delete")  # not what: the predicate may name the person to forget
 
 
@@ -122,13 +129,14 @@ def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, lis
         record = stored(settings, reader.view())
         catalog = iceberg_of(reader).table.catalog
         owed = unpaid_debts(settings, reader, record)
-        known = [settings.table.identifier]
+        known, lapsed = [settings.table.identifier], dict[str, int]()
         if settings.tables:
             with every_table(settings, reader, reader.history()) as tables:
                 known = sorted({*tables.tables, *tables.unread})
                 for name, error in tables.unread.items():  # its rows would stay, unsaid
                     if where is not None and (name in asked.tables or not asked.tables):
                         raise error
+                lapsed = {n: _lapsed(record, each.reader) for n, each in tables.tables.items()}
         if strange := sorted(set(asked.tables) - set(known)):
             raise DeletionRefused(
                 f"{', '.join(strange)} is not a table of sink {settings.name}",
@@ -142,10 +150,23 @@ def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, lis
         yield (
             catalog,
             [
-                _Wanted(table, predicate, sum(debt.rows for debt in owed if debt.table == table))
+                _Wanted(
+                    table,
+                    predicate,
+                    sum(debt.rows for debt in owed if debt.table == table),
+                    lapsed.get(table, 0),
+                )
                 for table, predicate in predicates.items()
             ],
         )
+
+
+def _lapsed(record: CommitRecord, reader: TableReader) -> int:
+    """Return how many rows of the table lapsed and were not written again."""
+    view = reader.view()
+    done = view.record.replayed.lapsed if view.record and view.record.replayed else None
+    left = (d for d in record.lapsed if d.follower == view.uuid and d.manifest)
+    return sum(debt.rows for debt in left if done is None or debt.transaction > done)
 
 
 def _fold_of_its_source(tables: str) -> DeletionRefused:

@@ -72,12 +72,27 @@ def told_of_held(
     held_ms = settings.changes.held_ms
     if held_ms is None:
         return [f"{text}. The sink stops when there are records in them (HG-242)"]
+    if settings.changes.multiples_only and (unordered := _no_multiples(held)):
+        return [f"{text}. {unordered}: they are never read, and the sink stops (HG-222)"]
     why = (
         f"held for {held_ms / 1000:g} s since the coordinator first saw them, and until what the "
         "older ones held then is in the table. The table does not say since when"
         f"{_at_the_earliest(commits)}; the coordinator's log does (partitions.held)"
     )
     return [f"{text}. They are {why}"]
+
+
+def _no_multiples(held: Collection[HeldPartition]) -> str:
+    """Say which topics were not multiplied; empty if all were."""
+    counts: dict[str, tuple[int, int]] = {}
+    for each in held:
+        before, after = counts.get(each.topic, (each.partition, 0))
+        counts[each.topic] = min(before, each.partition), max(after, each.partition + 1)
+    return "; ".join(
+        f"{topic} has grown from {before} to {after} partitions, which is no multiple"
+        for topic, (before, after) in sorted(counts.items())
+        if before and after % before
+    )
 
 
 def _at_the_earliest(commits: Iterable[SinkCommit]) -> str:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data.envelopes.changes import Envelope
+from headgate.kafka.cluster import Cluster
 from headgate.kafka.sample import newest_records
 from headgate.operations.proposed_changes import ProposedChanges, propose_changes
 from headgate.operations.proposed_columns import Proposal, propose
@@ -124,6 +125,7 @@ def init(
     text, proposal = sink_file(name, folder, topic, kafka)
     settings = parse(text)  # refuses an invalid sink name before anything is written
     if topic is not None:
+        Cluster(settings.kafka).brokers()  # its error names the address
         changes = propose_changes(newest_records(settings.kafka, topic, SAMPLE_RECORDS))
         text, proposal = sink_file(name, folder, topic, kafka, changes=changes)
         parse(text)

@@ -16,11 +16,21 @@ from headgate.tables.iceberg.history import summary_of
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """The snapshots that leave, newest first. ``target``: where to; ``None``: to nothing."""
+    """The snapshots that leave, newest first. ``target``: where to; ``None``: to nothing.
+
+    ``untold``: how many rows people deleted from the table in all, if some of the snapshots have
+    expired.
+    """
 
     sink: SinkName
     target: int | None
     snapshots: tuple[Snapshot, ...]
+    untold: int = 0
+
+    @property
+    def deleted(self) -> int:
+        """Return how many rows that people deleted would be back."""
+        return sum(deleted_rows(self.sink, summary_of(snapshot)) for snapshot in self.snapshots)
 
     @property
     def own(self) -> tuple[CommitRecord, ...]:
@@ -59,5 +69,7 @@ def line(metadata: TableMetadata, head: int | None) -> Iterator[Snapshot]:
 def leaving_for(sink: SinkName, metadata: TableMetadata, head: int | None, target: int) -> Leaving:
     """Return what leaves the branch of this head on the way to the snapshot."""
     kept = {snapshot.snapshot_id for snapshot in line(metadata, target)}
-    gone = (s for s in line(metadata, head) if s.snapshot_id not in kept)
-    return Leaving(sink, target, tuple(gone))
+    reached = tuple(line(metadata, head))
+    gone = tuple(s for s in reached if s.snapshot_id not in kept)
+    gap = len(gone) == len(reached)
+    return Leaving(sink, target, gone, deleted_rows(sink, metadata.properties) if gap else 0)

@@ -25,10 +25,10 @@ def show(ctx: click.Context, settings: SinkSettings, *, as_json: bool) -> None:
     ctx.exit(report.exit_code)
 
 
-def move(settings: SinkSettings, wanted: Sequence[str], *, yes: bool) -> None:
+def move(settings: SinkSettings, wanted: Sequence[str], *, yes: bool, deleted_back: bool) -> None:
     from headgate.operations.set_offsets import carry_out, plan_moves
 
-    plan = plan_moves(settings, wanted)
+    plan = plan_moves(settings, wanted, deleted_back=deleted_back)
     for move in plan.moves:
         click.echo(str(move))
     if not plan.moves:

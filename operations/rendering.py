@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _PAST_SHOWN_MS = 24 * 3_600_000
 _PAST_CHARACTERS_MAX = 80
+_LINE_CHARACTERS_MAX = 2_000
 _MARKS = {
     "ok": ("ok", "green"),
     "wrong": ("wrong", "red"),
@@ -48,7 +49,7 @@ def show_checks(console: Console, checks: Iterable[Check]) -> None:
     """Show one line each: the mark, the question, the answer, and what to do."""
     for check in checks:
         word, colour = _MARKS[check.state]
-        line = Text.assemble((f"{word:<6}", colour), (f"{check.what:<15}", "bold"), check.detail)
+        line = Text.assemble((f"{word:<6}", colour), (f"{check.what:<15} ", "bold"), check.detail)
         if check.code:
             line.append(f" [{check.code}]", "dim")
         if check.hint:
@@ -300,10 +301,10 @@ def show_rehearsal(console: Console, seen: Rehearsal) -> None:
     for table in seen.tables:
         name = f"{table.table} " if seen.many else ""
         for row in table.rows:
-            text = name + json.dumps(row, default=_plain)
+            text = _cut(name + json.dumps(row, default=_plain))
             console.print(Text.assemble(("row       ", "green"), text), soft_wrap=True)
     for misfit in seen.misfits:
-        text = f"{misfit.at} offset {misfit.offset}: {misfit.reason}"
+        text = _cut(printable(f"{misfit.at} offset {misfit.offset}: {misfit.reason}"))
         console.print(Text.assemble(("bad       ", "red"), text), soft_wrap=True)
     if seen.many:
         lines = [(t.table, t.exists, t.records, t.files, t.file_bytes) for t in seen.tables]
@@ -326,6 +327,12 @@ def _rehearsed(seen: Rehearsal) -> str:
     words += f", {table.deletes:,} deletes" if table.deletes else ""
     there = table.table if table.exists else f"{table.table}, which does not exist yet"
     return f"{words}, for {there}; nothing was written there"
+
+
+def _cut(text: str) -> str:
+    """Leave out the end of a line that nobody could read anyway."""
+    left_out = len(text) - _LINE_CHARACTERS_MAX
+    return text if left_out <= 0 else f"{text[:_LINE_CHARACTERS_MAX]} ... {left_out:,} more"
 
 
 def _plain(value: object) -> str:

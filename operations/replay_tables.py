@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pyiceberg.catalog import Catalog
 
 from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.deletion_errors import DeletedMeanwhile
 from headgate.control_protocol.errors import RetryLater, WriteFailed
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
@@ -49,6 +50,7 @@ PORTION = 10_000
 """How many records are in memory at once and share one commit."""
 
 _TRIES = 5
+_NAMED_MAX = 5
 _FOLDER = "headgate"
 
 
@@ -121,7 +123,8 @@ class _Desk:
 
     def give_back(self, name: str) -> GivenBack:
         """Commit portion by portion; the table's own record says where the next one begins."""
-        places, given = self._aside.places(name), GivenBack(name)
+        places: Sequence[Place] = self._aside.places(name)
+        given = GivenBack(name)
         while True:
             _, view = self._tables.in_order(name)
             before = record_of(view).replayed
@@ -136,6 +139,28 @@ class _Desk:
             self._commit(view, files, records, upto)
             bad = len(portion) - records
             given = GivenBack(name, given.records + records, given.left + bad)
+            places = self._still(name, portion, places)
+
+    def _still(
+        self, name: str, portion: Sequence[Place], places: Sequence[Place]
+    ) -> Sequence[Place]:
+        """Return the places that the quarantine holds by now.
+
+        No call covers two tables: so what was deleted from it after the portion was read is noticed
+        here. Raises ``DeletedMeanwhile``.
+        """
+        before, self._aside = self._aside, self._diverted(self._settings.quarantine.table)
+        if self._aside.head == before.head:
+            return places
+        there = self._aside.places(name)
+        if gone := sorted(set(portion) - set(there), key=lambda place: (place.at, place.offset)):
+            named = ", ".join(f"{place.at} offset {place.offset}" for place in gone[:_NAMED_MAX])
+            raise DeletedMeanwhile(
+                f"{len(gone)} records were deleted from the quarantine while they were replayed, "
+                f"and are rows of {name} now: {named}",
+                f"delete them there too: headgate delete SINK --table {name} --where ...",
+            )
+        return there
 
     def _diverted(self, name: str) -> DivertedRecords:
         """Raises ``ReplayRefused``, ``ReplayUnfit``."""

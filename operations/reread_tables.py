@@ -2,30 +2,35 @@
 
 The rows lie in the files of the lapsed debts, which only the ledger still names: an orphan clean-up
 may delete them. So they are copied into new files, without the rows that a delayed payment added
-after all; the columns that identify a row's record decide which. One catalog call adds the files.
+after all; the columns that identify a row's record decide which. Rows that were in the table, and
+that somebody deleted from it, are left out, too. One catalog call adds the files.
 It requires the table's tag and head as they were read, and its record says up to which transaction
 that was done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyroaring import BitMap64
 
+from headgate.control_protocol.deletion_errors import DeletedBack
 from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, TableView
 from headgate.control_protocol.record import REREAD, Debt, Replayed
 from headgate.control_protocol.replay_errors import ReplayUnfit, RereadRefused
+from headgate.control_protocol.table_history import FileRows
 from headgate.operations.actor import actor, tell
 from headgate.operations.audit_chain import renewed_topics
+from headgate.operations.audit_files import landed
 from headgate.operations.audit_records import (
     TableRecords,
+    bitmap_of_ranges,
     places_of,
     scan_draft,
     scan_records,
@@ -50,15 +55,20 @@ Columns = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """What one table got of its lapsed rows. ``there``: rows that it had after all."""
+    """What one table got of its lapsed rows. ``there``: rows that it had after all.
+
+    ``deleted``: rows that it had, and that somebody deleted.
+    """
 
     table: str
     rows: int = 0
     there: int = 0
+    deleted: int = 0
 
     def __str__(self) -> str:
         there = f"; {self.there} were there already" if self.there else ""
-        return f"{self.table}: {self.rows} rows written again{there}"
+        deleted = f"; {self.deleted} were deleted, and stay so" if self.deleted else ""
+        return f"{self.table}: {self.rows} rows written again{there}{deleted}"
 
 
 def refuse_reread(settings: SinkSettings, names: Collection[str] = ()) -> Columns:
@@ -84,6 +94,7 @@ def reread_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Rerea
     """Write again what has lapsed of these tables; without names, of all that are in order.
 
     Raises ``ReplayUnfit``, ``ReplayRefused``, ``RereadRefused`` if the rows are not available,
+    ``DeletedBack`` if nothing tells whether they were in the table and were deleted,
     ``RetryLater`` if the sink has to pay first or somebody else is faster, and what tables and
     storage raise. What was written again by then is in the tables once.
     """
@@ -123,7 +134,7 @@ class _Desk:
             table, view = self._tables.in_order(name)
             if not (debts := self._uncovered(view)):
                 return Reread(name)
-            files, there = self._written(table, debts)
+            files, left_out = self._written(table, debts)
             rows = sum(file.records for file in files)
             upto = replace(
                 record_of(view).replayed or Replayed(), lapsed=max(d.transaction for d in debts)
@@ -133,13 +144,13 @@ class _Desk:
             )
             outcome = self._tables.table(name).commit(CommitAttempt(view, record, tuple(files)))
             if isinstance(outcome, Landed):
-                return Reread(name, rows, there)
+                return Reread(name, rows, *left_out)
             reason = outcome.reason
             if isinstance(outcome, Refused):
                 delete_quietly(table.io, [file.path for file in files])
                 continue
             if record_of(self._tables.in_order(name)[1]).replayed == upto:
-                return Reread(name, rows, there)
+                return Reread(name, rows, *left_out)
             break
         raise RetryLater(
             f"{name} did not get its lapsed rows: {reason}",
@@ -179,14 +190,23 @@ class _Desk:
             )
         return tuple(debts)
 
-    def _written(self, table: Table, debts: Sequence[Debt]) -> tuple[list[WrittenFile], int]:
-        """Return the debts' rows in new files, and how many of them the table has already."""
+    def _written(
+        self, table: Table, debts: Sequence[Debt]
+    ) -> tuple[list[WrittenFile], tuple[int, int]]:
+        """Return the debts' rows in new files, and how many of them were left out.
+
+        These are in the table already, or were deleted from it.
+        """
         sink, branch = self._settings.name, self._settings.table.branch
         reader = IcebergReader(table, sink, branch)
-        wanted = TableRecords()
+        wanted, came = TableRecords(), TableRecords()
         try:
+            paths = {debt: {file.path for file in self._files(reader, debt)} for debt in debts}
+            known = landed(reader, paths, self._tables.ledger.uuid)
             for debt in debts:
-                scan_draft(reader.drafted(debt.manifest, self._columns), self._columns, wanted)
+                scan_draft(self._files(reader, debt), self._columns, wanted)
+                if known[debt]:
+                    scan_draft(self._files(reader, debt), self._columns, came)
             found = scan_records(
                 reader, self._columns, frozenset(), rewound={}, on_progress=lambda *_: None
             )
@@ -200,18 +220,23 @@ class _Desk:
                 f"{wanted.foreign_rows} rows of what lapsed do not say which record they are of",
                 _ELSEWISE,
             )
-        there = {
-            at: both
-            for at, seen in wanted.partitions.items()
-            if at in found.partitions and (both := seen.offsets & found.partitions[at].offsets)
-        }
+        if untold := [debt for debt, came_in in known.items() if came_in is None]:
+            raise DeletedBack(
+                f"whether {untold[0].said} of transaction {untold[0].transaction} came into "
+                f"{untold[0].table} after all, and were deleted there since, has expired with "
+                "older snapshots of the table",
+                _ELSEWISE,
+            )
+        there = _both(wanted, found)
         if anew := sorted(self._renewed & {at.topic for at in there}):
             raise RereadRefused(
                 f"{', '.join(anew)} was re-created since the sink began: offsets name two "
                 "records, and which of them the table has cannot be told",
                 _ELSEWISE,
             )
-        dead = self._places(reader, debts, there) if there else {}
+        gone = self._deleted(reader, wanted, came, there)
+        without = {at: there.get(at, BitMap64()) | gone.get(at, BitMap64()) for at in there | gone}
+        dead = self._places(reader, debts, without) if without else {}
         size_bytes = target_bytes(table, 0, self._settings.coordinator.target_file_bytes)
         try:
             portions = portions_of(table, [debt.manifest for debt in debts], dead)
@@ -228,7 +253,29 @@ class _Desk:
             raise RereadRefused(
                 f"{path} does not fit the table's columns of today: {why}", _ELSEWISE
             )
-        return written, sum(map(len, there.values()))
+        return written, (sum(map(len, there.values())), sum(map(len, gone.values())))
+
+    def _files(self, reader: IcebergReader, debt: Debt) -> Iterator[FileRows]:
+        return reader.drafted(debt.manifest, self._columns)
+
+    def _deleted(
+        self,
+        reader: IcebergReader,
+        wanted: TableRecords,
+        came: TableRecords,
+        there: Mapping[TopicPartition, BitMap64],
+    ) -> dict[TopicPartition, BitMap64]:
+        """Return what was in the table and is not any more, and what a person deleted by command.
+
+        ``came``: the records of what a payment has brought after all.
+        """
+        listed = reader.history().deleted.of(record_of(self._tables.ledger).topic_ids)
+        gone = {}
+        for at, seen in wanted.partitions.items():
+            once = came.of(at).offsets | bitmap_of_ranges(listed.get(at, ()))
+            if left := (seen.offsets & once) - there.get(at, BitMap64()):
+                gone[at] = left
+        return gone
 
     def _places(
         self,
@@ -239,10 +286,19 @@ class _Desk:
         """Return, by file, the positions of the rows that are in the table already."""
         found: dict[str, BitMap64] = {}
         for debt in debts:
-            for file in reader.drafted(debt.manifest, self._columns):
+            for file in self._files(reader, debt):
                 begin = 0
                 for batch in file.batches():
                     places = (begin + place for place in places_of(batch, self._columns, there))
                     found.setdefault(file.path, BitMap64()).update(places)
                     begin += batch.num_rows
         return found
+
+
+def _both(wanted: TableRecords, found: TableRecords) -> dict[TopicPartition, BitMap64]:
+    """Return, by partition, the records that both have."""
+    return {
+        at: both
+        for at, seen in wanted.partitions.items()
+        if at in found.partitions and (both := seen.offsets & found.partitions[at].offsets)
+    }

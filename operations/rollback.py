@@ -23,6 +23,7 @@ from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode
 from headgate.operations.actor import tell
 from headgate.operations.claim import claiming_followers, land, operators_claim
+from headgate.operations.deleted_back import refuse_read_again, refuse_rows_back
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.leaving import leaving_for, line
 from headgate.operations.rollback_tables import Destination, TableBack, plan_tables, take_back
@@ -77,15 +78,21 @@ def kept_tag(sink: str, epoch: int) -> str:
 
 
 def plan_rollback(
-    settings: SinkSettings, to: str, *, drop_foreign: bool = False, look_only: bool = False
+    settings: SinkSettings,
+    to: str,
+    *,
+    drop_foreign: bool = False,
+    deleted_back: bool = False,
+    look_only: bool = False,
 ) -> RollbackPlan:
     """Plan the way to a transaction (``4.17``) or to the tag that a rollback kept.
 
-    Nobody needs to stop to ``look_only`` (``show_on_branch``).
+    Nobody needs to stop to ``look_only`` (``show_on_branch``). ``deleted_back``: rows that people
+    deleted come back; else they stand in the way (``DeletedBack``).
 
     Raises ``ConfigurationError`` for an invalid target, while participants are alive, for snapshots
-    of others in between, and for records that the source no longer holds; ``RetryLater`` and
-    ``StopSink`` as ``offsets set`` does.
+    of others in between, and for records that the source no longer holds; ``DeletedBack``; and
+    ``RetryLater`` and ``StopSink`` as ``offsets set`` does.
     """
     refuse_other_kind(settings)
     if not look_only:
@@ -102,7 +109,11 @@ def plan_rollback(
         leaving = leaving_for(settings.name, table.metadata, view.head, target.snapshot_id)
         if not leaving.snapshots:
             raise ConfigurationError(f"the table is at {to} already", "name an earlier transaction")
-        going = Destination(settings, to, record, before, view.uuid, look_only)
+        name = settings.table.identifier
+        if not deleted_back:
+            refuse_rows_back(name, leaving)
+            refuse_read_again(settings, before.offsets, record.offsets, before.topic_ids)
+        going = Destination(settings, to, record, before, view.uuid, look_only, deleted_back)
         tables = plan_tables(going, table, view) if settings.tables else ()
     foreign = (*leaving.foreign, *(text for each in tables for text in each.foreign))
     if foreign and not drop_foreign:

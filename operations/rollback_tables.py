@@ -17,7 +17,8 @@ from headgate.control_protocol.errors import ConfigurationError, RetryLater
 from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, TableView, Unknown
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode
+from headgate.control_protocol.record_codec import decode, deleted_rows
+from headgate.operations.deleted_back import refuse_rows_back
 from headgate.operations.follower_access import unpaid_debts
 from headgate.operations.leaving import Leaving, leaving_for, line
 from headgate.operations.routed_tables import filled_tables
@@ -33,7 +34,8 @@ from headgate.tables.iceberg.table import IcebergTable
 class Destination:
     """Where a sink's tables go: to the commit ``record`` of the ledger, which ``to`` names.
 
-    ``before`` is the ledger's record now, ``lead`` its UUID; ``looks``: nothing will be moved.
+    ``before`` is the ledger's record now, ``lead`` its UUID; ``looks``: nothing will be moved;
+    ``deleted_back``: rows that people deleted may come back.
     """
 
     settings: SinkSettings
@@ -42,6 +44,7 @@ class Destination:
     before: CommitRecord
     lead: str
     looks: bool = False
+    deleted_back: bool = False
 
     def reaches(self, transaction: TransactionId) -> bool:
         """Return whether the transaction is at or before the target commit."""
@@ -117,6 +120,8 @@ def _plan(going: Destination, name: str, table: Table) -> TableBack:
     leaving = _leaving(going, name, table)
     if leaving is None:
         return TableBack(name, None, done=True)
+    if not going.deleted_back:
+        refuse_rows_back(name, leaving)
     _refuse_merged(going, name, table, leaving)
     foreign = tuple(f"{name}: {text}" for text in leaving.foreign)
     return TableBack(name, leaving.target, leaving.rows, foreign)
@@ -149,7 +154,9 @@ def _leaving(going: Destination, name: str, table: Table) -> Leaving | None:
             f"{name}: its snapshot of transaction {going.record.transaction} has expired",
             "name a later transaction",
         )
-    return Leaving(sink, target, tuple(snapshots[:count]))
+    gap = target is None and (snapshots[-1].sequence_number or 0) > 1
+    untold = deleted_rows(sink, metadata.properties) if gap else 0
+    return Leaving(sink, target, tuple(snapshots[:count]), untold)
 
 
 def _refuse_merged(going: Destination, name: str, table: Table, leaving: Leaving) -> None:

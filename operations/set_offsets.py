@@ -22,6 +22,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.watermark import carried_on
 from headgate.operations.claim import claiming_followers, land, operators_claim
+from headgate.operations.deleted_back import refuse_read_again
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.status import status
 from headgate.operations.table_access import opened_lead
@@ -62,13 +63,18 @@ class OffsetPlan:
     moves: tuple[OffsetMove, ...]
 
 
-def plan_moves(settings: SinkSettings, wanted: Iterable[str]) -> OffsetPlan:
+def plan_moves(
+    settings: SinkSettings, wanted: Iterable[str], *, deleted_back: bool = False
+) -> OffsetPlan:
     """Plan the assignments: ``topic/0=17``, ``topic/0=earliest``, ``topic=TIME``.
 
     By a time, it continues from the first record with that timestamp or a later one.
+    ``deleted_back``: records whose rows people deleted may be read again; else they stand in the
+    way (``DeletedBack``).
 
     Raises ``ConfigurationError`` for an invalid request, and while participants are alive;
-    ``RetryLater`` if table or source do not answer; ``StopSink`` if the table is not in order.
+    ``RetryLater`` if table or source do not answer; ``StopSink`` if the table is not in order, or
+    if what people deleted would be read again.
     """
     parsed = [_parsed(text) for text in wanted]
     if not parsed:
@@ -85,6 +91,9 @@ def plan_moves(settings: SinkSettings, wanted: Iterable[str]) -> OffsetPlan:
         OffsetMove(at, record.offsets.get(at, 0), _resolved(at, text, described, record))
         for at, text in sorted(asked.items())
     ]
+    if not deleted_back:
+        after = {move.partition: move.end for move in moves}
+        refuse_read_again(settings, record.offsets, after, record.topic_ids)
     return OffsetPlan(view, record, tuple(move for move in moves if move.begin != move.end))
 
 

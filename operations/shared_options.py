@@ -22,6 +22,13 @@ as_json_option = click.option(
     "--json", "as_json", is_flag=True, help="One JSON document for scripts."
 )
 
+deleted_back_option = click.option(
+    "--bring-back-deleted",
+    "deleted_back",
+    is_flag=True,
+    help="Even if rows that people deleted come back (HG-246).",
+)
+
 
 def loaded(ctx: click.Context, sink: Path) -> SinkSettings:
     """Load the settings, and keep them so that the error handler can mask their secrets."""

@@ -106,6 +106,15 @@ class Buffers:
     def ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {p: b.end for p in partitions if (b := self._buffers.get(p)) is not None}
 
+    def holds(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
+        """Return whether the records of the ranges are the next ones here: those of a batch that
+        is done again have to be delivered again first."""
+        return all(
+            (buffer := self._buffers.get(at)) is not None
+            and (buffer.begin, span.end) == (span.begin, min(span.end, buffer.end))
+            for at, span in ranges.items()
+        )
+
     def cut(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[list[Record]]:
         """Yield the records of the ranges, partition by partition, in the ranges' order."""
         for partition, span in ranges.items():

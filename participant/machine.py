@@ -48,8 +48,9 @@ from headgate.participant.actions import (
     Ticked,
     log_trouble,
 )
-from headgate.participant.misfortune import batch_failed, overdue
+from headgate.participant.misfortune import batch_failed, overdue, stopped
 from headgate.participant.needs import (
+    again,
     answered,
     beside_need,
     by_start,
@@ -122,6 +123,9 @@ def _due(state: State, now_ms: int) -> Step:
         return state, ()
     if state.leaving:
         return _release(state)
+    state, stop = stopped(state)
+    if stop:
+        return state, stop
     if state.phase is Phase.ANSWERING:
         return _finish(state, now_ms)
     if state.phase is Phase.WRITING and now_ms >= max(state.ends_due_ms, state.retry_at_ms or 0):
@@ -163,7 +167,9 @@ def _ends_known(state: State, known: EndsKnown, now_ms: int) -> Step:
     ends = {p: end for p, end in state.ends.items() if p not in asked} | dict(known.ends)
     state = replace(state, ends=ends, ends_due_ms=due_ms, looked=frozenset(known.ends))
     there = beside_need(state, backlog(state), now_ms)
-    enough = known.full or sum(map(len, there.values())) >= state.settings.batch_records_max
+    full = sum(map(len, there.values())) >= state.settings.batch_records_max
+    done_again = bool(again(state)) and not state.needs
+    enough = known.full or full or done_again or state.stop is not None
     if state.phase is Phase.ANSWERING:
         state = replace(state, last_read_done=True)
     elif not enough:
@@ -181,11 +187,13 @@ def _batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
         return state, ()  # abandoned: its ranges are read again, its files are orphans
     if isinstance(outcome, BatchFailed):
         return batch_failed(state, state.batch, outcome, now_ms)
+    look_again = isinstance(outcome, BatchNeeds) and not state.needs
     if isinstance(outcome, BatchNeeds):
         done, actions = met(state, state.batch, outcome, now_ms)
     else:
         done, actions = told_ignored(absorbed(state, outcome), outcome)
-    last = done.last_read_done or done.phase is Phase.ANSWERING
+    done = replace(done, again=again(done))
+    last = (done.last_read_done or done.phase is Phase.ANSWERING) and not look_again
     done = replace(done, hopeless=0, foreign=0, last_read_done=last)
     return replace(done, ends_due_ms=now_ms, retry_at_ms=None), actions
 

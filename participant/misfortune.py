@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headgate.control_protocol.errors import BatchHopeless, BatchStuck, StopSink
+from headgate.control_protocol.errors import BatchHopeless, BatchStuck, StopBefore, StopSink
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent
-from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed
 from headgate.participant.actions import Action, Stop, Tell
-from headgate.participant.state import State
+from headgate.participant.state import PendingStop, State
+
+CUTS_MAX = 16
+"""How often a batch is written again because of another record that stops the sink."""
 
 _NAMED_MAX = 10
 
@@ -25,6 +28,8 @@ Step = tuple[State, tuple[Action, ...]]
 
 def batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: int) -> Step:
     """Repeat the batch's ranges, or stop."""
+    if isinstance(outcome.fatal, StopBefore) and (first := _within(outcome.fatal.first, batch)):
+        return _cut(state, batch, outcome.fatal, first)
     if outcome.fatal is not None:
         return replace(state, batch=None), (Stop(outcome.fatal),)
     if not outcome.unforeseen:
@@ -37,6 +42,53 @@ def batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: int) 
         "good",
     )
     return _again_or_stop(state, batch, error, now_ms, reason=outcome.reason)
+
+
+def _within(first: Offsets, batch: Batch) -> Offsets:
+    there = batch.ranges
+    return Offsets(
+        {at: o for at, o in first.items() if at in there and there[at].begin <= o < there[at].end}
+    )
+
+
+def _cut(state: State, batch: Batch, error: StopBefore, first: Offsets) -> Step:
+    """P14: write the batch again without what lies at or after such a record; then stop.
+
+    Behind a transform each attempt may meet but one more of them: after so many, nothing more of
+    the batch is written.
+    """
+    known = state.stop
+    cuts = known.cuts + 1 if known else 1
+    ends = Offsets({at: span.end for at, span in batch.ranges.items()})
+    upto = (known.upto if known else ends).earliest(first)
+    if cuts > CUTS_MAX:
+        upto = upto.moved({at: span.begin for at, span in batch.ranges.items()})
+    text = f"writes what lies before a record, then stops before it: {error}"
+    told = Tell(text, trouble=True, event=LogEvent.BATCH_FAILED)
+    stop = PendingStop(error, upto, cuts)
+    cut = replace(state, batch=None, stop=stop, hopeless=0, foreign=0)
+    return replace(cut, retry_at_ms=None, ends_due_ms=0, last_read_done=False), (told,)
+
+
+def stopped(state: State) -> Step:
+    """P14: stop once all that lies before the record is committed.
+
+    Whoever owns its partition meets it; so does this participant again, if it is not committed up
+    to there when somebody else's commit or a new epoch moves it.
+    """
+    stop = state.stop
+    if stop is None:
+        return state, ()
+    positions = state.positions
+    if not any(positions.get(at, at_ + 1) <= at_ for at, at_ in stop.error.first.items()):
+        if any(at in state.owned and at not in positions for at in stop.error.first):
+            return state, ()  # its position is not known yet
+        return replace(state, stop=None), ()
+    fixed = state.writing.fixed if state.writing else frozenset[TopicPartition]()
+    missing = any(positions.get(at, end) < end for at, end in stop.upto.items() if at in fixed)
+    if missing or state.unannounced or state.pending:
+        return state, ()
+    return replace(state, stop=None), (Stop(stop.error),)
 
 
 def overdue(state: State, now_ms: int) -> Step:

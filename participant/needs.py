@@ -22,13 +22,14 @@ from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.control_protocol.table_changes import TableNeed
 from headgate.participant.actions import Action, Append, Tell
 from headgate.participant.speech import draft
-from headgate.participant.state import Draft, Need, OpenTransaction, State, Told
+from headgate.participant.state import Draft, Need, OpenTransaction, Phase, State, Told
 from headgate.participant.waiting import words
 
 REFUSED_MS = 60_000
 """A table that was not made is asked for again after this time."""
 
 TOLD_MAX = 1_000
+_NAME_CHARACTERS_MAX = 200
 WAIT_MS = 5_000
 """After this time without an answer, the records in front of those that wait are written."""
 
@@ -47,7 +48,8 @@ def met(state: State, batch: Batch, found: BatchNeeds, now_ms: int) -> Step:
         state, said, told = _proposed(state, need, found.source, now_ms)
         drafts.append(said)
         actions.append(told)
-    state = replace(state, batch=None, retry_at_ms=None, hopeless=0, foreign=0)
+    ends = state.again or {at: span.end for at, span in batch.ranges.items()}
+    state = replace(state, batch=None, retry_at_ms=None, hopeless=0, foreign=0, again=ends)
     return state, (Append(tuple(drafts)), *actions)
 
 
@@ -87,14 +89,34 @@ def _together(before: Struct, columns: Struct) -> Struct:
 
 
 def beside_need(state: State, ranges: Ranges, now_ms: int) -> Ranges:
-    """S4: return no ranges while an answer may come soon; then those before records that wait."""
+    """S4: return no ranges while an answer may come soon; then, and for an END, those before
+    records that wait."""
     if not state.needs:
-        return ranges
+        return _within(ranges, again(state))
     if now_ms < min(need.since_ms for need in state.needs) + WAIT_MS:
-        return {}
+        if state.phase is not Phase.ANSWERING:
+            return {}
+        ranges = _within(ranges, again(state))
     first = reduce(Offsets.earliest, (need.proposal.first for need in state.needs))
     cut = {p: OffsetRange(r.begin, _end(r, first.get(p))) for p, r in ranges.items()}
     return {p: r for p, r in cut.items() if not r.empty}
+
+
+def again(state: State) -> Mapping[TopicPartition, int]:
+    """S3: return where a batch ends that is done again; empty when that is done.
+
+    Further records may need further columns: with them the batch would be done again for ever.
+    """
+    positions = state.positions
+    left = any(positions.get(at, end) < end for at, end in state.again.items())
+    return state.again if left else {}
+
+
+def _within(ranges: Ranges, ends: Mapping[TopicPartition, int]) -> Ranges:
+    if not ends:
+        return ranges
+    upto = {at: min(span.end, ends.get(at, 0)) for at, span in ranges.items()}
+    return {at: OffsetRange(r.begin, upto[at]) for at, r in ranges.items() if r.begin < upto[at]}
 
 
 def _end(range_: OffsetRange, first: int | None) -> int:
@@ -181,7 +203,9 @@ def told_ignored(state: State, written: BatchWritten) -> Step:
     new = {path: count for path, count in written.ignored.items() if path not in state.ignored}
     if not new:
         return state, ()
-    some = ", ".join(f"{path} ({count} records)" for path, count in sorted(new.items())[:20])
+    some = ", ".join(
+        f"{_short(path)} ({count} records)" for path, count in sorted(new.items())[:20]
+    )
     more = f" and {len(new) - 20} more" if len(new) > 20 else ""
     state = replace(state, ignored=_remembered((*state.ignored, *new)))
     return state, (
@@ -191,6 +215,11 @@ def told_ignored(state: State, written: BatchWritten) -> Step:
             event=LogEvent.FIELDS_IGNORED,
         ),
     )
+
+
+def _short(path: str) -> str:
+    """Cut a name that producers made, which may be as long as a record."""
+    return path if len(path) <= _NAME_CHARACTERS_MAX else f"{path[:_NAME_CHARACTERS_MAX]}..."
 
 
 def _remembered(paths: Iterable[str]) -> frozenset[str]:

@@ -56,6 +56,8 @@ def entered(state: State, epoch: Epoch) -> State:
         looked=frozenset(),
         needs=(),
         told={},
+        again={},
+        stop=None,
         owned={p: replace(own, work=None) for p, own in state.owned.items()},
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from headgate.control_protocol.errors import StopBefore
 from headgate.control_protocol.events import (
     Claim,
     Destination,
@@ -26,7 +27,7 @@ from headgate.control_protocol.identifiers import (
     TopicPartition,
     TransactionNumber,
 )
-from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.participant.settings import ParticipantSettings
 
@@ -129,6 +130,19 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingStop:
+    """A record stops the sink once what lies before it is committed (P14).
+
+    ``upto``: where reading ends in each partition of the batch that met it; others are read no
+    further. ``cuts``: how often such a record was met on the way.
+    """
+
+    error: StopBefore
+    upto: Offsets
+    cuts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """``coordinator`` is who began the epoch. ``writing`` is the transaction whose folder takes
     new files, ``following`` the one whose START was heard while an answer to END is still owed.
@@ -143,8 +157,10 @@ class State:
     many because of another system. ``table`` is the one that this participant's own sink file
     names, ``configuration`` the parts of the file that must be equal for all (rule P11).
     ``needs`` wait for TABLES, ``proposals`` counts what was proposed; ``told``: what TABLES said in
-    this epoch of tables that routes name; ``ignored`` are the fields
+    this epoch of tables that routes name; ``again``: where the batch ended that met the first of
+    the needs, and is done again up to there; ``ignored`` are the fields
     of which was told that they become no columns (S2, S6).
+    ``stop``: the sink is about to stop before a record.
     ``record_bytes`` is the mean of the last batch, ``steps`` the last one that was said (P12).
     """
 
@@ -189,7 +205,9 @@ class State:
     needs: tuple[Need, ...] = ()
     proposals: int = 0
     told: Mapping[str, Told] = field(default_factory=dict)
+    again: Mapping[TopicPartition, int] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
+    stop: PendingStop | None = None
     record_bytes: float = 0.0
     steps: int = 0
 

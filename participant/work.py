@@ -36,11 +36,17 @@ def readable(state: State) -> Mapping[TopicPartition, int]:
 
 
 def backlog(state: State) -> Mapping[TopicPartition, OffsetRange]:
-    """Return what the source holds behind each readable position; empty ranges are left out."""
+    """Return what the source holds behind each readable position; empty ranges are left out.
+
+    Nothing at or after a record that stops the sink (P14).
+    """
+    ends, stop = state.ends, state.stop
+    if stop is not None:
+        ends = {at: min(end, stop.upto.get(at, 0)) for at, end in ends.items()}
     return {
-        partition: OffsetRange(offset, state.ends[partition])
+        partition: OffsetRange(offset, ends[partition])
         for partition, offset in readable(state).items()
-        if state.ends.get(partition, 0) > offset
+        if ends.get(partition, 0) > offset
     }
 
 
@@ -166,14 +172,14 @@ def announced(state: State, number: int) -> tuple[State, WriteStatus]:
     """Announce everything unannounced in one status, which names every owned partition (P3)."""
     writing = state.writing
     claims = {p: own.work for p, own in state.owned.items() if own.work and writing}
-    failed = state.failed & state.owned.keys()
+    failed = (state.failed | _stopping(state)) & state.owned.keys()
     doubtful = frozenset(p for p, claim in claims.items() if _may_hold_more(state, p, claim))
     status = WriteStatus(
         status_number=number,
         claims=claims,
         tables=_tables(writing, state) if writing else (),
         unknown=frozenset(state.owned.keys() - claims.keys()) | failed | doubtful | waiting(state),
-        failure=state.failure or waited_for(state),
+        failure=state.failure or (str(state.stop.error) if state.stop else waited_for(state)),
         troubles=state.troubles,
     )
     owned = {p: _announced(own) for p, own in state.owned.items()}
@@ -187,6 +193,11 @@ def announced(state: State, number: int) -> tuple[State, WriteStatus]:
         statuses=number,
         steps=0,
     ), status
+
+
+def _stopping(state: State) -> frozenset[TopicPartition]:
+    """P14: return the partitions with a record that stops the sink: there is more than is named."""
+    return frozenset(state.stop.error.first) if state.stop else frozenset()
 
 
 def _may_hold_more(state: State, partition: TopicPartition, claim: Claim) -> bool:

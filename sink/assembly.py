@@ -296,6 +296,7 @@ def identity(settings: SinkSettings, life: Sender) -> Identity:
         keyed=bool(settings.table.key),
         routed_keys=KeysByRoute(settings.tables.routing),
         growth_ms=settings.changes.held_ms,
+        multiples_only=settings.changes.multiples_only,
     )
 
 

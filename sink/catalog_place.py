@@ -6,7 +6,9 @@ from pathlib import Path
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.sink.catalog_settings import Backend, CatalogSettings
-from headgate.tables.iceberg.catalog_kinds import refuse_java_kind, refuse_kind
+from headgate.tables.iceberg.catalog_kinds import SQL_SCHEMES, refuse_java_kind, refuse_kind
+
+_SQLITE = b"SQLite format 3\0"
 
 
 def refuse_catalog(settings: CatalogSettings) -> None:
@@ -24,11 +26,37 @@ def refuse_catalog(settings: CatalogSettings) -> None:
             f"catalog {settings.name!r}: the folder {database.parent} does not exist",
             "create it, or correct catalog.properties.uri",
         )
+    if database and database.exists() and not _may_be_sqlite(database):
+        raise ConfigurationError(
+            f"catalog {settings.name!r}: {database} is "
+            + ("a folder" if database.is_dir() else "not a database of SQLite"),
+            "correct catalog.properties.uri",
+        )
+
+
+def _may_be_sqlite(path: Path) -> bool:
+    """Return whether it is empty, begins as such a file does, or cannot be looked into."""
+    if path.is_dir():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_SQLITE)) in (b"", _SQLITE)
+    except OSError:
+        return True
+
+
+def is_sql(settings: CatalogSettings) -> bool:
+    """Return whether the catalog is a database's, by what the sink file says of it."""
+    properties = settings.properties
+    scheme = properties.get("uri", "").partition(":")[0].partition("+")[0]
+    return str(properties.get("type", "sql")).lower() == "sql" and scheme in SQL_SCHEMES
 
 
 def sqlite_file(settings: CatalogSettings) -> Path | None:
     """Return the file of a SQLite catalog."""
     scheme, _, path = settings.properties.get("uri", "").partition(":///")
+    if not is_sql(settings):
+        return None
     if scheme.partition("+")[0] != "sqlite" or not path or path.startswith(":memory:"):
         return None
     return Path(path.partition("?")[0])

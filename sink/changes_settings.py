@@ -21,6 +21,7 @@ class OnPartitionsAdded(StrEnum):
 
     FAIL = "fail"
     WAIT = "wait"
+    WAIT_ANY = "wait-any"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,9 @@ class ChangesSettings:
             "What happens to partitions added to a topic whose records have keys: fail stops the "
             "sink once they hold records; wait reads them only after growth_ms, and after "
             "everything that the older partitions hold by then is in the table. From then on, "
-            "their records count as the newer ones of a key."
+            "their records count as the newer ones of a key. wait stops the sink if the number of "
+            "partitions is no multiple of the one before (HG-222); wait-any does not, and is for "
+            "producers whose own partitioner never moves a key between existing partitions."
         ),
     )
     growth_ms: int = field(
@@ -99,7 +102,13 @@ class ChangesSettings:
     @property
     def held_ms(self) -> int | None:
         """Return how long added partitions are held at least; ``None``: they stop the sink."""
-        return self.growth_ms if self.on_partitions_added is OnPartitionsAdded.WAIT else None
+        fails = self.on_partitions_added is OnPartitionsAdded.FAIL
+        return None if fails else self.growth_ms
+
+    @property
+    def multiples_only(self) -> bool:
+        """Return whether keys may move between old partitions unless these are multiplied."""
+        return self.on_partitions_added is not OnPartitionsAdded.WAIT_ANY
 
     def of(self, key: tuple[str, ...]) -> Changes | None:
         """Return how records change the rows of a table with this key; ``None`` without a key."""

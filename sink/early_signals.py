@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
-_ENDS = (signal.SIGINT, signal.SIGTERM)
+_ENDS: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
 
 _usual: dict[int, Any] = {}
 _noted: list[int] = []

@@ -24,6 +24,10 @@ from headgate.sink.table_settings import key_of
 from headgate.tables.jvm_start import variable, withhold
 
 _REFERENCE = re.compile(r"\$\{(env|file|base64):([^}]+)\}")
+_CHARACTERS_MAX = 600
+_VERY_CLOSE = 0.85
+"""From here on a key is misspelt, rather than one that stands in the wrong section."""
+
 _LIKE_ONE = re.compile(r"\$\{([\w-]+):[^}]*\}?")
 
 
@@ -31,7 +35,7 @@ def load(path: str | Path) -> SinkSettings:
     """Read the file, resolve references and check it. Raises ``ConfigurationError``."""
     path = Path(path)
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigurationError(
             f"{path}: cannot be read: {error.strerror}", "headgate init NAME writes a sink file"
@@ -39,7 +43,7 @@ def load(path: str | Path) -> SinkSettings:
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: is not UTF-8 text") from None
     except ConfigurationError as error:
-        raise type(error)(f"{path}: {error.message}", error.hint) from None
+        raise type(error)(f"{path}: {_short(error.message)}", _short(error.hint)) from None
 
 
 def parse(text: str) -> SinkSettings:
@@ -62,10 +66,25 @@ def _check_kafka_keys(kafka: Mapping[str, Any]) -> None:
             raise ConfigurationError(
                 f"kafka.{key} is a section",
                 "Kafka's keys contain dots, so write them in quotes: "
-                f'"{key}.{next(iter(value), "...")}" = ...',
+                f'"{_whole(key, value)}" = ...',
             )
         if kafka_keys.refusal(key) == "":
             raise _unknown(f'kafka."{key}"', key, kafka_keys.ALLOWED)
+
+
+def _whole(key: str, value: Any) -> str:
+    """Return the dotted key that became sections of each other for lack of quotes."""
+    while isinstance(value, dict):
+        inner = next(iter(value), "...")
+        key, value = f"{key}.{inner}", value.get(inner)
+    return key
+
+
+def _short(text: str) -> str:
+    """Cut out the middle of a message that repeats a very long name or value."""
+    left_out = len(text) - _CHARACTERS_MAX
+    half = _CHARACTERS_MAX // 2
+    return text if left_out <= 0 else f"{text[:half]} ... {left_out} more ... {text[-half:]}"
 
 
 def _section(kind: type, table: Any, at: str) -> Any:
@@ -115,7 +134,10 @@ def _value(kind: Any, value: Any, at: str) -> Any:
         return _properties(value, at)
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, list):
-            raise _wrong_type(at, "a list", value)
+            error = _wrong_type(at, "a list", value)
+            if isinstance(value, dict):
+                error.hint = f"write [[{at}]] before the keys of each"
+            raise error
         element = typing.get_args(kind)[0]
         return tuple(_value(element, item, f"{at}[{i}]") for i, item in enumerate(value))
     if isinstance(kind, type) and issubclass(kind, StrEnum):
@@ -244,7 +266,8 @@ def _dotted(at: str, key: str) -> str:
 
 def _unknown(at: str, key: str, known: Collection[str]) -> ConfigurationError:
     homes = " or ".join(f"[{section}]" for section in _sections_with(key))
-    hint = f"{key} stands in {homes}" if homes else _nearest(key, known).lstrip("; ")
+    close = difflib.get_close_matches(key, known, n=1, cutoff=_VERY_CLOSE)
+    hint = f"{key} stands in {homes}" if homes and not close else _nearest(key, known).lstrip("; ")
     return ConfigurationError(f"{at} is not a known key", hint or "see docs/reference.md")
 
 

@@ -6,11 +6,11 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.control_protocol.errors import HeadgateError, SinkStopped
+from headgate.control_protocol.errors import HeadgateError, LeadReleased, SinkStopped
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.log_events import LogEvent, about
@@ -23,7 +23,7 @@ from headgate.sink.assembly import new_sender
 from headgate.sink.departure import say
 from headgate.sink.participation import Sink
 from headgate.sink.reload import Refused, Reload, applies_live
-from headgate.sink.resting import may_work, rest
+from headgate.sink.resting import may_work, rest, stay_away
 from headgate.sink.service_manager import Manager, ServiceManager
 from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry.measuring import measured
@@ -53,7 +53,8 @@ def run(
     """Run one participant, with the coordinator inside, until ``stop`` or SIGINT or SIGTERM.
 
     ``measuring`` decides what measures it. While an operator keeps the sink stopped, it has left
-    the group and waits. A ``sink_file`` that changes is read again: intervals and limits apply from
+    the group and waits, as it does when its coordinator's calls are not answered while others could
+    lead (E2). A ``sink_file`` that changes is read again: intervals and limits apply from
     the next START; for any other change it leaves in order and reopens.
 
     Raises the ``HeadgateError`` that ends the sink. When leaving, it finishes and announces what is
@@ -121,8 +122,13 @@ def _work(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     """Take part, or wait for a start. Return the settings to start over with, if it should."""
     while not turn.stop.is_set():
         if may_work(settings):
-            with suppress(SinkStopped):
+            try:
                 return _take_part(settings, turn)
+            except LeadReleased as released:
+                _stay_away(settings, turn, released)
+                continue
+            except SinkStopped:
+                pass
         if turn.stop.is_set():
             break
         told = f"sink {settings.name}: stopped by a person; waiting for headgate start"
@@ -135,18 +141,28 @@ def _work(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     return None
 
 
+def _stay_away(settings: SinkSettings, turn: _Turn, released: LeadReleased) -> None:
+    """E2: let others lead, for as long as this process had no answers, and until it has."""
+    told = f"{released.code} {released.message}"
+    _say(LogEvent.LEAD_RELEASED, f"sink {settings.name}: {told}", logging.WARNING)
+    if turn.measures:
+        turn.measures.rest(told)
+    away_s = released.away_ms / 1000
+    stay_away(settings, turn.stop, lambda: turn.came_round("has left the lead to others"), away_s)
+
+
 def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     """Take part until asked to end, or until the sink file changes.
 
-    Raises ``SinkStopped`` after leaving in order.
+    Raises ``SinkStopped`` and ``LeadReleased`` after leaving in order.
     """
     with Sink(settings, turn.measures) as sink:
-        wish: SinkStopped | None = None
+        wish: SinkStopped | LeadReleased | None = None
         anew: SinkSettings | None = None
         try:
             anew = _turning(sink, settings, turn)
-        except SinkStopped as stopped:
-            wish = stopped
+        except (SinkStopped, LeadReleased) as asked:
+            wish = asked
         _log.info("sink %s: leaves", settings.name, extra=about(LogEvent.SINK_DRAINING))
         if turn.stop.is_set():
             turn.process.manager.stopping()

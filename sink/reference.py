@@ -22,8 +22,9 @@ One TOML file per sink; `headgate init NAME` writes one with comments, `headgate
 it. This page is generated from the code: `python -m headgate.sink.reference > docs/reference.md`.
 
 Any text may refer to a secret instead of holding it: `${env:NAME}` is the environment variable,
-`${file:PATH}` the content of the file, `${base64:PATH}` its bytes in base64. Values that come
-from a reference are never printed.
+`${file:PATH}` the content of the file, `${base64:PATH}` its bytes in base64. What sections of
+properties and keys for secrets take from a reference is never printed
+([where secrets go](security.md#where-secrets-go)).
 """
 
 _KAFKA = """\

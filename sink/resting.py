@@ -1,4 +1,7 @@
-"""Waits while an operator keeps the sink stopped, and looks at the table now and then."""
+"""Waits outside of the group, and looks at the table now and then.
+
+While an operator keeps the sink stopped, or after this process has left the lead to others (E2).
+"""
 
 from __future__ import annotations
 
@@ -46,13 +49,31 @@ def rest(settings: SinkSettings, stop: threading.Event, turned: Callable[[], Non
 
     While the table is unreachable, the sink stays stopped.
     """
-    due_s = time.monotonic() + LOOKED_AT_S
+    _wait(lambda: not stopped(settings), stop, turned, LOOKED_AT_S)
+
+
+def stay_away(
+    settings: SinkSettings, stop: threading.Event, turned: Callable[[], None], away_s: float
+) -> None:
+    """Return after this time, once the table can be read from here, or ``stop`` is set."""
+
+    def readable() -> bool:
+        stopped(settings)
+        return True
+
+    _wait(readable, stop, turned, away_s)
+
+
+def _wait(
+    over: Callable[[], bool], stop: threading.Event, turned: Callable[[], None], first_s: float
+) -> None:
+    due_s = time.monotonic() + first_s
     while not stop.wait(_TURN_S):
         turned()
         if time.monotonic() < due_s:
             continue
         try:
-            if not stopped(settings):
+            if over():
                 return
         except RetryLater:
             pass

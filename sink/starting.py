@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.errors import MissingRights, TableMissing, Unreachable
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    MissingRights,
+    TableMissing,
+    Unreachable,
+)
 from headgate.data.writers.encodings import format_of, refuse_files
+from headgate.data.writers.partitioning import Partitioner
+from headgate.sink.catalog_place import is_sql
+from headgate.sink.declaration import declaration
 from headgate.sink.gone import PATIENCE_S, opened_topics, patiently, refuse_gone
 from headgate.sink.preconditions import future_location, refuse_place, refuse_table
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
+from headgate.tables.iceberg.creation import partition_spec, sort_order, with_defaults
 from headgate.tables.iceberg.joint import JointPayments
 from headgate.tables.iceberg.supported import refuse_unread
 from headgate.tables.stores.object_stores import temporary
@@ -40,7 +51,7 @@ def refuse_start(catalog: Catalog, settings: SinkSettings) -> None:
         patiently(lambda: refuse_there(catalog, settings), patience_s)
     except TableMissing:
         refuse_gone(settings, PATIENCE_S)
-        refuse_new(settings)
+        refuse_new(settings, catalog)
 
 
 def refuse_there(catalog: Catalog, settings: SinkSettings) -> None:
@@ -63,7 +74,30 @@ def refuse_there(catalog: Catalog, settings: SinkSettings) -> None:
     refuse_place(table.location())
 
 
-def refuse_new(settings: SinkSettings) -> None:
-    """Raises if no table could be created that takes the records."""
-    refuse_place(future_location(settings))
+def refuse_new(settings: SinkSettings, catalog: Catalog | None = None) -> None:
+    """Raises if no table could be created that takes the records.
+
+    Without a ``catalog`` there is none yet, and the first start creates it.
+    """
+    location, wanted = future_location(settings), declaration(settings.table)
+    refuse_place(location)
     format_of(settings.table.properties)
+    if wanted is None:
+        return
+    if not location and is_sql(settings.catalog):
+        _refuse_nowhere(settings, catalog)
+    schema = wanted.schema()
+    if schema.fields:
+        Partitioner(partition_spec(schema, wanted.partition_by), schema)
+        refuse_files(schema, with_defaults(wanted.properties), sort_order(schema, wanted.sort_by))
+
+
+def _refuse_nowhere(settings: SinkSettings, catalog: Catalog | None) -> None:
+    namespace = settings.table.identifier.rpartition(".")[0]
+    with suppress(Exception):  # neither the namespace nor the catalog's own tables need be there
+        if catalog is not None and catalog.load_namespace_properties(namespace).get("location"):
+            return
+    raise ConfigurationError(
+        f"nothing says where table {settings.table.identifier} would be created",
+        "set catalog.properties.warehouse, or table.location",
+    )

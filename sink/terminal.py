@@ -63,7 +63,10 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": redacted(self._sinks, message),
             **({"code": code[0]} if code else {}),
-            **getattr(record, "headgate_fields", {}),
+            **{
+                name: redacted(self._sinks, value) if isinstance(value, str) else value
+                for name, value in getattr(record, "headgate_fields", {}).items()
+            },
         }
         if record.exc_info:
             line["trace"] = redacted(self._sinks, self.formatException(record.exc_info))

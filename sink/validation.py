@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 _SINK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOPIC_CHARACTERS = "use 1 to 249 of the letters A to Z, digits, '.', '_' and '-'"
+_KAFKAS_OWN = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_MASTER = re.compile(r"local(\[.+\]|-cluster\[.+\])?|spark://.+|yarn|k8s://.+")
+_REMOTE = re.compile(r"local(\[.+\])?|sc://[^/]+.*")
 _DURATION_MS_MAX = 366 * 24 * 3_600_000
 _MAX_POLL_INTERVAL_MS = 300_000
 _SESSION_TIMEOUT_MS = 45_000
@@ -50,6 +54,7 @@ def check_sink(settings: SinkSettings) -> None:
     _check_times(settings)
     if settings.spark.master and settings.spark.remote:
         _wrong("spark.master and spark.remote are both set", "keep one of them")
+    _check_where_spark_runs(settings)
     _check_jvm(settings)
     for section, named in (
         ("spark.conf", settings.spark.conf),
@@ -70,6 +75,17 @@ def check_sink(settings: SinkSettings) -> None:
 
 def _wrong(message: str, hint: str) -> None:
     raise ConfigurationError(message, hint)
+
+
+def _check_where_spark_runs(settings: SinkSettings) -> None:
+    spark = settings.spark
+    if spark.master and not _MASTER.fullmatch(spark.master):
+        _wrong(
+            f"spark.master cannot be {spark.master!r}",
+            'write "local[*]", "spark://HOST:PORT", "yarn" or "k8s://..."',
+        )
+    if spark.remote and not _REMOTE.fullmatch(spark.remote):
+        _wrong("spark.remote is no address of Spark Connect", 'write "sc://HOST:PORT"')
 
 
 def _check_jvm(settings: SinkSettings) -> None:
@@ -94,10 +110,24 @@ def _check_names(settings: SinkSettings) -> None:
     # The election topic must be a single topic, so only the later ones may be patterns.
     for topic in (source.topics[0], settings.control.topic):
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-            _wrong(f"{topic!r} cannot be a Kafka topic here", "a pattern may only follow the first")
+            pattern = topic.startswith("^")
+            _wrong(
+                f"{topic!r} cannot be a Kafka topic" + (" here" if pattern else ""),
+                "a pattern may only follow the first" if pattern else _TOPIC_CHARACTERS,
+            )
     for topic in source.topics[1:]:
         if not (_is_pattern(topic) if topic.startswith("^") else _TOPIC.fullmatch(topic)):
-            _wrong(f"{topic!r} is neither a Kafka topic nor a pattern", 'patterns begin with "^"')
+            _wrong(
+                f"{topic!r} is neither a Kafka topic nor a pattern",
+                f'patterns begin with "^"; else {_TOPIC_CHARACTERS}',
+            )
+    if kafkas := sorted({*source.topics, settings.control.topic} & _KAFKAS_OWN):
+        _wrong(f"{kafkas[0]} is a topic of Kafka's own", "name a topic of yours")
+    if source.group_id != source.group_id.strip() or not source.group_id.isprintable():
+        _wrong(
+            f"source.group_id cannot be {source.group_id!r}",
+            "use no blank at its ends and no control characters; leave it out for headgate-NAME",
+        )
     if len(set(source.topics)) < len(source.topics):
         _wrong("source.topics names a topic twice", "name each topic once")
     if settings.control.topic in source.topics:
@@ -136,12 +166,24 @@ def _check_kafka(settings: SinkSettings) -> None:
         reason = kafka_keys.refusal(key)
         if reason is not None:
             _wrong(f'kafka."{key}" may not be set', reason or "headgate does not know this key")
+        if settings.kafka[key] != "" and not settings.kafka[key].strip():
+            _wrong(f'kafka."{key}" is blank', "write its value, or remove the key")
+    protocol = settings.kafka.get("security.protocol", "").lower()
+    mechanisms = {"sasl.mechanism", "sasl.mechanisms"} & {*settings.kafka}
+    if protocol.startswith("sasl") and not mechanisms:
+        _wrong(
+            f'kafka."security.protocol" is {protocol}, and kafka."sasl.mechanism" is not set',
+            'set it to what the brokers offer, such as "SCRAM-SHA-512" or "PLAIN"',
+        )
 
 
 def _check_table(table: TableSettings) -> None:
     parts = table.identifier.split(".")
-    if len(parts) < 2 or not all(parts):
-        _wrong(f"table.identifier cannot be {table.identifier!r}", 'write "namespace.table"')
+    if len(parts) < 2 or not _are_names(parts):
+        _wrong(
+            f"table.identifier cannot be {table.identifier!r}",
+            'write "namespace.table", without control characters and without blanks at the ends',
+        )
     if not table.branch:
         _wrong("table.branch is empty", 'write "main", or leave it out')
     for section, names in (
@@ -156,6 +198,11 @@ def _check_table(table: TableSettings) -> None:
         _wrong("table.create is on, but no column is declared", "add [[table.columns]]")
     if table.columns and table.type == ICEBERG:
         check_declaration(table)
+
+
+def _are_names(parts: Sequence[str]) -> bool:
+    """Return whether people see of each part what it is."""
+    return all(part and part == part.strip() and part.isprintable() for part in parts)
 
 
 def _check_case(table: TableSettings) -> None:
@@ -210,7 +257,7 @@ def _check_format(settings: SinkSettings) -> None:
 def _check_quarantine(settings: SinkSettings) -> None:
     wanted = settings.quarantine
     parts = wanted.table.split(".")
-    if len(parts) < 2 or not all(parts) or wanted.table == settings.table.identifier:
+    if len(parts) < 2 or not _are_names(parts) or wanted.table == settings.table.identifier:
         _wrong(
             f"quarantine.table cannot be {wanted.table!r}",
             'write "namespace.table", and another one than table.identifier',
@@ -234,7 +281,7 @@ def _check_dead_letters(settings: SinkSettings) -> None:
             'set quarantine.policy = "quarantine", or leave the topic out',
         )
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        _wrong(f"quarantine.dead_letter_topic cannot be {topic!r}", "name a Kafka topic")
+        _wrong(f"quarantine.dead_letter_topic cannot be {topic!r}", _TOPIC_CHARACTERS)
     patterns = [name for name in settings.source.topics if name.startswith("^")]
     # A sink that read its own dead letters would see them as bad records forever.
     if topic in (*settings.source.topics, settings.control.topic) or any(

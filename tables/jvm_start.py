@@ -1,7 +1,7 @@
 """Starts PySpark's JVM without showing anybody its configuration: it holds secrets.
 
 PySpark gives each key as an argument of the JVM, where every user of the machine can read it. Here
-the keys travel in a file that only this user may read, and that is removed once the JVM is up. The
+the keys travel in a file that only this user may read, and that is gone once the JVM is up. The
 session sets them again through its own connection.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -89,22 +89,37 @@ def refuse_arguments(conf: Mapping[str, str], secret: Collection[str], section: 
 @contextmanager
 def _unseen(conf: Mapping[str, str]) -> Iterator[None]:
     before = os.environ.get(_ARGUMENTS)
-    folder = Path(tempfile.mkdtemp(prefix="headgate-jvm-"))  # for this user only, as its file is
-    try:
-        given, arguments = _own_file(shlex.split(before or "pyspark-shell"))
-        texts = [path.read_text(encoding="utf-8") for path in given if path.is_file()]
-        texts += [_line(key, value) for key, value in conf.items() if key.startswith("spark.")]
-        file = folder / "spark.properties"
-        file.write_text("\n".join(texts), encoding="utf-8")
-        file.chmod(0o600)
-        os.environ[_ARGUMENTS] = shlex.join([_FILE, str(file), *arguments])
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(_ARGUMENTS, None)
-        else:
-            os.environ[_ARGUMENTS] = before
-        shutil.rmtree(folder, ignore_errors=True)
+    given, arguments = _own_file(shlex.split(before or "pyspark-shell"))
+    texts = [path.read_text(encoding="utf-8") for path in given if path.is_file()]
+    texts += [_line(key, value) for key, value in conf.items() if key.startswith("spark.")]
+    with _file_of("\n".join(texts)) as path:
+        os.environ[_ARGUMENTS] = shlex.join([_FILE, path, *arguments])
+        try:
+            yield
+        finally:
+            if before is None:
+                os.environ.pop(_ARGUMENTS, None)
+            else:
+                os.environ[_ARGUMENTS] = before
+
+
+@contextmanager
+def _file_of(text: str) -> Iterator[str]:
+    """Yield the path of a file for this user only.
+
+    On Linux it is one of this process, on no disk: nothing is left even if the process is killed.
+    """
+    if sys.platform != "linux":
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="headgate-jvm-") as file:
+            file.write(text)
+            file.flush()
+            yield file.name
+        return
+    with os.fdopen(os.memfd_create("spark.properties"), "w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(text)
+        file.flush()
+        yield f"/proc/{os.getpid()}/fd/{file.fileno()}"
 
 
 @contextmanager

@@ -87,6 +87,8 @@ class FakeCatalog:
     faults: deque[CommitFault] = field(default_factory=deque)
     schema_faults: deque[CommitFault] = field(default_factory=deque)
     in_the_air: list[Request] = field(default_factory=list)
+    data_location: str = ""
+    """Where its owner wants its data, if not in its own folder."""
     log_lost: bool = False
     """Old versions of the table's metadata were deleted: nobody knows what expired."""
     _ids: int = 0

@@ -180,6 +180,7 @@ class FakeTable:
             lineage=self._lineage(tag),
             branch_record=self._branch_record(),
             others=self._others(),
+            data_location=catalog.data_location,
             filled=filled_of(self._sink, catalog.properties),
         )
 

@@ -27,6 +27,7 @@ _DEFAULTS = {
 _NUMBERS = {*_DEFAULTS, "cache.capacity"}
 _NOT_FOUND, _DENIED = 404, {401, 403}
 _REFERENCES_MAX = 100
+_QUOTED_MAX = 300
 
 _SERIALIZED = "serialized"
 """What to ask for a descriptor with; without it the registry returns text."""
@@ -124,15 +125,20 @@ class SchemaRegistry:
                 raise NoSuchSchema(f"the registry does not know {what}") from error
             if error.http_status_code in _DENIED:
                 raise MissingRights(
-                    f"the schema registry refuses {what}: {error.error_message}",
+                    f"the schema registry refuses {what}: {_quoted(error.error_message)}",
                     "check format.options registry.basic.auth.user.info, and the rights there",
                 ) from error
-            reason = f"{error.http_status_code} {error.error_message}"
+            reason = f"{error.http_status_code} {_quoted(error.error_message)}"
         except Exception as error:  # noqa: BLE001 - the HTTP client's, of many kinds
-            reason = f"{type(error).__name__} {error}"
+            reason = f"{type(error).__name__} {_quoted(str(error))}"
         raise Unreachable(
             f"the schema registry does not give {what}: {reason}", f"asked at {self._where}"
         )
+
+
+def _quoted(answer: str) -> str:
+    """Return the beginning of an answer: a server may send anything, and without an end."""
+    return answer if len(answer) <= _QUOTED_MAX else f"{answer[:_QUOTED_MAX]}..."
 
 
 def _descriptor(text: str, number: int) -> bytes:
@@ -154,6 +160,8 @@ def _client(settings: Mapping[str, str]) -> Any:
             f"the schema registry's client cannot be loaded: {error}",
             'install "headgate[avro]"',
         ) from error
+    if "url" not in settings:
+        raise ValueError("its address is missing: set registry.url")
     try:
         typed = {k: float(v) if k in _NUMBERS else v for k, v in settings.items()}
         return SchemaRegistryClient(typed)

@@ -25,7 +25,7 @@ from headgate.data.spark.packets import PACKET, PLACE
 from headgate.data.spark.routed_packets import TABLE, RoutedPacking
 from headgate.data.spark.stages import PartWritten, ShareRead, Stage, Tally
 from headgate.data.spark.tasks import keep_worker_light
-from headgate.data.transform.result_rows import Numbered
+from headgate.data.transform.result_rows import Numbered, rows_before
 from headgate.data.transform.result_tables import Apart, ResultTables, Routed, TableRows, Unmatched
 from headgate.data.writers.aside import OWN_TABLE, Aside
 from headgate.data.writers.decoding import Decoded
@@ -166,8 +166,7 @@ def _routed(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[Routed]]:
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Routed]:
         result = ResultTables(plan, batch, name)
-        for some in batches:
-            yield from result.of(some)
+        yield from rows_before(batches, result.of)
         result.end()
 
     return rows

@@ -9,6 +9,7 @@ from functools import reduce
 from typing import Protocol
 
 from headgate.control_protocol.columns import joined as joined_columns
+from headgate.control_protocol.errors import StopBefore
 from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
@@ -59,11 +60,15 @@ def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
     """
     failures = [outcome for outcome in outcomes if isinstance(outcome, BatchFailed)]
     if failures:
-        worst = max(failures, key=lambda failure: failure.fatal is not None)
+        worst = max(failures, key=_weight)
         wanting = [failure for failure in failures if isinstance(failure, Wanting)]
         if wanting and worst.fatal is None:
             names = frozenset(name for failure in wanting for name in failure.names)
             return replace(wanting[0], number=batch.number, names=names)
+        if isinstance(worst.fatal, StopBefore):
+            worst.fatal.with_others(
+                each.fatal for each in failures if isinstance(each.fatal, StopBefore)
+            )
         return replace(worst, number=batch.number)
     needs = [outcome for outcome in outcomes if isinstance(outcome, BatchNeeds)]
     if needs:
@@ -81,6 +86,13 @@ def joined(batch: Batch, outcomes: Sequence[BatchOutcome]) -> BatchOutcome:
     for share in written:
         ignored.update(share.ignored)
     return BatchWritten(batch.number, results, files, quarantined, together(written), dict(ignored))
+
+
+def _weight(failure: BatchFailed) -> int:
+    """Order failures: one that stops the sink before a record lets the rest be written."""
+    if failure.fatal is None:
+        return 0
+    return 1 if isinstance(failure.fatal, StopBefore) else 2
 
 
 def needs_together(number: int, needs: Sequence[BatchNeeds]) -> BatchNeeds:

@@ -21,7 +21,7 @@ from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.data.spark.packets import PACKET, PLACE, Packing
 from headgate.data.spark.tasks import keep_worker_light
-from headgate.data.transform.result_rows import RECORD, Numbered, ResultRows
+from headgate.data.transform.result_rows import RECORD, Numbered, ResultRows, rows_before
 from headgate.data.transform.result_tables import Apart
 from headgate.data.transform.spark_types import to_spark
 from headgate.data.writers.aside import Aside
@@ -182,6 +182,7 @@ class _Share:
                     )
                     numbers |= bitmap(pa.array(found))
                     yield Numbered(decoded.rows, found)
+            aside.require_none()
             if decoding.needs:
                 aside.discard()
                 outcome = decoding.needs.outcome(share.number)
@@ -221,7 +222,7 @@ def packets_of_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
         packing = Packing(plan)
         try:
             result = ResultRows(plan, Numbering(batch.ranges), name)
-            yield from packing.packed(result.of(rows) for rows in batches)
+            yield from packing.packed(rows_before(batches, lambda rows: (result.of(rows),)))
         except Exception as error:  # noqa: BLE001 - it goes on as a value
             failure = pa.array([pickle.dumps(failed(batch.number, error))], pa.binary())
             yield lonely(packing.schema, PACKET, failure)
@@ -252,7 +253,7 @@ def write_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
         result = ResultRows(plan, Numbering(batch.ranges), name)
-        return (result.of(rows) for rows in batches)
+        return rows_before(batches, lambda rows: (result.of(rows),))
 
     return _writing(plan, batch, rows)
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from headgate.control_protocol.errors import ConfigurationError, PoisonRecord, TransformFailed
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    PoisonRecord,
+    StopBefore,
+    TransformFailed,
+)
 from headgate.data.formats.faults import Faults
 from headgate.data.formats.fitting import fitted_rows
 from headgate.data.transform.spark_types import from_spark, goes_into
-from headgate.data.writers.numbering import Integers, Numbering
+from headgate.data.writers.numbering import Integers, Numbering, firsts
 from headgate.data.writers.plan import WriterPlan
 
 RECORD = "_headgate_record"
@@ -96,6 +103,28 @@ def record_numbers(
         ) from error
 
 
+_Rows = TypeVar("_Rows")
+
+
+def rows_before(
+    batches: Iterable[pa.RecordBatch], of: Callable[[pa.RecordBatch], Iterable[_Rows]]
+) -> Iterator[_Rows]:
+    """Yield the rows of each batch; once a record stops the sink, only look for others like it.
+
+    Raises ``StopBefore`` at the end, with the first of them in each partition.
+    """
+    stops: list[StopBefore] = []
+    for batch in batches:
+        try:
+            for rows in of(batch):
+                if not stops:
+                    yield rows
+        except StopBefore as error:
+            stops.append(error)
+    if stops:
+        raise stops[0].with_others(stops[1:])
+
+
 class ResultRows:
     """Turns a transform's batches into rows of the table."""
 
@@ -121,11 +150,13 @@ class ResultRows:
             pa.RecordBatch.from_arrays(values, names=given).to_struct_array(), self._fitted, faults
         )
         if faults.reasons:
+            bad = list(faults.reasons)
             row, reason = min(faults.reasons.items())
             where = self._numbering.described(int(found[row]))
             raise PoisonRecord(
                 f"{where}: {self._name} gives a value that is none of the table's: {reason}",
                 "mend the transform; the sink stops before this record",
+                firsts(self._numbering.partitions, places[bad], offsets[bad]),
             )
         rest = iter(fitted.columns)
         filled = [

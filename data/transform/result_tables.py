@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -139,7 +139,7 @@ class ResultTables:
         numbers, places, _ = record_numbers(batch, self._numbering, self._name)
         named = TABLE_COLUMN in batch.schema.names
         said = batch.column(TABLE_COLUMN) if named else pa.nulls(batch.num_rows, pa.string())
-        codes, targets = self._router.targets(places, said)
+        codes, targets = self._together(*self._router.targets(places, said))
         for code in np.unique(codes).tolist():
             those = codes == code
             target = targets[code] if code >= 0 else None
@@ -154,6 +154,13 @@ class ResultTables:
                 yield Unmatched(Apart(found), numbers[those])
             elif found is not None:
                 yield from self._of_table(found, batch.filter(pa.array(those)), numbers[those])
+
+    def _together(self, codes: Integers, targets: list[Target]) -> tuple[Integers, list[Target]]:
+        """Return one target for all that are alike."""
+        groups: dict[Hashable, int] = {}
+        places = [groups.setdefault(self._known.alike(each), len(groups)) for each in targets]
+        together = np.array([*places, -1], np.int64)[codes]
+        return together, [targets[places.index(place)] for place in range(len(groups))]
 
     def end(self) -> None:
         """Raises ``TablesWanted``."""

@@ -17,14 +17,18 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     PoisonRecord,
     RecordUnmatched,
+    StopBefore,
     TooManyBadRecords,
 )
 from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.encodings import FORMAT
+from headgate.data.writers.numbering import firsts
 from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.record_columns import MILLISECONDS_MAX, legible
@@ -61,6 +65,7 @@ class Aside:
         self._seen = 0
         self._quarantine: _Quarantine | None = None
         self._first = ""
+        self._stops: dict[TopicPartition, StopBefore] = {}
         self.reasons: Counter[str] = Counter()
         """Reasons of records without a table."""
         count = len(self._partitions)
@@ -98,12 +103,6 @@ class Aside:
             self.skipped += self._by_place(chunk.places)
         elif len(chunk.offsets):
             reasons = dict.fromkeys(range(len(chunk.offsets)), reason)
-            if disposal is Disposal.FAIL:
-                raise RecordUnmatched(
-                    self._described(chunk, 0, reason),
-                    "add a route or the table, or choose another tables.unmatched; the sink stops "
-                    "before this record",
-                )
             self._dispose(disposal, chunk, reasons, ROUTE)
 
     def diverted(self, chunk: Chunk, table: str, why: str) -> None:
@@ -117,9 +116,10 @@ class Aside:
         self.skipped += self._by_place(chunk.places)
 
     def take(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
-        """Take the records that could not be converted. Raises ``PoisonRecord``,
-        ``TooManyBadRecords``."""
+        """Take the records that could not be converted. Raises ``TooManyBadRecords``."""
         self._dispose(self._handling.policy, chunk, reasons, error_class)
+        if self._handling.policy is Disposal.FAIL:
+            return
         self.bad += self._by_place(chunk.places[list(reasons)])
         if reasons and not self._first:
             self._first = self._described(chunk, min(reasons), reasons[min(reasons)])
@@ -133,7 +133,28 @@ class Aside:
                 "mend the producer or the table, or raise the limits under [quarantine]",
             )
 
+    @property
+    def stopping(self) -> bool:
+        """Return whether a record stops the sink: nothing that is written now will count."""
+        return bool(self._stops)
+
+    def stops(self, error: StopBefore) -> None:
+        """Note records that stop the sink; the batch is read to its end for the first of each
+        partition."""
+        for at, offset in error.first.items():
+            known = self._stops.get(at)
+            if known is None or offset < known.first[at]:
+                self._stops[at] = error
+
+    def require_none(self) -> None:
+        """Raise the ``StopBefore`` that was noted, with the first such record of each partition."""
+        if self._stops:
+            first, *others = (error for _, error in sorted(self._stops.items()))
+            raise first.with_others(others)
+
     def finish(self) -> tuple[WrittenFile, ...]:
+        """Raises as ``require_none``."""
+        self.require_none()
         if self._first:
             count, event = int(self.bad.sum()), LogEvent.RECORDS_BAD
             extra = about(event, records=count)
@@ -154,7 +175,8 @@ class Aside:
         table: str | None = None,
     ) -> None:
         if disposal is Disposal.FAIL:
-            raise self._poison(chunk, reasons, error_class)
+            self._refuse(chunk, reasons, error_class)
+            return
         places = self._by_place(chunk.places[list(reasons)])
         if disposal is Disposal.SKIP:
             self.skipped += places
@@ -167,17 +189,20 @@ class Aside:
     def _by_place(self, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.bincount(places, minlength=len(self._partitions)).astype(np.int64)
 
-    def _poison(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> PoisonRecord:
-        first = min(reasons)
-        more = f" (and {len(reasons) - 1} more near it)" if len(reasons) > 1 else ""
-        policy = "quarantine.policy"
-        if error_class == TOMBSTONE:
-            policy = "quarantine.tombstones (changes.tombstones where the table has a key)"
-        return PoisonRecord(
-            self._described(chunk, first, reasons[first], more),
-            f"mend the producer or the table, or choose another {policy}; the sink stops before "
-            "this record",
-        )
+    def _refuse(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
+        """Note the first of these records in each partition."""
+        rows = list(reasons)
+        first = firsts(self._partitions, chunk.places[rows], chunk.offsets[rows])
+        for at, offset in first.items():
+            if at in self._stops and self._stops[at].first[at] <= offset:
+                continue
+            place = self._partitions.index(at)
+            row = next(
+                row for row in rows if chunk.places[row] == place and chunk.offsets[row] == offset
+            )
+            more = f" (and {len(rows) - 1} more near it)" if len(rows) > 1 else ""
+            text = self._described(chunk, row, reasons[row], more)
+            self.stops(_refusal(error_class, text, Offsets({at: offset})))
 
     def _described(self, chunk: Chunk, row: int, reason: str, more: str = "") -> str:
         at = self._partitions[chunk.places[row]]
@@ -273,6 +298,18 @@ def _in_parquet(plan: WriterPlan) -> WriterPlan:
     """Return the plan with Parquet, whatever the table asks for: headgate reads it again (Q5)."""
     kept = {name: value for name, value in plan.table_properties.items() if name != FORMAT}
     return replace(plan, table_properties=kept)
+
+
+def _refusal(error_class: str, text: str, first: Offsets) -> StopBefore:
+    stops = "the sink stops before this record"
+    if error_class == ROUTE:
+        wanted = "add a route or the table, or choose another tables.unmatched"
+        return RecordUnmatched(text, f"{wanted}; {stops}", first)
+    policy = "quarantine.policy"
+    if error_class == TOMBSTONE:
+        policy = "quarantine.tombstones (changes.tombstones where the table has a key)"
+    hint = f"mend the producer or the table, or choose another {policy}; {stops}"
+    return PoisonRecord(text, hint, first)
 
 
 def _sample(value: bytes) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pyarrow as pa
 
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.errors import HeadgateError, StopBefore
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.key_errors import SourceTruncated
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
@@ -21,6 +21,7 @@ from headgate.data.writers.encodings import refuse_for_keys
 from headgate.data.writers.failures import go_on, write_failed
 from headgate.data.writers.held_values import held_values
 from headgate.data.writers.needs import Evolution
+from headgate.data.writers.numbering import firsts
 from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.sieve import Sieve, others
@@ -58,6 +59,7 @@ def write_changes(
         for chunk in chunks:
             changed.take(sieve.sifted(chunk))
             go_on(batch, abandoned)
+        aside.require_none()
         if changed.needs:
             aside.discard()
             written.discard()
@@ -123,9 +125,12 @@ class ChangedRows:
         self.deleted = np.zeros(len(batch.ranges), np.int64)
 
     def take(self, chunk: Chunk) -> None:
-        """Write the rows and keys of sifted records. Raises ``SourceTruncated``, and as
-        ``aside``."""
-        read = read_apart(chunk, self._reading.schema, self._read)
+        """Write the rows and keys of sifted records. Raises as ``aside``."""
+        try:
+            read = read_apart(chunk, self._reading.schema, self._read)
+        except StopBefore as error:
+            self._aside.stops(error)
+            return
         if self.needs:
             return  # nothing of this attempt will count
         for bad, error_class in read.bad:
@@ -134,6 +139,8 @@ class ChangedRows:
         records = chunk.where(others(chunk, refused)) if refused else chunk
         told = self._reading.operations(read.rows)
         self._refuse_truncated(records, told == Operation.TRUNCATE)
+        if self._aside.stopping:
+            return  # as little of this one
         upserts, deletes = told == Operation.UPSERT, told == Operation.DELETE
         self._rows.take(self._reading.rows(read.rows, upserts))
         self._keys.take(self._reading.keys(read.rows, deletes), records.where(deletes))
@@ -148,8 +155,12 @@ class ChangedRows:
         if self._changes.on_truncate is OnTruncate.FAIL and some.any():
             row = int(np.argmax(some))
             at = self._partitions[records.places[row]]
-            raise SourceTruncated(
-                f"{at} offset {records.offsets[row]} says that the source's table was emptied",
-                "empty the sink's table too, if that is wanted; then set "
-                "changes.on_truncate to skip, to continue after this record",
+            first = firsts(self._partitions, records.places[some], records.offsets[some])
+            self._aside.stops(
+                SourceTruncated(
+                    f"{at} offset {records.offsets[row]} says that the source's table was emptied",
+                    "empty the sink's table too, if that is wanted; then set "
+                    "changes.on_truncate to skip, to continue after this record",
+                    first,
+                )
             )

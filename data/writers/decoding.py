@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from headgate.control_protocol.errors import ConfigurationError, IncompatibleValue
+from headgate.control_protocol.errors import ConfigurationError, IncompatibleValue, StopBefore
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Batch, PartitionResult
 from headgate.control_protocol.table_kinds import HeldValues
@@ -17,11 +17,13 @@ from headgate.data.formats import names
 from headgate.data.formats.lookout import Lookout, RowPlace, WatchfulFormat
 from headgate.data.formats.port import RecordFormat, UndecodableRecords
 from headgate.data.formats.registry import ValueOptions, record_format
+from headgate.data.formats.retyped import rows_from
 from headgate.data.formats.ruled_columns import RuledColumns
 from headgate.data.writers.aside import BAD_PART, BAD_VALUE, Aside
 from headgate.data.writers.held_values import held_values
 from headgate.data.writers.mending import Mending
 from headgate.data.writers.needs import Evolution, Needs
+from headgate.data.writers.numbering import firsts
 from headgate.data.writers.plan import SourcePlan
 from headgate.data.writers.record_columns import RecordColumns
 from headgate.data.writers.sieve import Sieve, others
@@ -104,10 +106,12 @@ class Decoding:
             return self._mending.mended(chunk.values, rows, bad)
         if wanted is Incompatible.FAIL:
             row = min(bad)
-            at = list(self._batch.ranges)[int(chunk.places[row])]
+            partitions = list(self._batch.ranges)
+            at = partitions[int(chunk.places[row])]
             raise IncompatibleValue(
                 f"{at} offset {chunk.offsets[row]}: {bad[row]}",
                 'mend the producer or the column, or set incompatible = "quarantine" or "ignore"',
+                firsts(partitions, chunk.places[list(bad)], chunk.offsets[list(bad)]),
             )
         return rows, bad
 
@@ -135,13 +139,21 @@ class Decoding:
         return decoded
 
     def _rows(self, chunk: Chunk) -> Decoded:
-        read = read_apart(chunk, self._schema, self._read_held)
+        try:
+            read = read_apart(chunk, self._schema, self._read_held)
+        except StopBefore as error:
+            self._aside.stops(error)
+            return self._no_rows(chunk)
         if self.needs:
-            return Decoded(read.rows[:0], chunk.where(np.zeros(len(chunk.offsets), np.bool_)))
+            return self._no_rows(chunk)
         for bad, error_class in read.bad:
             self._aside.take(chunk, bad, error_class)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
         return Decoded(read.rows, chunk.where(others(chunk, refused)) if refused else chunk)
+
+    def _no_rows(self, chunk: Chunk) -> Decoded:
+        nothing = np.zeros(len(chunk.offsets), np.bool_)
+        return Decoded(rows_from([], self._schema), chunk.where(nothing))
 
     def _read(self, chunk: Chunk) -> Read:
         """Return the chunk's rows, and why the other records are none. Has no other effect."""

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, Or
 from pyiceberg.table import Table
 
-from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition, tag_name
+from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import CommitRecord, Replayed
 from headgate.data.writers.aside import TABLE
@@ -34,17 +34,16 @@ class Place:
 
 
 class DivertedRecords:
-    """Those of one sink in a loaded quarantine, as of the sink's tag, whose record is ``record``.
+    """Those of one sink in a loaded quarantine, below the offsets of the sink's ``record`` there.
 
-    That snapshot is complete through the record's offsets (D5).
+    They are read at the head, which contains the sink's tag: through the record's offsets it holds
+    all that the sink put in (D5), except what a person deleted since (T8).
     """
 
     def __init__(self, table: Table, sink: SinkName, branch: str, record: CommitRecord) -> None:
         self._table = table
         self._sink = sink
-        ref = table.metadata.refs.get(tag_name(sink, branch))
-        assert ref is not None, "it has the record"
-        self._snapshot = ref.snapshot_id
+        self.head = table.metadata.refs[branch].snapshot_id
         self.record = record
 
     @property
@@ -60,14 +59,16 @@ class DivertedRecords:
     def places(self, name: str) -> tuple[Place, ...]:
         """Return those meant for the table, in order, each once, of topics that are unchanged."""
         rows = self._scan(self._meant_for(name), _PLACE).to_pylist()
-        ids = self.record.topic_ids
+        ids, ends = self.record.topic_ids, self.record.offsets
         return tuple(
             Place(TopicPartition(topic, partition), TopicId(topic_id), offset)
             for topic, partition, offset, topic_id in sorted(
                 {
                     (row["topic"], row["partition"], row["offset"], row["topic_id"])
                     for row in rows
-                    if row["topic_id"] is not None and ids.get(row["topic"]) == row["topic_id"]
+                    if row["topic_id"] is not None
+                    and ids.get(row["topic"]) == row["topic_id"]
+                    and row["offset"] < ends.get(TopicPartition(row["topic"], row["partition"]), 0)
                 }
             )
         )
@@ -97,7 +98,7 @@ class DivertedRecords:
         return And(ours, EqualTo(term="error_class", value=TABLE))
 
     def _scan(self, wanted: BooleanExpression, columns: tuple[str, ...]) -> pa.Table:
-        scan = self._table.scan(wanted, columns, snapshot_id=self._snapshot)
+        scan = self._table.scan(wanted, columns, snapshot_id=self.head)
         return scan.to_arrow()
 
 

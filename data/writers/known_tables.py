@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.ports import Batch
 from headgate.data.writers.failures import TablesWanted
 from headgate.data.writers.plan import NOTHING_IS_MADE, WriterPlan
 from headgate.data.writers.routed_table import RoutedTable
 from headgate.data.writers.routes import Target, folded
+
+NEW_MAX = 100
+"""The number of tables proposed for one batch; the repeated batch proposes others."""
+
+REASONS_MAX = 100
+"""Of one batch, reasons that name a table; records with further names have one reason together."""
 
 NO_ROUTE = "no route sends it to a table"
 
@@ -34,7 +42,13 @@ class KnownTables:
         topics = sorted({*batch.topic_ids, *(at.topic for at in batch.ranges)})
         named = plan.source.routing.tables_of(topics)
         self._alone = {target.table: target.raw for target in named.values()}
+        self._routing = plan.source.routing
+        self._made = sum(known.making is not None for known in plan.tables.values())
+        self._named: set[str] = set()
+        self._new = 0
         self.wanted: set[str] = set()
+        self.put_off: str = ""
+        """A name that may become a table once those that were met before it are made."""
 
     def own(self, target: Target) -> str:
         """Return why no record may name this table: whoever writes to the source could else fill
@@ -50,6 +64,18 @@ class KnownTables:
         known = self._plan.tables.get(target.table)
         return self._parked.get(target.table) or (known.trouble if known else "")
 
+    def alike(self, target: Target) -> Hashable:
+        """Return the same for names whose records have the same fate, whatever they are.
+
+        A field may have a name in each record: what is done for each of them has to be little.
+        """
+        if self.own(target) or self.trouble(target):
+            return target
+        found = self.find(target)
+        if found is None:
+            return None
+        return (found, self._routing.key_of(target.table)) if isinstance(found, str) else target
+
     def find(self, target: Target | None) -> RoutedTable | str | None:
         """Return the table, or why its records are unmatched; ``None`` once tables are wanted:
         nothing of such an attempt counts."""
@@ -57,17 +83,43 @@ class KnownTables:
             return NO_ROUTE
         known = self._plan.tables.get(target.table)
         if known is None and self._may_be(target.table):
-            self.wanted.add(target.table)
+            self._want(target.table)
+            return None
         if self.wanted:
             return None
         if known is None:
-            return f"there is no table {target.table}, {self._plan.closed or NOTHING_IS_MADE}"
+            which = f"there is no table {target.table}"
+            which = self._bounded(which, "there is no table of the name that its route makes")
+            return f"{which}, {self._plan.closed or NOTHING_IS_MADE}"
         return known.problem or self._collision(known, target) or known
+
+    def _want(self, name: str) -> None:
+        """Ask for a table that exists, or for one of a few that may be made: of a batch no more
+        are proposed (N1), and it is done again for the others."""
+        if name in self.wanted:
+            return
+        if not self._is_listed(name):
+            if self._made + self._new >= NEW_MAX:
+                self.put_off = name
+                return
+            self._new += 1
+        self.wanted.add(name)
+
+    def _bounded(self, reason: str, otherwise: str) -> str:
+        """Return the reason, unless there are too many of them."""
+        if reason not in self._named and len(self._named) >= REASONS_MAX:
+            return otherwise
+        self._named.add(reason)
+        return reason
 
     def require(self) -> None:
         """Raise ``TablesWanted`` if tables are wanted."""
         if self.wanted:
             raise TablesWanted(frozenset(self.wanted))
+
+    def _is_listed(self, name: str) -> bool:
+        namespace, _, table = name.rpartition(".")
+        return table in self._plan.listed.get(namespace, ())
 
     def by_topic(self, name: str) -> bool:
         """Return whether a topic of the batch names the table."""
@@ -84,7 +136,5 @@ class KnownTables:
         taken = known.raw_name or self._alone.get(target.table, owner)
         if target.merge or target.raw == taken:
             return ""
-        return (
-            f"{target.raw} would go to {target.table}, which takes {taken}: merge = true in the "
-            "route lets it"
-        )
+        which = self._bounded(f"{target.raw} would go", "what its route makes of it would go")
+        return f"{which} to {target.table}, which takes {taken}: merge = true in the route lets it"

@@ -35,6 +35,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import BatchNeeds
 from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.formats.lookout import Lack, Lookout
+from headgate.data.writers.numbering import firsts
 from headgate.kafka.fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 
@@ -137,6 +138,7 @@ class Needs:
                 raise UnknownField(
                     f"{at} offset {chunk.offsets[rows[0]]} {reason}",
                     'add the columns, or set unknown_fields = "evolve" or "ignore"',
+                    firsts(self._partitions, chunk.places[rows], chunk.offsets[rows]),
                 )
             bad |= dict.fromkeys(rows.tolist(), reason)
         return bad

@@ -24,9 +24,6 @@ from headgate.data.writers.routed_table import Making
 from headgate.kafka.fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 
-NEWCOMERS_MAX = 100
-"""The number of tables proposed for one batch; the repeated batch proposes others."""
-
 _EVERYTHING = SchemaPolicy(UnknownFields.EVOLVE)
 
 

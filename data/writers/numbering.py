@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.offsets import OffsetRange, Offsets
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -64,6 +64,16 @@ class Numbering:
         places, offsets = self.records(np.array([number], np.int64))
         at = self.partitions[places[0]]
         return f"{at.topic} partition {at.partition} offset {offsets[0]}"
+
+
+def firsts(partitions: Sequence[TopicPartition], places: Integers, offsets: Integers) -> Offsets:
+    """Return, in each partition, the smallest of these offsets; ``places``: as in ``numbers``."""
+    return Offsets(
+        {
+            partitions[place]: int(offsets[places == place].min())
+            for place in np.unique(places).tolist()
+        }
+    )
 
 
 def bitmap(numbers: pa.Int64Array) -> BitMap64:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from headgate.control_protocol.ports import Batch, BatchOutcome
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
 from headgate.data.writers.in_process import InProcessWriter
 from headgate.kafka.fetch import Chunk
 from headgate.native.packed import Packed
@@ -31,7 +31,9 @@ class PutWriter:
         self._writer = InProcessWriter(self._written)
 
     def submit(self, batch: Batch) -> None:
-        self._taken = {batch.number: list(self._buffers.cut(batch.ranges))}
+        self._taken = {}
+        if self._buffers.holds(batch.ranges):
+            self._taken[batch.number] = list(self._buffers.cut(batch.ranges))
         self._writer.submit(batch)
 
     def outcome(self, timeout_ms: int) -> BatchOutcome | None:
@@ -41,7 +43,10 @@ class PutWriter:
         self._writer.close()
 
     def _written(self, batch: Batch, abandoned: Callable[[], bool]) -> BatchOutcome:
-        return self._write(batch, self._taken.pop(batch.number, []), abandoned)
+        records = self._taken.pop(batch.number, None)
+        if records is None:
+            return BatchFailed(batch.number, "its records have to be delivered again")
+        return self._write(batch, records, abandoned)
 
 
 def chunk_of(records: Sequence[Sequence[Record]]) -> Chunk:

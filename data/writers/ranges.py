@@ -83,8 +83,11 @@ def write_chunks(
         )
         rows = PartitionedRows(shape.partitioner, files)
         for chunk in chunks:
-            rows.take(decoding.decoded(chunk).rows)
+            decoded = decoding.decoded(chunk)
+            if not aside.stopping:
+                rows.take(decoded.rows)
             go_on(batch, abandoned)
+        aside.require_none()
         if decoding.needs:
             aside.discard()
             files.discard()

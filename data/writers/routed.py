@@ -6,7 +6,7 @@ decoding. All tables of a batch share one bound for open files and one for rows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -18,11 +18,11 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.writers.aside import BAD_VALUE, OWN_TABLE, Aside
-from headgate.data.writers.failures import go_on, write_failed
+from headgate.data.writers.failures import TablesWanted, go_on, write_failed
 from headgate.data.writers.keyed_routes import may_key
-from headgate.data.writers.known_tables import KnownTables
+from headgate.data.writers.known_tables import NEW_MAX, KnownTables
 from headgate.data.writers.many_files import Followed, ManyFiles, Outlets
-from headgate.data.writers.newcomers import NEWCOMERS_MAX, Newcomer
+from headgate.data.writers.newcomers import Newcomer
 from headgate.data.writers.plan import SourcePlan, WriterPlan
 from headgate.data.writers.route_values import RouteValues
 from headgate.data.writers.routed_table import Making, RoutedTable
@@ -49,6 +49,9 @@ class _Rule:
     values: RouteValues | None
 
 
+Alike = Callable[[Target], Hashable]
+"""Returns the same for tables whose records are dealt with together."""
+
 OnBad = Callable[[Chunk, Mapping[int, str]], None]
 """Takes those records of a chunk, by their place, whose value cannot be read, with the reasons."""
 
@@ -59,8 +62,11 @@ class Router:
     Where a route looks at values, what has none goes to no table: nothing tells of which it is.
     """
 
-    def __init__(self, source: SourcePlan, batch: Batch, on_bad: OnBad) -> None:
+    def __init__(
+        self, source: SourcePlan, batch: Batch, on_bad: OnBad, alike: Alike = lambda target: target
+    ) -> None:
         self._on_bad = on_bad
+        self._alike = alike
         routing = source.routing
         assert routing is not None, "chosen for it"
         self._topics = [at.topic for at in batch.ranges]
@@ -73,7 +79,8 @@ class Router:
         ]
 
     def split(self, chunk: Chunk) -> Iterator[tuple[Target | None, Chunk]]:
-        """The chunk's records by table; ``None`` for those that no route matches."""
+        """The chunk's records by table; ``None`` for those that no route matches, and of tables
+        that are alike any of them."""
         codes = self._codes[chunk.places]
         for code in np.unique(codes).tolist():
             yield from self._of_topic(code, _where(chunk, codes == code))
@@ -97,7 +104,7 @@ class Router:
                 chunk, which = chunk.where(good), which[good]
             named = [rule.names.of(value) for value in found.distinct]
             taken = np.array([target is not None for target in named] + [False], np.bool_)
-            yield from _by_target(chunk, which, named)
+            yield from _by_target(chunk, which, named, self._alike)
             chunk = _where(chunk, ~taken[which])
             if not len(chunk.offsets):
                 return
@@ -109,11 +116,14 @@ def _values(route: Route, source: SourcePlan) -> RouteValues | None:
 
 
 def _by_target(
-    chunk: Chunk, codes: Integers, named: list[Target | None]
+    chunk: Chunk, codes: Integers, named: list[Target | None], alike: Alike
 ) -> Iterator[tuple[Target, Chunk]]:
-    there = sorted({target for target in named if target is not None})
-    places = {target: place for place, target in enumerate(there)}
-    of_value = np.array([places.get(t, -1) if t else -1 for t in named] + [-1], np.int64)
+    groups: dict[Hashable, tuple[int, Target]] = {}
+    places: dict[Target, int] = {}
+    for target in sorted({target for target in named if target is not None}):
+        places[target], _ = groups.setdefault(alike(target), (len(groups), target))
+    there = [target for _, target in groups.values()]
+    of_value = np.array([places[t] if t else -1 for t in named] + [-1], np.int64)
     of_record = of_value[codes]
     taken = of_record >= 0
     for place, some in _where(chunk, taken).grouped(of_record[taken]):
@@ -207,7 +217,7 @@ class RoutedBatch:
         self._routing = plan.source.routing
         keyed = bool(self._routing.keys)
         self._sieve = Sieve(batch, self._aside, plan.condemned, tombstones=keyed)
-        self._router = Router(plan.source, batch, self._take_bad)
+        self._router = Router(plan.source, batch, self._take_bad, self._known.alike)
         topics = {at.topic for at in batch.ranges}
         self._changing = {topic for topic in topics if may_key(self._routing, topic)}
         self._partitions = list(batch.ranges)
@@ -228,6 +238,9 @@ class RoutedBatch:
             self._decode(table)
 
     def finish(self) -> BatchWritten | BatchNeeds:
+        self._aside.require_none()
+        if self._known.put_off and not self._newcomers:
+            raise TablesWanted(frozenset({self._known.put_off}))
         if needs := self._needs():
             self.discard()
             return needed(self._batch.number, needs)
@@ -288,7 +301,7 @@ class RoutedBatch:
             self._decode(max(self._open.values(), key=lambda table: table.waiting_bytes))
 
     def _decode(self, table: _Table) -> None:
-        table.decode(in_vain=self._in_vain)
+        table.decode(in_vain=self._in_vain or self._aside.stopping)
         self._in_vain |= bool(table.reading.needs)
         self._outlets.flush_largest()
 
@@ -303,7 +316,7 @@ class RoutedBatch:
     def _needs(self) -> tuple[TableNeed, ...]:
         """S2: what any of the tables lacks. Topics first: nothing slows their tables down (R4)."""
         names = sorted(self._newcomers, key=lambda name: not self._known.by_topic(name))
-        new = [self._newcomers[name].need for name in names[:NEWCOMERS_MAX]]
+        new = [self._newcomers[name].need for name in names[:NEW_MAX]]
         evolving = [
             needs.of_table(table.at)
             for table in self._open.values()

@@ -10,6 +10,7 @@ from uuid import uuid4
 from pyiceberg.io import FileIO
 
 from headgate.control_protocol.errors import HeadgateError, MissingRights, Unreachable
+from headgate.control_protocol.first_line import first_line
 from headgate.tables.stores.files import open_files
 from headgate.tables.stores.object_stores import refused_operation
 
@@ -58,10 +59,8 @@ def store_failure(error: Exception, what: str) -> HeadgateError:
     """Translate an error of a store's client into ours."""
     if operation := refused_operation(error):
         return MissingRights(
-            f"{what}: the store refuses {operation}: {error}",
+            f"{what}: the store refuses {operation}: {first_line(error)}",
             "check the keys, the role and the bucket's policy: it takes reading, writing and "
             "removing below the table's location",
         )
-    return Unreachable(
-        f"{what}: {type(error).__name__}: {error}", "check endpoint, region and bucket"
-    )
+    return Unreachable(f"{what}: {first_line(error)}", "check endpoint, region and bucket")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,7 +118,7 @@ def _command(**chosen: Any) -> int:
     screen = Screen(_console())
     with _signals_unwind() as received:
         try:
-            return _demonstrate(Options(**chosen), screen)
+            return _demonstrate(Options(**chosen), screen, received)
         except (KeyboardInterrupt, HeadgateError):
             # A Kafka client that is interrupted while it is made fails in some way of its own.
             if not received:
@@ -127,7 +127,7 @@ def _command(**chosen: Any) -> int:
             return FATAL_SIGNAL + received[0]
 
 
-def _demonstrate(options: Options, screen: Screen) -> int:
+def _demonstrate(options: Options, screen: Screen, signals: Sequence[int]) -> int:
     require_java()
     screen.head("Kafka topic -> Iceberg table, exactly once, while the coordinator is killed")
     screen.tell(f"Everything is kept in {options.folder}.\n", "dim")
@@ -143,7 +143,7 @@ def _demonstrate(options: Options, screen: Screen) -> int:
         show = Show(options, screen, sink_file, load(sink_file))
         with ExitStack() as cast:
             play = _cast(show, cast)
-            play.run()
+            play.run(signals)
             _stop(screen, play)
         well = _judge(show, play)
         log = play.survivors[0].log

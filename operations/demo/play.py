@@ -70,10 +70,15 @@ class Play:
         killed_pid = self.kill.pid if self.kill else None
         return tuple(p for pid, p in self._participants.items() if pid != killed_pid)
 
-    def run(self) -> None:
-        """Raises ``HeadgateError`` if a process ended by itself, or if nothing moves any more."""
+    def run(self, signals: Sequence[int] = ()) -> None:
+        """Raises ``HeadgateError`` if a process ended by itself, or if nothing moves any more.
+
+        ``signals``: those that this process received; one of them raises ``KeyboardInterrupt``.
+        """
         with self._screen.playing():
             while not self._drained():
+                if signals:  # the handler's own may have met a finalizer, which swallows it
+                    raise KeyboardInterrupt
                 for record in self._log.read(READ_MS):
                     self._hear(record.envelope)
                 for participant in self.survivors:

@@ -304,7 +304,7 @@ def serving(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
     """Serve until the end of the body; yield the URL. Raises ``ConfigurationError``."""
     check_listening(listen, http)
     host, port = address(listen)
-    tls = _tls(http)
+    tls = tls_of(http)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=QUEUED_MAX)
@@ -326,7 +326,8 @@ def serving(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
         thread.join(WHOLE_WITHIN_S)
 
 
-def _tls(http: HttpSettings) -> ssl.SSLContext | None:
+def tls_of(http: HttpSettings) -> ssl.SSLContext | None:
+    """Return how the server speaks TLS, if it does. Raises ``ConfigurationError``."""
     if not http.certificate:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -63,11 +63,15 @@ WRONG = (
 class Faults:
     """How many rows have a fault, by the source's number, with some of their records' offsets.
 
-    ``columns``: where values differ. ``rows``: how many were compared value by value.
+    ``columns``: where values differ. ``rows``: how many were compared value by value. ``old``: of
+    the lost ones, how many lie below the ``floors``, where commits have expired that may have
+    deleted them.
     """
 
     rows: int = 0
     records: int = 0
+    floors: Mapping[int, int] = field(default_factory=dict)
+    old: int = 0
     counts: dict[tuple[Fault, int], int] = field(default_factory=dict)
     examples: dict[Fault, list[tuple[int, int]]] = field(default_factory=dict)
     columns: dict[Fault, set[str]] = field(default_factory=dict)
@@ -87,6 +91,9 @@ class Faults:
         for source, found in zip(*np.unique(sources, return_counts=True), strict=True):
             at = fault, int(source)
             self.counts[at] = self.counts.get(at, 0) + int(found)
+            if fault is Fault.LOST:
+                floor = self.floors.get(int(source), 0)
+                self.old += int(((sources == source) & (offsets < floor)).sum())
 
 
 @dataclass(frozen=True, slots=True)

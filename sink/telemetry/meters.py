@@ -64,7 +64,7 @@ class SinkMeters:
         self._lock = threading.Lock()
         self._life: CoordinatorMeters | None = None
         self._state: Callable[[], State] | None = None
-        self._draining = self._resting = False
+        self._draining, self._resting = False, ""
         self._turned_s = time.monotonic()
         self._turn_s_max = (settings.participant.release_timeout_ms + _CALLS_MS_MAX) / 1000
         self._hide = telemetry.show(self._gauges)
@@ -87,9 +87,9 @@ class SinkMeters:
         """Note that this process was asked to end."""
         self._draining = True
 
-    def rest(self) -> None:
-        """Note that an operator has stopped the sink, and this process waits."""
-        self._resting, self._state = True, None
+    def rest(self, why: str = "stopped by a person") -> None:
+        """Note that this process has left the group, and waits."""
+        self._resting, self._state = why, None
 
     @property
     def draining(self) -> bool:
@@ -111,7 +111,7 @@ class SinkMeters:
     def not_ready(self) -> str | None:
         """Return why this participant does no work, if it does none."""
         if self._resting:
-            return "stopped by a person"
+            return self._resting
         if self._draining:
             return "draining"
         if self._state is None:
@@ -135,7 +135,7 @@ class SinkMeters:
 
     def follow(self, state: Callable[[], State]) -> None:
         """Ask this for the participant's state whenever metrics are collected."""
-        self._state, self._draining, self._resting = state, False, False
+        self._state, self._draining, self._resting = state, False, ""
 
     def _said(self, envelope: Envelope) -> None:
         kind = assignment_kind(envelope)

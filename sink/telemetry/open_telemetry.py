@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from typing import Any
 
 from headgate.control_protocol.errors import ConfigurationError
@@ -21,20 +22,31 @@ _SHUTDOWN_MS = 5_000
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
+def require_libraries(settings: TelemetrySettings) -> None:
+    """Raise ``ConfigurationError`` if what measures or sends is not installed."""
+    wanted = ["opentelemetry.exporter.prometheus", "opentelemetry.sdk.metrics", "prometheus_client"]
+    if settings.otlp_endpoint:
+        wanted.append("opentelemetry.exporter.otlp.proto.http.metric_exporter")
+    try:
+        for name in wanted:
+            import_module(name)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"telemetry needs a library that is not installed: {error.name}",
+            'pip install "headgate[metrics]"',
+        ) from error
+
+
 class OpenTelemetry:
     """Implements ``Telemetry``. Several sinks of a process may share one."""
 
     def __init__(self, settings: TelemetrySettings) -> None:
-        try:
-            from opentelemetry.exporter.prometheus import PrometheusMetricReader
-            from opentelemetry.sdk.metrics import MeterProvider
-            from opentelemetry.sdk.resources import Resource
-            from prometheus_client import CollectorRegistry, ProcessCollector
-        except ImportError as error:
-            raise ConfigurationError(
-                f"telemetry needs a library that is not installed: {error.name}",
-                'pip install "headgate[metrics]"',
-            ) from error
+        require_libraries(settings)
+        from opentelemetry.exporter.prometheus import PrometheusMetricReader
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.resources import Resource
+        from prometheus_client import CollectorRegistry, ProcessCollector
+
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         readers: list[Any] = [

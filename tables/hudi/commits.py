@@ -41,7 +41,7 @@ _SCHEMA = "schema"
 """Hudi's key, in a commit's metadata, for the columns that it was made with."""
 
 
-class _Moved(Exception):
+class Moved(Exception):
     """The table is not the one that the attempt was made for; raised inside Hudi's lock."""
 
 
@@ -285,7 +285,7 @@ class HudiCommits:
         def check() -> None:
             if refusal := self._refusal(attempt, java, instant):
                 refused.append(refusal)
-                raise _Moved(refusal.reason)
+                raise Moved(refusal.reason)
             self._reservations.announce(coming)
 
         try:
@@ -308,12 +308,16 @@ class HudiCommits:
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
         if behind := forks.behind(view.head):
             return Refused(behind)
+        return self._dead(java, instant) or self._lost(attempt, java)
+
+    def _dead(self, java: HudiJava, instant: str) -> Refused | None:
+        """Inside Hudi's lock, return why the instant must not be completed any more."""
         meta = java.meta()
         if instant in self._reservations.condemned() or java.rolling_back(meta, instant):
             return _rolled_back(instant)
         if instant not in java.pending(meta):
             return Refused(f"the table has moved on: instant {instant} is not pending any more")
-        return self._lost(attempt, java)
+        return None
 
     def _judged(
         self, attempt: CommitAttempt, java: HudiJava, coming: Kept, error: Exception

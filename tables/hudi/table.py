@@ -9,7 +9,7 @@ from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.tables.hudi.base_files import instant_of, stamp_of
-from headgate.tables.hudi.commits import HudiCommits
+from headgate.tables.hudi.commits import HudiCommits, Moved
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.jvm import said
 from headgate.tables.hudi.places import HudiPlace
@@ -52,9 +52,7 @@ class HudiSinkTable(HudiCommits):
         try:
             meta = java.meta()
             if next(java.commits(meta), None) is None:
-                first = self._reserved(java)
-                self._begin(java, first)
-                java.commit(first, (), {}, lambda: None)
+                self._make_first(java)
         except HeadgateError:
             raise
         except Exception as error:
@@ -62,6 +60,22 @@ class HudiSinkTable(HudiCommits):
             raise Unreachable(
                 f"Hudi table {self._place.name} takes no first commit: {said(error)}"
             ) from error
+
+    def _make_first(self, java: HudiJava) -> None:
+        """Raise ``Moved`` where others have condemned the instant while this process slept.
+
+        To complete it nevertheless would look like a fork (H9). They have opened the timeline, or
+        the next try does.
+        """
+        first = self._reserved(java)
+
+        def check() -> None:
+            if dead := self._dead(java, first):
+                raise Moved(dead.reason)
+
+        if refused := self._begin(java, first):
+            raise Moved(refused.reason)
+        java.commit(first, (), {}, check)
 
     def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
         """Return the instant of the files, which is a single one (P13).

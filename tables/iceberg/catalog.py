@@ -134,6 +134,12 @@ def catalog_failure(error: Exception, what: str) -> HeadgateError:
         )
     if type(error).__name__ in ("ArgumentError", "NoSuchModuleError"):  # SQLAlchemy's, of the uri
         return ConfigurationError(said, "check the catalog's uri")
+    if type(error).__name__ == "NoRegionError":  # botocore's
+        return ConfigurationError(said, "set glue.region, or AWS_REGION in the environment")
+    if "unexpected JSON" in str(error) or type(error).__name__ == "JSONDecodeError":
+        return Unreachable(
+            f"{what}: what answers there is no REST catalog", "correct catalog.properties.uri"
+        )
     return Unreachable(said, "is the catalog up, and its address right?")
 
 
@@ -164,6 +170,10 @@ def rights_taken(error: BaseException) -> MissingRights | None:
 def _opener(name: str, properties: Mapping[str, str], timeout_s: float) -> Callable[[], Catalog]:
     known = merge_config(Config().get_catalog_config(name) or {}, _recursive(properties))
     kind = refuse_kind(name, known)
+    if not kind and "uri" not in known:
+        raise ConfigurationError(
+            f"catalog {name!r}: nothing says what it is", "set type and uri in [catalog.properties]"
+        )
     if kind == "rest":
         return partial(_rest_catalog, name, {**_PATIENT, **known}, timeout_s)
     if kind == "glue":

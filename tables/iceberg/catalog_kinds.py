@@ -60,6 +60,12 @@ def refuse_kind(name: str, properties: Mapping[str, object]) -> str:
         )
     if reason := _REFUSED.get(kind):
         raise CatalogRefused(f"catalog {name!r}: {reason}", _INSTEAD)
+    if kind == "rest" and ":" in uri and scheme not in ("http", "https"):
+        raise CatalogRefused(
+            f"catalog {name!r}: a REST catalog does not answer at a {scheme} address",
+            'write its "http://..." or "https://..." address, or the type that the address belongs '
+            "to",
+        )
     if kind == "sql":
         _refuse_database(name, scheme, uri)
     return kind

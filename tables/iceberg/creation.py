@@ -32,6 +32,7 @@ from headgate.tables.iceberg.type_text import parse_columns
 
 _TRANSFORM = re.compile(r"(\w+)\((?:\s*(\d+)\s*,)?\s*([^(),]+?)\s*\)")
 _WITH_WIDTH = {"bucket": "bucket", "truncate": "trunc"}  # the suffix of the field's name, as Java's
+_WIDTH_MAX = 2**31 - 1
 _NO_KEY = (FloatType, DoubleType)
 _BY_TIME = ("year", "month", "day", "hour")
 
@@ -125,7 +126,7 @@ def _created(catalog: Catalog, identifier: str, declaration: TableDeclaration | 
     spec = partition_spec(schema, declaration.partition_by)
     order = sort_order(schema, declaration.sort_by)
     created = {CREATED_MS: str(int(time.time() * 1000))}
-    properties = {**_PROPERTIES, **created, **declaration.properties}
+    properties = with_defaults({**created, **declaration.properties})
     check_version(schema, declaration.properties)
     ensure_namespaces(catalog, identifier)
     try:
@@ -142,9 +143,14 @@ def _created(catalog: Catalog, identifier: str, declaration: TableDeclaration | 
     return True
 
 
+def with_defaults(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a new table for which a declaration has these."""
+    return {**_PROPERTIES, **properties}
+
+
 def check_version(schema: Schema, properties: Mapping[str, str]) -> None:
     """Raise ``ConfigurationError`` for an impossible format version, or one that lacks a type."""
-    version = {**_PROPERTIES, **properties}["format-version"]
+    version = with_defaults(properties)["format-version"]
     if version not in FORMAT_VERSIONS:
         raise ConfigurationError(
             f"format-version cannot be {version!r}",
@@ -267,6 +273,10 @@ def _parts(text: str) -> tuple[str, str | None, str]:
         raise ConfigurationError(
             f"partition {text!r}: there is no transform {match[1]!r}",
             _nearest(transform, [*_WITH_WIDTH, *_BY_TIME, "identity"]),
+        )
+    if width and int(width) > _WIDTH_MAX:
+        raise ConfigurationError(
+            f"partition {text!r}: {width} is too large", f"use at most {_WIDTH_MAX}"
         )
     wide = transform in _WITH_WIDTH
     if wide != bool(width and int(width)):

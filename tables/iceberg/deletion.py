@@ -214,8 +214,8 @@ class Deletion(SideCall):
         try:
             for path, positions in doomed.alive.items():
                 found = coordinates_of(table, doomed.files[path], positions, self._columns)
-                for topic, partition, offset in found:
-                    offsets[TopicPartition(topic, partition)].add(offset)
+                for topic, partition, some in found:
+                    offsets[TopicPartition(topic, partition)].update(some)
         except ValueError:  # a column is gone
             return None
         return {at: ranges_of(bits) for at, bits in offsets.items()}

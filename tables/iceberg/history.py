@@ -15,6 +15,7 @@ from headgate.control_protocol.deleted_records import deleted_records
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.filled_tables import filled_of
 from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import (
     decode,
@@ -29,6 +30,7 @@ from headgate.control_protocol.table_history import (
     Newest,
     SinkCommit,
 )
+from headgate.tables.iceberg.evidence import decided
 
 
 def read_history(
@@ -54,7 +56,7 @@ def read_history(
         branch=branch,
         head=head.snapshot_id if head else None,
         tag=tag.snapshot_id if tag else None,
-        tag_on_branch=any(s.snapshot_id == tag.snapshot_id for s in line) if tag else None,
+        tag_on_branch=_on_branch(table, sink, branch) if tag else None,
         claimed=marker_property(sink) in metadata.properties,
         complete=complete and len(shown) == len(line),
         commits=tuple(commits),
@@ -64,6 +66,12 @@ def read_history(
         filled=filled_of(sink, metadata.properties),
         deleted=deleted_records(sink, deleted_rows(sink, metadata.properties), metadata.properties),
     )
+
+
+def _on_branch(table: Table, sink: SinkName, branch: str) -> bool | None:
+    """Return whether the branch contains the sink's tag, by whatever evidence is left (T5)."""
+    found = decided(table, branch, sink)
+    return None if found is Lineage.UNDECIDABLE else found is Lineage.CONTAINS_TAG
 
 
 def _line(

@@ -82,8 +82,8 @@ class MatchingRows:
 
 def coordinates_of(
     table: Table, file: DataFile, positions: BitMap64, columns: tuple[str, str, str]
-) -> Iterator[tuple[str, int, int]]:
-    """Yield topic, partition and offset of these rows; a row of others may have none.
+) -> Iterator[tuple[str, int, list[int]]]:
+    """Yield topic, partition and offsets of these rows; a row of others may have none.
 
     Raises ``ValueError`` for a column that the file's rows lack.
     """
@@ -93,9 +93,10 @@ def coordinates_of(
         places = [place - begin for place in positions & BitMap64(range(begin, end))]
         rows = batch.take(pa.array(places, pa.int64()))
         begin = end
-        for found in zip(*(leaf(rows, name).to_pylist() for name in columns), strict=True):
-            if None not in found:
-                yield found
+        named = pa.table([leaf(rows, name) for name in columns], ["topic", "partition", "offset"])
+        groups = named.drop_null().group_by(["topic", "partition"], use_threads=False)
+        for found in groups.aggregate([("offset", "list")]).to_pylist():
+            yield found["topic"], found["partition"], found["offset_list"]
 
 
 def leaf(rows: pa.RecordBatch, name: str) -> pa.Array:

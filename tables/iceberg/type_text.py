@@ -55,6 +55,10 @@ _PRIMITIVES: Mapping[str, IcebergType] = {
     "binary": BinaryType(),
 }
 _OTHERS = ("decimal", "fixed", "list", "map", "struct")
+_DEPTH_MAX = 40
+"""Beyond, readers of the table's metadata give up one after the other."""
+
+_TEXT_SHOWN = 200
 _TOKEN = re.compile(r"\s*([\w.$-]+|[<>(),:])")
 
 
@@ -81,6 +85,7 @@ class _Parser:
     def __init__(self, text: str, ids: count[int]) -> None:
         self._text = text
         self._ids = ids
+        self._depth = 0
         self._tokens: list[str] = _TOKEN.findall(text)
         if _TOKEN.sub("", text).strip():
             raise self._unreadable("it has a character that no type has")
@@ -99,6 +104,15 @@ class _Parser:
         return column_type, required
 
     def _type(self) -> IcebergType:
+        self._depth += 1
+        if self._depth > _DEPTH_MAX:
+            raise self._unreadable(f"it is nested more than {_DEPTH_MAX} deep")
+        try:
+            return self._type_inside()
+        finally:
+            self._depth -= 1
+
+    def _type_inside(self) -> IcebergType:
         name = self._next()
         match name.lower():
             case "decimal":
@@ -180,16 +194,24 @@ class _Parser:
             raise self._unreadable("it ends too early")
         return self._tokens.pop(0)
 
+    def _shown(self) -> str:
+        more = len(self._text) - _TEXT_SHOWN
+        return repr(self._text) if more <= 0 else f"{self._text[:_TEXT_SHOWN]!r}..."
+
     def _unreadable(self, why: str) -> ConfigurationError:
         return ConfigurationError(
-            f"the type {self._text!r} cannot be read: {why}",
+            f"the type {self._shown()} cannot be read: {why}",
             "write for instance long, decimal(10, 2), list<string>, struct<a: int, b: string>",
         )
 
     def _unknown(self, name: str) -> ConfigurationError:
         known = [*_PRIMITIVES, *_OTHERS]
-        near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+        near = [
+            word
+            for word in get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+            if name.lower().startswith(word[:3])
+        ]
         return ConfigurationError(
-            f"the type {self._text!r} cannot be read: there is no type {name!r}",
+            f"the type {self._shown()} cannot be read: there is no type {name!r}",
             f"do you mean {near[0]!r}?" if near else f"known are {', '.join(known)}",
         )

@@ -50,7 +50,7 @@ def for_files(properties: Mapping[str, object], location: str | None = None) -> 
     ``location``, those of other stores stay behind unless the sink file brings its own client. Keys
     for all of AWS do wherever S3 has its own.
     """
-    prefixes = _FOR_FILES
+    prefixes: tuple[str, ...] = _FOR_FILES
     if location is not None and "py-io-impl" not in properties:
         scheme, separator, _ = location.partition(":")
         prefixes = _BY_SCHEME.get(scheme.lower() if separator else "", _FOR_FILES)

@@ -127,6 +127,7 @@ class Canon:
             frozenset((s, self._sequence(s, n)) for s, n in state.gains),
             state.retry_at_ms is None,
             state.failures,
+            frozenset((at, each.sender, each.times) for at, each in state.refused.items()),
             state.recovery_view and self._view(state.recovery_view),
             state.term and self._term(state.term),
             state.attempt and self._attempt(state.attempt),

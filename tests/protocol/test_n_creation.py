@@ -145,9 +145,10 @@ def test_s4_a_status_says_which_tables_it_waits_for() -> None:
     participant = in_need(need(ORDERS, {P0: 12}), need(CLICKS, {P0: 13}, "uuid-c", TIP))
     participant.end(1)
     participant.source_ends({P0: 100, P1: 100})
+    participant.batch_written()
     assert participant.status.failure == f"waits for table {ORDERS} (+id); {CLICKS}: +tip"
     assert participant.status.unknown >= {P0}
-    assert claimed(participant.status)[P0] == (10, 10)
+    assert claimed(participant.status)[P0] == (10, 12)
 
 
 def test_s2_what_is_asked_for_again_joins_what_waits() -> None:

@@ -12,7 +12,7 @@ from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, RIVAL, TABLE, offse
 
 from headgate.control_protocol.column_growth import COLUMNS_MAX, Refusal
 from headgate.control_protocol.columns import Column, ListOf, Struct
-from headgate.control_protocol.events import Answer, Proposal, Tables, TableStart
+from headgate.control_protocol.events import Answer, Proposal, Tables, TableStart, WriteStatus
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import BatchNeeds, BatchWritten, Evolved, PartitionResult
@@ -139,9 +139,54 @@ def test_s4_end_before_the_answer_claims_what_was_written_and_names_the_rest_unk
     needs_more(participant, {P0: 12})
     participant.end(1)
     participant.source_ends({P0: 500, P1: 500})
+    assert participant.batch.ranges == {P1: OffsetRange(118, 168)}
+    participant.batch_written()
     assert P0 in participant.status.unknown
     assert participant.status.failure == f"waits for {TABLE}: +tip"
-    assert claimed(participant.status) == {P0: (10, 12), P1: (20, 118)}
+    assert claimed(participant.status) == {P0: (10, 12), P1: (20, 168)}
+
+
+def test_s4_an_answer_under_way_writes_what_lies_before_the_records_that_wait() -> None:
+    participant = Participant.writing(offsets(10, 20))
+    participant.end(1)
+    participant.source_ends({P0: 30, P1: 40})
+    participant.given(BatchEnded(BatchNeeds(participant.batch.number, TIP, Offsets({P0: 12}), 3)))
+    assert not [said for said in participant.said if isinstance(said, WriteStatus)]
+    participant.source_ends({P0: 300, P1: 400})
+    assert participant.batch.ranges == {P0: OffsetRange(10, 12), P1: OffsetRange(20, 40)}
+    participant.batch_written()
+    assert claimed(participant.status) == {P0: (10, 12), P1: (20, 40)}
+    assert participant.status.unknown == {P0}
+
+
+def test_s3_fields_that_keep_coming_hold_up_no_batch_that_is_done_again() -> None:
+    """Each look shows a record with one more field: a batch up to it would never be written."""
+    participant = Participant.writing(offsets(0, 0))
+    written = [0]
+    for number in range(1, 6):
+        looks(participant, {P0: written[-1] + 100, P1: 0})
+        first = Offsets({P0: written[-1] + 99})
+        participant.given(BatchEnded(BatchNeeds(participant.batch.number, TIP, first, 1)))
+        participant.hears(answer(participant, number), transaction=1)
+        participant.source_ends({P0: written[-1] + 190, P1: 50})
+        assert participant.batch.ranges == {P0: OffsetRange(written[-1], written[-1] + 100)}
+        participant.batch_written()
+        assert not participant.state.again
+        written.append(written[-1] + 100)
+
+
+def test_s3_a_batch_that_is_done_again_does_not_wait_for_the_end_of_the_transaction() -> None:
+    participant = Participant.writing(offsets(0, 0))
+    participant.end(1)
+    participant.source_ends({P0: 10, P1: 0})
+    participant.given(BatchEnded(BatchNeeds(participant.batch.number, TIP, Offsets({P0: 0}), 1)))
+    participant.source_ends({P0: 20, P1: 0})
+    participant.hears_itself()
+    start = started(2, offsets(0, 0), 1, settled_to=11)
+    participant.hears(start, transaction=2)
+    participant.hears(answer(participant, 1), transaction=2)
+    participant.source_ends({P0: 30, P1: 0})
+    assert participant.batch.ranges == {P0: OffsetRange(0, 10)}
 
 
 def needs_more(participant: Participant, first: dict[TopicPartition, int]) -> None:

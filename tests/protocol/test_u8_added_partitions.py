@@ -11,7 +11,11 @@ from protocol.values import ALICE, P0, P1, P2, P3, RIVAL, offsets, record, statu
 
 from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
-from headgate.control_protocol.key_errors import KeyedPartitionsAdded, KeyInTwoPartitions
+from headgate.control_protocol.key_errors import (
+    GrowthUnordered,
+    KeyedPartitionsAdded,
+    KeyInTwoPartitions,
+)
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
 from headgate.control_protocol.record import CommitRecord, Debt
@@ -268,3 +272,61 @@ def test_fail_is_what_a_sink_does_that_is_not_told_otherwise() -> None:
     coordinator.described()
     assert isinstance(coordinator.error, KeyedPartitionsAdded)
     assert "wait" in coordinator.error.hint
+
+
+def of_hashes(growth_ms: int | None = GROWTH_MS) -> Coordinator:
+    coordinator = waiting()
+    identity = replace(coordinator.state.identity, multiples_only=True, growth_ms=growth_ms)
+    coordinator.state = replace(coordinator.state, identity=identity)
+    return coordinator
+
+
+def test_a_topic_that_was_not_multiplied_stops_the_sink_before_any_new_record_is_there() -> None:
+    """From 2 to 5 keys move from partition 0 to partition 1, too, and both are read."""
+    coordinator = of_hashes()
+    coordinator.until(Phase.PREPARING)
+    coordinator.sources = topics((0, 10), (0, 20), (0, 0), (0, 0), (0, 0))
+    coordinator.described()
+    error = coordinator.error
+    assert isinstance(error, GrowthUnordered)
+    assert "trips has grown from 2 to 5 partitions" in str(error)
+    assert coordinator.phase is Phase.STOPPED
+
+
+def test_a_claim_refuses_it_too_and_says_nothing() -> None:
+    stored = record(EPOCH - 1, 4, offsets(10, 20), RIVAL)
+    coordinator = of_hashes()
+    coordinator.table = view(stored)
+    coordinator.sources = grown()
+    coordinator.until(Phase.STOPPED)
+    assert isinstance(coordinator.error, GrowthUnordered)
+
+
+def test_each_step_of_a_growth_is_a_multiple_or_stops_the_sink() -> None:
+    """From 2 to 4 is in order, and so is 2 to 6; but not 4 to 6, which the producers saw."""
+    coordinator = of_hashes()
+    four = topics((0, 10), (0, 20), (0, 5), (0, 5))
+    assert asked(coordinator, four).offsets == offsets(10, 20)
+    goes_round(coordinator, {})
+    coordinator.until(Phase.PREPARING)
+    coordinator.sources = topics((0, 10), (0, 20), (0, 5), (0, 5), (0, 0), (0, 0))
+    coordinator.described()
+    assert "from 4 to 6 partitions" in str(coordinator.error)
+
+
+def test_one_partition_may_become_any_number() -> None:
+    coordinator = of_hashes()
+    coordinator.table = view(record(EPOCH - 1, 4, Offsets({P0: 10}), RIVAL))
+    coordinator.sources = grown()
+    coordinator.until(Phase.OPEN)
+    assert coordinator.term.offsets == Offsets({P0: 10})
+
+
+def test_under_fail_the_way_on_is_no_waiting_where_that_would_not_help() -> None:
+    coordinator = of_hashes(growth_ms=None)
+    coordinator.until(Phase.PREPARING)
+    coordinator.sources = grown()
+    coordinator.described()
+    error = coordinator.error
+    assert isinstance(error, KeyedPartitionsAdded)
+    assert "final number of partitions" in error.hint

@@ -10,6 +10,7 @@ from scenarios.stage import COORDINATORS, Stage
 
 from headgate.control_protocol.errors import PoisonRecord
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.testing import CommitFault
 from headgate.coordinator.settings import RollbackPolicy
 
@@ -485,12 +486,13 @@ def retention_overtakes(stage: Stage) -> None:
 
 @play("A poison record (HG-207)", stops="HG-207")
 def poison(stage: Stage) -> None:
-    """Nothing of its batch is committed."""
+    """What lies before it is committed first (P14)."""
     both_at_work(stage)
-    stage.direct("a record that cannot be converted")
-    error = PoisonRecord("trips/1 offset 3: no number")
+    stage.direct("two records, and one that cannot be converted")
+    first = Offsets({TopicPartition("trips", 1): 5})
+    error = PoisonRecord("trips/1 offset 5: no number", "", first)
     stage.nodes["bob"].writer.fail(error.message, fatal=error)
-    stage.produce(0, 1)
+    stage.produce(0, 3)
     stage.until("stops")
 
 

@@ -38,6 +38,8 @@ class Course:
         self._until_resumed()
         if world.stopped() or weather in (Weather.SLOW, Weather.UPHEAVAL) or world.climate.split:
             return
+        if world.wedge.kind is not None:  # what was moved, spoilt or cut stays so
+            return
         if not world.calm.on:
             self._wait(SETTLED_AFTER_MS)
         if world.climate.pauses or world.forger.unsigned:  # who forges a PAUSE leaves it there

@@ -39,6 +39,7 @@ from headgate.control_protocol.ports import (
     Lineage,
     TableView,
     TopicState,
+    Unknown,
 )
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.testing import (
@@ -145,9 +146,14 @@ class FaultyTable(Struck):
         """The table itself."""
         return self._table
 
+    def _refuse_if_cut_off(self) -> None:
+        if self._world.wedge.cuts(self._node):
+            raise Unreachable("no catalog answers this node")
+
     def read(self) -> TableView:
         self._strike(f"{self._called}table read")
         self._world.catalog_is_slow()
+        self._refuse_if_cut_off()
         view = self._table.read()
         self._strike(f"{self._called}table was read")
         return view
@@ -155,6 +161,8 @@ class FaultyTable(Struck):
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         self._strike(f"{self._called}commit")
         self._world.catalog_is_slow()
+        if self._world.wedge.cuts(self._node):
+            return Unknown("no catalog answers this node")
         if self._world.catalog_lies():
             return self._lie(attempt)
         self._world.commit_fault(self._catalog, self._called)
@@ -176,6 +184,7 @@ class FaultyTable(Struck):
     def evolve(self, base: TableView, columns: Struct) -> Evolved:
         world = self._world
         self._strike("evolve")
+        self._refuse_if_cut_off()
         world.catalog_is_slow()
         if world.columns is not None and world.columns.somebody_else_adds(columns):
             world.struck["somebody else adds a column"] += 1
@@ -192,6 +201,7 @@ class FaultyTable(Struck):
 
     def draft(self, draft: Draft) -> tuple[Debt, ...]:
         self._strike(f"{self._called}draft")
+        self._refuse_if_cut_off()
         quarantine = self._world.quarantine
         assert quarantine is not None
         debts = self._table.draft(draft)
@@ -350,11 +360,14 @@ class FaultyWriter(FakeBatchWriter, Struck):
         world.checks_pause(self._node)
         if world.batch_fails():
             self.fail("disk full")
+        if elsewhere := world.wedge.elsewhere((self._node.number, self._node.life), batch):
+            self.fail(elsewhere)
         poison = world.poison
-        if poison and poison[0] in batch.ranges:
-            offsets = batch.ranges[poison[0]]
-            if offsets.begin <= poison[1] < offsets.end:
-                self.fail("poison", PoisonRecord(f"{poison[0]} offset {poison[1]}: no JSON"))
+        if poison and poison[0] in batch.ranges and not world.mended:
+            (at, offset), offsets = poison, batch.ranges[poison[0]]
+            if offsets.begin <= offset < offsets.end:
+                error = PoisonRecord(f"{at} offset {offset}: no JSON", "", Offsets({at: offset}))
+                self.fail("poison", error)
         super().submit(batch)
         world.struck["bad records are there already"] += bool(self._known)
 
@@ -368,7 +381,7 @@ class FaultyWriter(FakeBatchWriter, Struck):
             followed = (file for files in outcome.followed.values() for file in files)
             files = (*outcome.files, *outcome.quarantined, *followed)
             self._world.written_ms.update((file.path, now_ms) for file in files)
-            outcome = self._limited(outcome)
+            outcome = self._limited(self._world.wedge.spoilt(self._node, outcome))
         if outcome is not None:
             self._strike("batch done")
         return outcome

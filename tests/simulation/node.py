@@ -22,7 +22,7 @@ from simulation.real_port import CatalogPort, real_table
 from simulation.together import FaultyJointPayments
 
 from headgate.control_protocol.bad_records import BadRecordLimits
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.errors import HeadgateError, LeadReleased
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.ports import Follower
 from headgate.control_protocol.testing import FakeTable
@@ -261,10 +261,14 @@ class Node:
             return bool(run())
         except Killed:
             return True
+        except LeadReleased as released:
+            self.world.leaves(self, released.away_ms)
+            return True
         except HeadgateError as error:
-            self.stopped_by = error
             self.dead = True
             self.world.note(f"{self.name} stops: {error}")
+            if not self.world.mends(self, error):
+                self.stopped_by = error
             return True
         finally:
             if life == self.life:

@@ -59,6 +59,8 @@ class Quarantine:
                 self.catalogs[name] = FakeCatalog(storage=storage, table=name, uuid=f"uuid-{name}")
         self.goes_third: Callable[[SourceRecord], bool] | None = None
         """Which records go to the third table for good, where tables of routes have keys."""
+        self.root_of: Callable[[object, Any], str] | None = None
+        """Where a writer believes that a table has its data, if its owner moves it."""
         self.drafted: dict[str, tuple[WrittenFile, ...]] = {}
         """What each manifest holds that was ever drafted."""
         self.records: dict[str, tuple[SourceRecord, ...]] = {}
@@ -92,6 +94,8 @@ class Quarantine:
         def place(record: SourceRecord) -> tuple[Destination, str]:
             catalog = self.catalogs[THIRD if route(record) else OTHER]
             location = getattr(catalog, "location", f"memory://{catalog.table}")
+            if self.root_of is not None:
+                location = self.root_of(life, catalog).removesuffix("/data")
             return Destination(catalog.table, catalog.uuid), location
 
         return place

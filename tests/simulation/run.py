@@ -31,6 +31,7 @@ from simulation.forger import part_bytes
 from simulation.leased_world import LeasedWorld
 from simulation.quick import carried, heard_anew, quick_copies
 from simulation.real_port import determined
+from simulation.wedges import impatient
 from simulation.world import World
 
 SEEDS_AT_ONCE = 100
@@ -55,7 +56,8 @@ def play(
     gc.disable()
     heard_anew()
     try:
-        with quick_copies(), carried(_part_bytes(seed)):
+        plain = not (real or keyed or stamped)
+        with quick_copies(), carried(_part_bytes(seed)), impatient(seed, plain=plain):
             world = World(seed, real=real, keyed=keyed, stamped=stamped)
             try:
                 with determined(world) if real else nullcontext():

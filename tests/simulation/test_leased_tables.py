@@ -56,6 +56,11 @@ def test_every_row_is_there_once_though_the_lock_is_a_lease(tmp_path: Path) -> N
     assert set(STRUCK) - struck.keys() == set()
 
 
+def test_who_slept_while_the_table_was_opened_does_not_open_it_again(tmp_path: Path) -> None:
+    """Its first commit was condemned meanwhile: completing it looked like a fork (H4, H9)."""
+    assert played(91000175, tmp_path)["landed"]
+
+
 def test_a_leased_seed_has_one_course(tmp_path: Path) -> None:
     assert played(3, tmp_path / "one") == played(3, tmp_path / "other")
 

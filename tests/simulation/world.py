@@ -35,9 +35,11 @@ from simulation.silence import Silence
 from simulation.stamps import Stamps
 from simulation.trouble import Trouble
 from simulation.unheard import Unheard
+from simulation.wedges import Wedge
 from simulation.whole import wholes
 from verdicts import Kind, Violation
 
+from headgate.control_protocol.errors import HeadgateError, PoisonRecord
 from headgate.control_protocol.events import (
     Envelope,
     Pause,
@@ -139,9 +141,14 @@ class World:
             keys=None if self.follows_keys else self.keys,
         )
         self.trouble = Trouble(self)
+        plain = not (real or keyed or stamped)
         self.calm = Calm(self)
         self.poison: tuple[TopicPartition, int] | None = None
+        self.mended = False
+        """The poison is as good as any other record now."""
+        self._mends_records = random.Random(f"mended {seed}").random() < 0.5
         self.broken = self.climate.upheaval is None
+        self.wedge = Wedge(self, plain=plain)
         self.paused_ms: int | None = None
         self.written_ms: dict[str, int] = {}
         """When each data file was done."""
@@ -240,6 +247,16 @@ class World:
         self.struck[f"kill at {where}"] += 1
         node.dead = True
         self._restarts.append((self.clock.now_ms + self.random.randint(0, 3_000), node))
+
+    def leaves(self, node: Node, away_ms: int) -> None:
+        """E2: its process leaves the group, and comes back once it can read the table."""
+        self.note("{} leaves the lead to others", node.name)
+        self.struck["lead released"] += 1
+        node.dead = True
+        if not self.wedge.cuts(node):
+            self._restarts.append((self.clock.now_ms + away_ms, node))
+        self.expel(node.member)
+        self.events.rebalance()
 
     def stall(self, node: Node, where: str) -> None:
         """The others go on while the node stands still in the middle of its call."""
@@ -436,6 +453,7 @@ class World:
         if not self.broken and self.clock.now_ms > breaks_ms:
             self.broken = upheaval.break_something(self)
         self.trouble.look()
+        self.wedge.look()
         actor = self._next_actor()
         if actor is not None:
             node, role, run = actor
@@ -498,6 +516,23 @@ class World:
             self.expel(entry[1].member)
             entry[1].start()
             self.events.rebalance()
+
+    def mends(self, node: Node, error: HeadgateError) -> bool:
+        """Whether a person mends the record that stopped the node, and starts it again (P14)."""
+        if not isinstance(error, PoisonRecord) or self.poison is None:
+            return False
+        at, offset = self.poison
+        stored = self.oracle.stored().get(at, offset)
+        if stored != offset and not self.mended:
+            raise Violation(
+                Kind.UNTRUTH, f"{node.name} stops before {at} offset {offset}, at {stored}"
+            )
+        self.struck["stopped before a record"] += 1
+        if not self._mends_records:
+            return False
+        self.mended = True
+        self._restarts.append((self.clock.now_ms, node))
+        return True
 
     def stopped(self) -> bool:
         """Whether a node stopped for a reason that the climate gives; any other is a violation."""

@@ -117,10 +117,11 @@ def test_a_loop_that_puts_records_fills_the_table_exactly_once_over_restarts(
 def test_a_poison_record_ends_the_loop_with_its_place(
     settings: SinkSettings, sqlite_catalog: LocalCatalog
 ) -> None:
-    produce(settings, [b'{"number": 1}', b'{"number": "many"}'])
-    with pytest.raises(PoisonRecord, match="partition 1 offset 0"):
+    """P14: and what lies before it in its partition is in the table."""
+    produce(settings, [*[b'{"number": 1}'] * 4, b'{"number": "many"}'])
+    with pytest.raises(PoisonRecord, match="partition 1 offset 1"):
         loop(settings, lambda _: False)
-    assert rows(sqlite_catalog).num_rows == 0
+    assert rows(sqlite_catalog)["partition"].to_pylist().count(1) == 1
 
 
 def test_an_embedded_loop_on_another_control_topic_ends_by_name(

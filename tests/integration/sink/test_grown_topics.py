@@ -6,7 +6,7 @@ import re
 
 import confluent_kafka as kafka
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.sink.test_changes import KEYED, Changelog, assert_folded, assert_well
@@ -88,7 +88,40 @@ def test_u8_check_says_what_a_start_would_do_about_partitions_that_were_added(
     changes.produce(100)
     assert stored_offsets(sink).code == "HG-242"
     sink.change({"changes": {"on_partitions_added": "wait"}})
+    assert stored_offsets(sink).code == "HG-222"
+    sink.change({"changes": {"on_partitions_added": "wait-any"}})
     assert "/2: added, and held for 600000 ms" in stored_offsets(sink).detail
+
+
+def test_u8_a_topic_that_was_not_multiplied_stops_the_sink_until_it_is_reset(
+    deploy: Deploy, admin: AdminClient
+) -> None:
+    """The procedure of docs/changes.md, with the same names."""
+    sink = deploy(GROWS)
+    topic = sink.topics[0]
+    changes = Changelog(sink, 9)
+    changes.produce(300)
+    sink.start()
+    sink.wait_until_lag_zero()
+    admin.create_partitions([NewPartitions(topic, 5)])[topic].result()
+    assert f"{topic} has grown from 2 to 5 partitions" in sink.stopped_by_itself("HG-222")
+    assert stored_offsets(sink).code == "HG-222"
+    assert any("HG-222" in note for note in status(sink.settings).notes)
+
+    admin.delete_topics([topic])[topic].result()
+    sink.wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, "it to be gone")
+    admin.create_topics([NewTopic(topic, 5, 1)])[topic].result()
+    sink.partitions = 5
+    anew = Changelog(sink, 10)
+    anew.produce(600)
+    with sink.catalog() as catalog:
+        catalog.drop_table(sink.settings.table.identifier)
+    sink.change({"coordinator": {"on_table_recreated": "restart"}})
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    assert_folded(sink, anew)
+    assert_well(sink)
 
 
 def stored_offsets(sink: Deployment) -> Check:

@@ -13,6 +13,7 @@ from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.sink_file import record
 
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.operations.audit import audit
 from headgate.operations.demo.produce import create_topic
 
@@ -93,24 +94,33 @@ def test_a_first_start_behind_the_beginning(deploy: Deploy, where: str) -> None:
     sink.judge(since=begins)
 
 
-def test_hg207_a_poison_record_stops_the_sink_and_nothing_of_it_is_committed(
+def test_hg207_the_sink_stops_at_the_record_and_goes_on_there_under_another_policy(
     deploy: Deploy,
 ) -> None:
+    """P14: what lies before it is committed, in the same batch too; nothing comes twice."""
     sink = deploy()
-    sink.produce(100)
-    sink.start()
-    sink.wait_until_lag_zero()
-    before = sink.record()
+    at = TopicPartition(sink.topics[0], 1)
     producer = Producer({"bootstrap.servers": sink.bootstrap})
-    for value in (record(100), b'{"id": "not a number"}', record(101)):
-        producer.produce(sink.topics[0], value, partition=1)
+    for value in (*map(record, range(40)), b'{"id": "not a number"}', record(41)):
+        producer.produce(at.topic, value, partition=at.partition)
     producer.flush()
+    sink.start()
     line = sink.stopped_by_itself("HG-207")
-    assert f"{sink.topics[0]} partition 1 offset 51: id: " in line
-    assert sink.record() == before
+    assert f"{at.topic} partition 1 offset 40: id: " in line
+    before = sink.record()
+    assert before.offsets[at] == 40
+    assert sink.rows().num_rows == 40
     sink.start()  # it does not go away by itself
     assert sink.stopped_by_itself("HG-207")
     assert sink.record().offsets == before.offsets
+
+    sink.change({"quarantine": {"policy": "skip"}})
+    sink.start()
+    sink.wait_until_lag_zero()
+    sink.stop()
+    assert sink.record().offsets[at] == 42
+    ids = sink.rows()["id"].to_pylist()
+    assert sorted(ids) == [*range(40), 41]
 
 
 Unread = list[int]

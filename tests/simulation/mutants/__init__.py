@@ -25,13 +25,14 @@ from simulation.mutants import (
     speech,
     stamping,
     table,
+    wedging,
 )
 from simulation.mutants.mutant import Mutant
 
 FAMILIES = (
     *(table, speech, claiming, collecting, answering, positions, requesting),
     *(setting_aside, following, forging, evolving, parking, real_tables, maintaining),
-    *(changing, growing, keyed_following, stamping),
+    *(changing, growing, keyed_following, stamping, wedging),
 )
 
 MUTANTS: dict[str, Mutant] = {

@@ -164,3 +164,11 @@ def commits_of_any_age(right: Any, *given: Any) -> bool:
 def unseen_is_idle(right: Any, state: State, partition: Any, claim: Any) -> bool:
     """What nobody could ask for its end is said to be idle."""
     return False
+
+
+@FAMILY.replaces("P14", (participant, "stopped"))
+def stops_before_it_is_committed(right: Any, state: State) -> Any:
+    """A record stops the sink at once, whatever lies before it."""
+    if state.stop is None:
+        return state, ()
+    return replace(state, stop=None), (asked.Stop(state.stop.error),)

@@ -14,6 +14,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -22,7 +23,7 @@ from simulation.climate import FOR_EVER_MS, Climate, Weather, drawn
 from simulation.columns import has_some
 from simulation.forger import ONE_SEED_IN, WITH_KEY, WITHOUT_KEY
 from simulation.keys import Keys
-from simulation.mutants import MUTANTS, forging, keyed_following
+from simulation.mutants import MUTANTS, forging, keyed_following, wedging
 from simulation.mutants.mutant import Mutant
 from simulation.mutants.notice import Notice, noticed, notices, written
 from simulation.mutants.worlds import STATES_ROUGHLY, WORLDS
@@ -30,6 +31,7 @@ from simulation.payday import ROUTED_KEYS
 from simulation.quarantine import has_one
 from simulation.run import play
 from simulation.trouble import has_trouble
+from simulation.wedges import WEDGED_FROM, wedge_of
 from verdicts import Kind, Violation
 
 ENOUGH = 3
@@ -133,6 +135,9 @@ def _by(mutant: Mutant, kind: str, seed: int) -> Notice:
 
 def _seeds(mutant: Mutant, first: int) -> Iterator[int]:
     likely = LIKELY.get(mutant.name, lambda _: True)
+    if mutant in wedging.FAMILY:
+        seeds = count(max(first, WEDGED_FROM))
+        return (s for s in seeds if wedge_of(s, drawn(random.Random(s)), plain=True))
     if mutant in keyed_following.FAMILY:
         first = max(first, ROUTED_KEYS[0])
     seeds = (s for s in range(first, 10**6) if likely(drawn(random.Random(s))))

@@ -121,9 +121,16 @@ class Shop:
         )
 
     def diverts(
-        self, meant_for: Mapping[str, Mapping[int, str | None]], rows: Rows | None = None
+        self,
+        meant_for: Mapping[str, Mapping[int, str | None]],
+        rows: Rows | None = None,
+        *,
+        unmatched: str = "",
     ) -> None:
-        """A transaction whose records for some tables go to the quarantine instead (I1)."""
+        """A transaction whose records for some tables go to the quarantine instead (I1).
+
+        ``unmatched``: why no table takes them (R2).
+        """
         aside = self.settings.quarantine.table
         self.number += 1
         number = sum(map(len, (rows or {}).values()))
@@ -138,8 +145,9 @@ class Shop:
                 "partition": 0,
                 "offset": offset,
                 "value": None if value is None else value.encode(),
-                "error_class": "table",
-                "table_name": name,
+                "error_class": "route" if unmatched else "table",
+                "message": unmatched or f"{name}: HG-102",
+                "table_name": None if unmatched else name,
                 "sink": str(SINK),
             }
             for name, found in meant_for.items()

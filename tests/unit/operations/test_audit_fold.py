@@ -27,6 +27,7 @@ from headgate.data.writers.put import chunk_of
 from headgate.kafka.fetch import Chunk
 from headgate.native.loops import Words
 from headgate.operations.audit_fold import FoldEvidence, SourceRanges, fold_and_compare
+from headgate.operations.audit_keys import told_of_fold
 from headgate.operations.fold.comparison import Fault, differing
 from headgate.operations.fold.slices import SLICE_BYTES
 from headgate.participant.embedding import Record
@@ -167,6 +168,29 @@ def test_a_row_that_was_dropped_is_found(filled: Told) -> None:
     assert "topic/0@35" in found.evidence
     assert "topic/1@2" in found.evidence
     assert evidence.of(TopicPartition("topic", 1), Fault.LOST) == 1
+
+
+def test_a_row_that_others_may_have_deleted_before_all_that_is_left_is_unproven(
+    told: Told,
+) -> None:
+    told.commit(*(put(n) for n in range(9)))
+    told.world.loaded().delete("id = 3")
+    told.commit(put(20))
+    table = told.world.loaded()
+    kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    gone_now = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept]
+    table.maintenance.expire_snapshots().by_ids(gone_now).commit()
+
+    evidence = told.folded()
+    history = IcebergReader(told.world.loaded(), SINK, "main").history()
+    said = told_of_fold(evidence, history, {}, 0)
+
+    assert (counts(evidence), evidence.faults.old) == ({Fault.LOST: 1}, 1)
+    assert said.findings == []
+    assert any("1 keys have no row" in text and "expired" in text for text in said.unproven)
+    told.produce(put(40))
+    said = told_of_fold(told.folded(), history, {}, 0)
+    assert [found.what for found in said.findings] == ["row-lost"]
 
 
 class Blind(KeyHash):

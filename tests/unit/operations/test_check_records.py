@@ -14,7 +14,7 @@ from unit.data.formats.avro_worlds import encoded as avro_encoded
 from unit.data.formats.avro_worlds import record
 from unit.operations.test_audit_keyed import SINK_FILE
 
-from headgate.control_protocol.errors import EnvelopeUnfit
+from headgate.control_protocol.errors import EnvelopeUnfit, RecordsWouldStop
 from headgate.data.envelopes.changes import Tombstones
 from headgate.operations.check_records import judged, looked_at, refuse_keys
 from headgate.operations.init import sink_file
@@ -53,6 +53,7 @@ def settings(envelope: str = "plain", *, keyed: bool = True, **form: str) -> Sin
     own = [name for name in form if name in ("schema", "registry.url")]
     options = "".join(f"[format.options]\n'{name}' = '''{form.pop(name)}'''\n" for name in own)
     lines = "\n".join(f'{name} = "{value}"' for name, value in form.items())
+    text += '[quarantine]\npolicy = "quarantine"\n'
     return parse(f"{text}[format]\n{lines}\n{options}" if lines else text)
 
 
@@ -170,8 +171,11 @@ def test_debezium_in_avro_is_known() -> None:
 
 
 def test_what_cannot_be_read_is_said_with_its_reason() -> None:
-    text = judged(settings(), "shop", [b"{", b"[]"])
-    assert text.startswith("shop: of 2 records no value can be read, 2 not to be read: not a JSON")
+    with pytest.raises(RecordsWouldStop) as caught:
+        judged(settings(), "shop", [b"{", b"[]"])
+    assert caught.value.message.startswith(
+        "shop: of 2 records no value can be read, 2 not to be read: not a JSON"
+    )
 
 
 def test_formats_without_fields_are_not_looked_at() -> None:

@@ -128,7 +128,7 @@ def test_a_missing_table(filled: FilledTable, settings: SinkSettings) -> None:
 
 def test_an_unreadable_catalog(settings: SinkSettings, tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_bytes(b"this is no database at all" * 100)
-    with pytest.raises(Unreachable, match="not a database"):
+    with pytest.raises(ConfigurationError, match="not a database"):
         TableCheck(settings).table()
 
 

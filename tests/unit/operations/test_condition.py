@@ -127,6 +127,16 @@ def test_what_the_coordinator_tries_in_vain_is_shown_until_it_goes_on() -> None:
     assert past.past
 
 
+def test_a_participant_that_is_refused_again_and_again_is_shown_until_a_transaction_is_whole() -> (
+    None
+):
+    """The new epoch that reads all tables afresh mends nothing by itself."""
+    refused = said(Notice(NoticeKind.ERROR, "HG-216", "HG-216 one is refused 3 times ..."), 9)
+    alive = said(ALIVE, 1)
+    assert condition(refused, said(START, 7), alive) is Condition.FAILING
+    assert condition(refused, said(START, 7), said(ACK, 2), alive) is Condition.RUNNING
+
+
 def test_h6_a_participant_that_starves_is_shown_until_a_transaction_is_whole() -> None:
     """Each transaction without it is settled, and the next begins: that mends nothing."""
     starves = said(Notice(NoticeKind.ERROR, "HG-407", "HG-407 one is slower than ..."), 9)

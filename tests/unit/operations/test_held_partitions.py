@@ -86,6 +86,20 @@ def test_u8_what_would_stop_the_sink_is_not_called_held(settings: SinkSettings) 
     assert "held" not in text
 
 
+def test_u8_a_topic_that_was_not_multiplied_is_never_read_and_the_note_says_so(
+    settings: SinkSettings,
+) -> None:
+    held = (*HELD, HeldPartition("topic", 3, 0, 0, 0), HeldPartition("topic", 4, 0, 0, 0))
+    (text,) = told_of_held(settings, held, [])
+    assert "topic has grown from 2 to 5 partitions, which is no multiple" in text
+    assert "HG-222" in text
+    own = replace(
+        settings, changes=replace(settings.changes, on_partitions_added=OnPartitionsAdded.WAIT_ANY)
+    )
+    (text,) = told_of_held(own, held, [])
+    assert "HG-222" not in text
+
+
 def test_u8_no_time_is_named_where_no_claim_is_known(settings: SinkSettings) -> None:
-    (text,) = told_of_held(settings, HELD, [])
+    (text,) = told_of_held(settings, (*HELD, replace(HELD[0], partition=3)), [])
     assert "does not say since when; the coordinator's log does" in text

@@ -10,11 +10,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.redacted_log import LINE_CHARACTERS_MAX, redacted_logger
 from headgate.operations.audit_report import AuditReport, Finding, PartitionAudit
 from headgate.operations.face.page import _commits
-from headgate.operations.rendering import show_audit, show_status
+from headgate.operations.rehearsal import Misfit, Rehearsal, RehearsedTable
+from headgate.operations.rendering import show_audit, show_rehearsal, show_status
 from headgate.operations.status_report import ParticipantStatus, StatusReport, TransactionStatus
 from headgate.sink.condition import LastError
 
@@ -146,3 +148,23 @@ def test_the_audits_table_calls_lost_what_its_verdict_does(
     first, *_, last = shown.getvalue().strip().splitlines()
     assert heading in first.split()
     assert f"{verdict}, none twice" in last
+
+
+def test_a_line_of_the_log_has_an_end(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "headgate"):
+        redacted_logger("headgate.participant").info("ignores %s", "x" * 130_000)
+    (line,) = caplog.messages
+    assert len(line) < LINE_CHARACTERS_MAX + 100
+    assert line.endswith(" more")
+
+
+def test_a_rehearsal_shows_the_beginning_of_a_very_large_record() -> None:
+    at = TopicPartition("trips", 0)
+    table = RehearsedTable("db.t", exists=True, records=1, rows=({"a": "x" * 20_000_000},))
+    seen = Rehearsal((table,), {}, misfits=(Misfit(at, 1, f"y{NASTY}" + "z" * 20_000_000),))
+    shown = io.StringIO()
+    show_rehearsal(Console(file=shown, width=160), seen)
+    lines = shown.getvalue().splitlines()
+    assert max(map(len, lines)) < 3_000
+    assert any(line.endswith("more") and "x" in line for line in lines)
+    assert "\x1b" not in shown.getvalue()

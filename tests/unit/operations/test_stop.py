@@ -204,6 +204,25 @@ def test_a_process_that_rests_ends_when_it_is_asked_to(
     resting.rest(settings, ends, turned)
 
 
+def test_who_left_the_lead_to_others_stays_away_until_the_table_can_be_read(
+    table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert table.read().record is not None
+    monkeypatch.setattr(resting, "LOOKED_AT_S", 0)
+    monkeypatch.setattr(resting, "_TURN_S", 0.001)
+    turns: list[int] = []
+    can_read = resting.stopped
+
+    def read(of: SinkSettings) -> bool:
+        if len(turns) < 3:
+            raise RetryLater("no answer")
+        return can_read(of)
+
+    monkeypatch.setattr(resting, "stopped", read)
+    resting.stay_away(settings, threading.Event(), lambda: turns.append(1), 0)
+    assert len(turns) == 3
+
+
 def test_without_a_table_nobody_is_stopped(settings: SinkSettings) -> None:
     assert resting.may_work(settings)
 

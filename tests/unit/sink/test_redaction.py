@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 import pickle
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.control_protocol.redaction import REASON_CHARACTERS_MAX, Redaction
+from headgate.data.formats.schema_registry import SchemaRegistry
 from headgate.participant import job
 from headgate.sink import assembly, departure, process
 from headgate.sink.load import parse
@@ -305,3 +309,40 @@ def test_where_the_brokers_are_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("BROKERS", "there.example:9092")
     text = MINIMAL.replace("127.0.0.1:9092", "${env:BROKERS}")
     assert parse(text).redacted("at there.example:9092") == "at there.example:9092"
+
+
+class _Echoing(BaseHTTPRequestHandler):
+    """A registry that fails, and repeats all that it was sent."""
+
+    def do_GET(self) -> None:
+        body = json.dumps({"error_code": 50001, "message": str(self.headers)}).encode()
+        self.send_response(500)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_registry_that_repeats_what_it_was_sent_gives_nothing_away() -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Echoing)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    text = (
+        MINIMAL
+        + '[format]\ntype = "avro-registry"\n[format.options]\n"registry.max.retries" = 0\n'
+        + f'"registry.url" = "{url}"\n"registry.basic.auth.user.info" = "me:format-secret"\n'
+    )
+    settings = parse(text)
+    options = {name.removeprefix("registry."): v for name, v in settings.format.options.items()}
+    try:
+        with pytest.raises(Unreachable) as caught:
+            SchemaRegistry(options).schema(1)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert "Authorization: Basic" in str(caught.value), "it was quoted"
+    shown = str(settings.redaction_of_records.of_error(caught.value))
+    assert "format-secret" not in shown
+    assert "bWU6" not in shown

@@ -49,7 +49,7 @@ def test_a_start_waits_for_temporary_keys_that_have_expired(
 ) -> None:
     """As whoever runs already does; ending with 2 would keep it from being started again."""
     monkeypatch.setattr(gone, "_AGAIN_S", 0.0)
-    monkeypatch.setattr(starting, "refuse_new", lambda _settings: None)
+    monkeypatch.setattr(starting, "refuse_new", lambda *_: None)
     catalog: Any = Expired(3)
     starting.refuse_start(catalog, settings(TOKEN))
     assert catalog.calls == 4

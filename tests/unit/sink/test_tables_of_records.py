@@ -43,7 +43,7 @@ from headgate.control_protocol.ports import (
     TopicState,
 )
 from headgate.control_protocol.table_changes import Changed, TableNeed, Want
-from headgate.data.writers.newcomers import NEWCOMERS_MAX
+from headgate.data.writers.known_tables import NEW_MAX
 from headgate.data.writers.put import chunk_of
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
 from headgate.data.writers.whole import write_put
@@ -523,7 +523,7 @@ def test_r4_records_wait_for_tables_beyond_those_of_a_minute(local: LocalCatalog
 def test_r4_the_wait_for_a_wild_field_ends_at_tables_max(local: LocalCatalog) -> None:
     limits = 'ledger = "db.ledger"\nnew_per_minute_max = 3\nmax = 8'
     shop = shop_of(local, ('ledger = "db.ledger"', limits))
-    wild = {"events": [{"type": f"v{n}", "x": n} for n in range(2 * NEWCOMERS_MAX)]}
+    wild = {"events": [{"type": f"v{n}", "x": n} for n in range(2 * NEW_MAX)]}
     minutes = 0
     while isinstance(outcome := shop.outcome(wild), BatchNeeds):
         shop.answer(outcome)
@@ -534,7 +534,7 @@ def test_r4_the_wait_for_a_wild_field_ends_at_tables_max(local: LocalCatalog) ->
     made = len(outcome.followed)
     assert made == 8 - 2, "the ledger and its quarantine have names that a route could make"
     aside = _rows(outcome.quarantined)
-    assert len(aside) == 2 * NEWCOMERS_MAX - made
+    assert len(aside) == 2 * NEW_MAX - made
     assert all("tables.max = 8" in row["message"] for row in aside)
 
 
@@ -666,6 +666,7 @@ def test_incompatible_values_may_stop_the_sink(local: LocalCatalog) -> None:
     outcome = shop.outcome({"shop.a": [{"n": 2}, {"n": "x"}]})
     assert isinstance(outcome, BatchFailed)
     assert isinstance(outcome.fatal, IncompatibleValue)
+    assert outcome.fatal.first == Offsets({TopicPartition("shop.a", 0): 1})
     assert "shop.a/0 offset 1" in outcome.reason
 
 

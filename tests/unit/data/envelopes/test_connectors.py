@@ -299,6 +299,7 @@ def test_a_truncate_of_dms_stops_the_sink(tmp_path: Path) -> None:
     outcome = desk.outcome([(None, json.dumps(value).encode()) for value in control])
     assert isinstance(outcome, BatchFailed)
     assert isinstance(outcome.fatal, SourceTruncated)
+    assert set(outcome.fatal.first.values()) == {2}
     assert "offset 2" in outcome.reason
 
 

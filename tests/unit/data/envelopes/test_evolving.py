@@ -109,6 +109,7 @@ def test_the_sink_stops_where_it_is_to_and_says_for_which_record(local: LocalCat
     )
     assert isinstance(failed, BatchFailed)
     assert isinstance(failed.fatal, UnknownField)
+    assert set(failed.fatal.first.values()) == {3}
     assert "changes/0 offset 3 has fields that the table lacks: +color" in str(failed.fatal)
 
 

@@ -24,6 +24,8 @@ from headgate.control_protocol.errors import (
     RecordUnmatched,
     TransformFailed,
 )
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.data.spark import routed_stages, stages
 from headgate.data.spark.accounts import settled
@@ -285,6 +287,7 @@ def test_behind_a_transform_a_row_that_names_the_ledger_is_a_bad_record(
     outcome = job.outcome(batch)
     assert isinstance(outcome, BatchFailed)
     assert isinstance(outcome.fatal, PoisonRecord)
+    assert outcome.fatal.first == Offsets({TopicPartition("events", 0): 1})
 
 
 def test_in_a_distributed_batch_a_record_that_names_the_ledger_is_bad(job: Job) -> None:
@@ -307,6 +310,7 @@ def test_what_a_transform_gives_to_no_table_is_skipped_or_stops_the_sink(
         assert isinstance(outcome, BatchFailed)
         assert isinstance(outcome.fatal, RecordUnmatched)
         assert "events partition 0 offset 1" in outcome.reason
+        assert outcome.fatal.first == Offsets({TopicPartition("events", 0): 1})
         return
     assert isinstance(outcome, BatchWritten)
     (result,) = outcome.partitions.values()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.control_protocol.errors import PoisonRecord
+from headgate.control_protocol.errors import ConfigurationError, PoisonRecord
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -14,7 +14,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
 from headgate.data.spark.shares import SHARE_OFFSETS_MIN, joined, shares_of
 
@@ -75,6 +75,23 @@ def test_one_failed_share_fails_the_batch_and_poison_outweighs() -> None:
     batch = batch_of({TopicPartition("a", 0): OffsetRange(0, 1)})
     outcomes = [BatchFailed(1, "later"), written(batch), BatchFailed(2, "never", never)]
     assert joined(batch, outcomes) == BatchFailed(5, "never", never)
+
+
+def test_the_records_of_all_shares_that_stop_the_sink_are_named_together() -> None:
+    """P14: the batch is cut once, and written."""
+    one, other = TopicPartition("a", 0), TopicPartition("a", 1)
+    batch = batch_of({at: OffsetRange(0, 9) for at in (one, other)})
+    stops = [PoisonRecord("x", "", Offsets(first)) for first in ({one: 5}, {one: 3, other: 7})]
+    whole = joined(batch, [BatchFailed(1, str(each), each) for each in stops])
+    assert isinstance(whole, BatchFailed)
+    assert isinstance(whole.fatal, PoisonRecord)
+    assert whole.fatal.first == Offsets({one: 3, other: 7})
+    hopeless = ConfigurationError("no such column")
+    whole = joined(
+        batch, [*(BatchFailed(1, "x", each) for each in stops), BatchFailed(1, "y", hopeless)]
+    )
+    assert isinstance(whole, BatchFailed)
+    assert whole.fatal is hopeless
 
 
 def test_a_missing_share_is_never_a_claim() -> None:

@@ -12,8 +12,8 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, UUID
 
 from headgate.control_protocol.errors import ConfigurationError, PoisonRecord, TransformFailed
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.offsets import OffsetRange
-from headgate.data.transform.result_rows import RECORD, ResultRows, check_result
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.data.transform.result_rows import RECORD, ResultRows, check_result, rows_before
 from headgate.data.writers.numbering import Numbering
 from headgate.data.writers.plan import SourcePlan, WriterPlan
 
@@ -88,6 +88,23 @@ def test_a_value_that_does_not_fit_names_record_and_transform(
     with pytest.raises(PoisonRecord, match=r"a partition 2 offset 101: transform\.sql") as bad:
         result().of(batch({"id": 3, RECORD: 0}, row))
     assert told in bad.value.message
+    assert bad.value.first == Offsets({TopicPartition("a", 2): 101})
+
+
+def test_after_a_row_that_does_not_fit_the_others_are_only_looked_at_for_more_of_them() -> None:
+    """P14: each task finds the first such record of all its partitions at once."""
+    given = [
+        batch({"id": 3, RECORD: 0}),
+        batch({"id": None, RECORD: 2}),
+        batch({"id": 4, RECORD: 3}),
+    ]
+    given.append(batch({"id": None, RECORD: 1}))
+    rows = result()
+    found = rows_before(given, lambda each: (rows.of(each),))
+    assert next(found).numbers.tolist() == [0]
+    with pytest.raises(PoisonRecord) as stopped:
+        next(found)
+    assert stopped.value.first == Offsets({TopicPartition("a", 2): 101})
 
 
 @pytest.mark.parametrize("number", [-1, 13, None])

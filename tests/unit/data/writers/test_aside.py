@@ -337,3 +337,22 @@ def test_the_log_names_the_first_bad_record_of_a_batch(
     assert "offset 1: " in said.getMessage()
     desk.write([good(0)])
     assert sum(getattr(r, "headgate_event", "") == "records.bad" for r in caplog.records) == 1
+
+
+def test_a_batch_is_read_to_its_end_for_the_first_record_of_each_partition_that_stops_the_sink(
+    desk: Desk,
+) -> None:
+    """P14: or the batch would be written again for each partition of a topic that went bad."""
+    desk.handling = Handling()
+    with pytest.raises(PoisonRecord, match="trips partition 0 offset 1: ") as stopped:
+        desk.write([good(0), b"{", None], [good(0), good(1)], [good(0), None, b"{"])
+    assert stopped.value.first == Offsets({P0: 1, TopicPartition(TOPIC, 2): 1})
+    assert not list(desk.local.warehouse.rglob("*.parquet"))
+
+
+def test_an_earlier_record_is_named_whichever_is_met_first(desk: Desk) -> None:
+    """Tombstones are sifted before values are read."""
+    desk.handling = Handling()
+    with pytest.raises(PoisonRecord, match="offset 1: ") as stopped:
+        desk.write([good(0), b"{", good(2), None])
+    assert stopped.value.first == Offsets({P0: 1})

@@ -297,8 +297,9 @@ def test_other_policies(desk: Desk, unknown: UnknownFields) -> None:
     desk.source = replace(desk.source, schema_policy=SchemaPolicy(unknown))
     some = ({"id": 1}, {"id": 2, "tip": 5}, {"id": 3, "tip": None})
     if unknown is UnknownFields.FAIL:
-        with pytest.raises(UnknownField, match=r"trips/0 offset 1 .*\+tip"):
+        with pytest.raises(UnknownField, match=r"trips/0 offset 1 .*\+tip") as stopped:
             desk.write(*some)
+        assert set(stopped.value.first.values()) == {1}
         return
     written = desk.write(*some)
     assert isinstance(written, BatchWritten)

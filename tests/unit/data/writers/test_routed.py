@@ -25,13 +25,21 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchNeeds,
+    BatchOutcome,
+    BatchWritten,
+)
 from headgate.data.writers import unmatched
+from headgate.data.writers.known_tables import NEW_MAX, REASONS_MAX
 from headgate.data.writers.plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data.writers.pools import OPEN_FILES_MAX
 from headgate.data.writers.put import chunk_of
 from headgate.data.writers.routed_plans import LISTED_S, RoutedPlans
+from headgate.data.writers.routed_table import Making
 from headgate.data.writers.routes import RAW_NAME_PROPERTY, Route, Routing
 from headgate.data.writers.shaping import Shaping
 from headgate.data.writers.table_stock import IcebergStock
@@ -222,6 +230,61 @@ def test_wild_values_cost_no_catalog_calls(desk: Desk) -> None:
     assert len(desk.looked) == looks + 1
 
 
+def test_a_name_in_each_record_is_dealt_with_once_and_not_once_for_each(desk: Desk) -> None:
+    """Else whoever writes to a routed field holds up every other record."""
+    desk.table("db.event_a")
+    wild = [some(n, kind=f"wild{n}")[0] for n in range(3_000)]
+    batch = {"events": [*wild, *some(3_000, kind="a")]}
+    assert desk.write(batch) == {"event_a": [3_000], "q": list(range(3_000))}
+    told = desk.messages(batch)
+    assert len(told) == REASONS_MAX + 1
+    assert any(text.startswith("there is no table of the name that") for text in told)
+    assert all(table.count(",") <= NEW_MAX for table in desk.looked)
+
+
+def test_spellings_without_end_of_one_name_are_dealt_with_together(desk: Desk) -> None:
+    desk.table("db.event_a_b")
+    wild = [some(n, kind=f"a{chr(0x4E00 + n)}b")[0] for n in range(500)]
+    assert desk.write({"events": wild}) == {"q": list(range(500))}
+    assert len(desk.messages({"events": wild})) == REASONS_MAX + 1
+
+
+@dataclass
+class Maker(Desk):
+    """A sink file that lets tables be made from what records show."""
+
+    def __post_init__(self) -> None:
+        catalog = self.local.catalog
+        plans = Plans(catalog, self.shaping)
+        self.plans = RoutedPlans(IcebergStock(catalog), plans, Makes(), lambda: self.now_s)
+
+    @property
+    def source(self) -> SourcePlan:
+        return replace(super().source, makes=True)
+
+
+class Makes(Unsaid):
+    def making(self, source: SourcePlan, _table: str) -> Making:
+        return Making(replace(source, routing=None))
+
+
+def test_of_names_without_end_a_few_are_proposed_and_all_tables_that_exist_are_found(
+    desk: Desk,
+) -> None:
+    """N1: the batch is done again for the others, whatever they are."""
+    there = [f"db.event_t{n}" for n in range(NEW_MAX + 20)]
+    desk.table(*there)
+    maker = Maker(desk.local, desk.routes, tables_max=1_000)
+    wild = [some(n, kind=f"wild{n}")[0] for n in range(2_000)]
+    known = [some(n, kind=f"t{n}")[0] for n in range(len(there))]
+    outcome = maker.outcome({"events": [*wild, *known]})
+    assert isinstance(outcome, BatchNeeds), outcome
+    assert len(outcome.tables) == NEW_MAX
+    assert len(maker.looked) <= 4
+    assert maker.looked[-1].count(",") + 1 <= len(there) + NEW_MAX
+    assert set(there) <= set(maker.looked[-1].split(","))
+
+
 def test_names_that_collide_are_unmatched_unless_they_may_merge(desk: Desk) -> None:
     desk.table("db.a_b", "db.event_click")
     desk.table("db.event_view", raw="db.event_View")
@@ -336,6 +399,25 @@ def test_the_policy_says_what_becomes_of_a_record_that_names_the_ledger(desk: De
     written = desk.outcome(batch)
     assert isinstance(written, BatchWritten)
     assert not written.every_file
+
+
+def test_each_table_and_partition_has_a_first_record_that_stops_the_sink(desk: Desk) -> None:
+    """P14: tables are decoded when they are worth it, so that a later record may be met first."""
+    desk.table("db.orders", "db.users", "db.event_a")
+    desk.handling = replace(KEPT, policy=Disposal.FAIL)
+    bad = {"id": "x", "type": "a"}
+    outcome = desk.outcome(
+        {
+            "shop.orders": [*some(1, 2), bad, *some(4)],
+            "shop.users": some(1, 2),
+            "events": [*some(1, kind="a"), bad, b"{", *some(4, kind="a")],
+        }
+    )
+    assert isinstance(outcome, BatchFailed)
+    assert isinstance(outcome.fatal, PoisonRecord)
+    at = {TopicPartition("shop.orders", 0): 2, TopicPartition("events", 0): 1}
+    assert outcome.fatal.first == Offsets(at)
+    assert not list(desk.local.warehouse.rglob("*.parquet"))
 
 
 def test_a_field_that_no_record_has_is_no_failure(desk: Desk) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import signal
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -70,12 +71,12 @@ TAKEOVER = said(HEIR, 2, 1, start(4))
 ALL_IN = said(HEIR, 2, 1, ack(RECORDS // 2, 200, RECORDS - 8))
 
 
-def played(*envelopes: Envelope) -> tuple[Play, str, Stream]:
+def played(*envelopes: Envelope, signals: Sequence[int] = ()) -> tuple[Play, str, Stream]:
     output, stream = io.StringIO(), Stream()
     screen = Screen(Console(file=output, width=200))
     processes = [Process(11), Process(22)]
     play = Play(screen, Conversation(*envelopes), stream, processes)  # type: ignore[arg-type]
-    play.run()
+    play.run(signals)
     return play, output.getvalue(), stream
 
 
@@ -121,3 +122,8 @@ def test_a_standstill_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(playing, "STUCK_SECONDS_MAX", -1.0)
     with pytest.raises(HeadgateError, match=r"nothing has moved .*11\.log, 22\.log"):
         played(LEADS, LEADS)
+
+
+def test_a_signal_ends_it_although_its_own_exception_was_swallowed() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        played(LEADS, *BOTH_READ, ALL_IN, signals=[signal.SIGTERM])

@@ -366,6 +366,16 @@ def test_a_batch_that_fails_is_told_until_its_participant_writes_again(
     assert meters.not_ready() is None
 
 
+def test_who_has_left_the_lead_to_others_is_not_ready_and_says_why(meters: SinkMeters) -> None:
+    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, epoch=Epoch(4)))
+    meters.rest("HG-409 catalog and store have not answered")
+    assert meters.not_ready() == "HG-409 catalog and store have not answered"
+    meters.rest()
+    assert meters.not_ready() == "stopped by a person"
+    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, epoch=Epoch(4)))
+    assert meters.not_ready() is None
+
+
 def test_who_failed_and_is_silent_since_is_not_waited_for() -> None:
     failing = WriteStatus(1, failure="no space left")
     told = progress.answered(progress.Progress(epoch=4), LIFE, failing, (100.0, 1_000))

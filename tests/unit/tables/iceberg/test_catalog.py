@@ -76,7 +76,7 @@ def test_a_server_that_never_answers_is_unreachable() -> None:
 @pytest.mark.parametrize(
     ("properties", "error", "said"),
     [
-        ({}, ConfigurationError, "URI missing"),
+        ({}, ConfigurationError, "nothing says what it is"),
         ({"type": "rest"}, ConfigurationError, "a REST catalog needs its uri"),
         ({"type": "sql", "uri": "no uri"}, ConfigurationError, "check the catalog's uri"),
         ({"type": "sql", "uri": "sqlite:////no/such/folder/c.db"}, Unreachable, "unable to open"),
@@ -89,7 +89,7 @@ def test_mistakes_are_named(
     with pytest.raises(error) as caught:
         load_catalog("test", properties)
     assert type(caught.value) is error
-    assert "catalog 'test' cannot be opened" in str(caught.value)
+    assert "catalog 'test'" in str(caught.value)
     assert said in str(caught.value)
 
 

@@ -1,0 +1,83 @@
+"""Keeps commands from bringing back what a person deleted (rule T8).
+
+A table that goes back to an older snapshot may hold deleted rows again, and so may one whose
+records are read again: the source may still have them. Such a command is refused by name, unless a
+person says that the deletion was a mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from headgate.control_protocol.deleted_records import DeletedRecords
+from headgate.control_protocol.deletion_errors import DeletedBack
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.table_history import Newest
+from headgate.operations.audit_records import bitmap_of_ranges
+from headgate.operations.follower_access import opened_follower
+from headgate.operations.leaving import Leaving
+from headgate.operations.routed_tables import every_table
+from headgate.operations.table_access import opened_reader
+from headgate.sink.settings import SinkSettings
+
+_HINT = (
+    "choose a place behind that deletion; --bring-back-deleted does it all the same, for a "
+    "deletion that was a mistake"
+)
+_HEAD = Newest(1, 2**63)
+_EVERYTHING = 2**63 - 1
+
+
+def refuse_rows_back(name: str, leaving: Leaving) -> None:
+    """Raise ``DeletedBack`` if the target still has rows that people deleted since."""
+    if rows := max(leaving.deleted, leaving.untold):
+        upto = "up to " if leaving.untold else ""
+        raise DeletedBack(
+            f"{name}: {upto}{rows} rows that people deleted (headgate delete) would be back", _HINT
+        )
+
+
+def refuse_read_again(
+    settings: SinkSettings,
+    before: Mapping[TopicPartition, int],
+    after: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, TopicId],
+) -> None:
+    """Raise ``DeletedBack`` if records whose rows people deleted would be read again.
+
+    ``before``: the next offsets until now, where they are known; ``after``: those to come. Raises
+    what opening the tables raises.
+    """
+    again = {
+        at: (offset, before.get(at, _EVERYTHING))
+        for at, offset in after.items()
+        if offset < before.get(at, _EVERYTHING)
+    }
+    if not again:
+        return
+    for name, deleted in _lists(settings):
+        listed = deleted.of(topic_ids)
+        records = sum(
+            bitmap_of_ranges(listed.get(at, ())).range_cardinality(begin, end)
+            for at, (begin, end) in again.items()
+        )
+        if records or deleted.unlisted:
+            what = f"{records} records" if records else f"some of {deleted.unlisted} records"
+            raise DeletedBack(
+                f"{name}: {what} whose rows people deleted (headgate delete) would be read again",
+                _HINT,
+            )
+
+
+def _lists(settings: SinkSettings) -> Iterator[tuple[str, DeletedRecords]]:
+    """Yield what people deleted from each table of the sink, and from its quarantine."""
+    with opened_reader(settings) as lead:
+        history = lead.history()
+        yield settings.table.identifier, history.deleted
+        if settings.tables:
+            with every_table(settings, lead, history) as tables:
+                for name, follower in tables.items():
+                    yield name, follower.reader.history(_HEAD).deleted
+        if settings.quarantine.keeps:
+            with opened_follower(settings, lead, settings.quarantine.table) as aside:
+                yield settings.quarantine.table, aside.reader.history(_HEAD).deleted

@@ -1,0 +1,29 @@
+"""C13, E2 and P9: what once made a sink stand still in silence (``simulation.wedges``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simulation.mutants.mutant import Family
+
+from headgate.control_protocol.ports import TableView
+from headgate.coordinator import machine, renewal
+
+FAMILY = Family()
+
+
+@FAMILY.replaces("C13", (machine, "heeded"))
+def refuses_in_silence(_right: Any, *_: object) -> None:
+    """Statuses are refused as often as they come."""
+
+
+@FAMILY.replaces("E2", (machine, "lacks_answers"))
+def never_lets_go(_right: Any, *_: object) -> bool:
+    """A leader keeps the lead, whatever is answered."""
+    return False
+
+
+@FAMILY.replaces("P9", (renewal, "_at"))
+def data_stays_where_it_was(_right: Any, known: TableView, _found: TableView) -> TableView:
+    """A look does not see that a table's owner has moved its data."""
+    return known
