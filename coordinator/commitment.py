@@ -245,8 +245,8 @@ def answered(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
         refused = replace(state, failures=state.failures + 1)
         told = f"commit refused: {outcome.reason}"
         return refused, (Tell(told, trouble=True, event=LogEvent.COMMIT_REFUSED), ReadTable())
-    refused = isinstance(outcome, Refused) or outcome.rights
-    return wait(state, now_ms, f"commit not confirmed: {outcome.reason}", refused=refused)
+    answer = isinstance(outcome, Refused) or outcome.rights
+    return wait(state, now_ms, f"commit not confirmed: {outcome.reason}", refused=answer)
 
 
 def resolved(state: State, view: TableView, now_ms: int) -> Step:

@@ -180,6 +180,7 @@ class RoutedInquiry(Inquiry):
         live, damaged = examine_live(reader, files, self._on_progress)
         self._files += files
         self._take_deleted(history)
+        self._followers.add(history.uuid)
         if keyed := self._keyed.has(history.table):
             self._keyed.examine(reader, history, files, damaged=bool(damaged))
             columns = None

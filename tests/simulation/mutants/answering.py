@@ -51,7 +51,7 @@ def same_epoch_same_coordinator(right: Any, state: State, record: Any, now_ms: i
     return right(_taken_for(state, record), record, now_ms)
 
 
-@FAMILY.replaces("P1", (participant, "_heard_coordinator"))
+@FAMILY.replaces("P1", (participant, "_heard_coordinator"), unhealed=True)
 def only_first_start_tells(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """Another coordinator of the same epoch is known by its first START only."""
     event = record.envelope.event

@@ -7,10 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.coordinator import machine
+
 Place = tuple[object, str]
 """A module or class, and the name in it."""
 
 Planted = tuple[object, str, Any]
+
+
+IN_SILENCE: Planted = (machine, "heeded", lambda *_: None)
+"""Statuses are refused as often as they come (C13)."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +57,19 @@ class Family(list[Mutant]):
         super().__init__()
         self._in = {"real": real, "keyed": keyed, "stamped": stamped}
 
-    def replaces(self, rule: str, *places: Place) -> Callable[[Callable[..., Any]], None]:
+    def replaces(
+        self, rule: str, *places: Place, unhealed: bool = False
+    ) -> Callable[[Callable[..., Any]], None]:
         """The function stands in at all places; it is given the right one in front.
 
-        Its name is the mutant's, its docstring says what is wrong with it.
+        Its name is the mutant's, its docstring says what is wrong with it. ``unhealed``: without
+        C13, whose new epoch mends what it does, so that nobody would notice.
         """
 
         def plant(falsified: Callable[..., Any]) -> None:
             def made() -> tuple[Planted, ...]:
-                return tuple((*place, _given(falsified, place)) for place in places)
+                planted = tuple((*place, _given(falsified, place)) for place in places)
+                return (*planted, IN_SILENCE) if unhealed else planted
 
             self._add(rule, falsified, made)
 

@@ -100,7 +100,7 @@ def no_drop(right: Any, state: State, offsets: Offsets, settled_to: Any) -> Stat
     return replace(state, pending=pending, settled_to=settled_to, owned=owned)
 
 
-@FAMILY.replaces("P7", SETTLED)
+@FAMILY.replaces("P7", SETTLED, unhealed=True)
 def drops_by_halves(right: Any, state: State, offsets: Offsets, settled_to: Any) -> State:
     """Only the partition that differs is dropped; the files mix them."""
     after: State = right(state, offsets, settled_to)
