@@ -43,7 +43,10 @@ class KnownTables:
         named = plan.source.routing.tables_of(topics)
         self._alone = {target.table: target.raw for target in named.values()}
         self._routing = plan.source.routing
-        self._made = sum(known.making is not None for known in plan.tables.values())
+        self._made = sum(
+            known.making is not None and name not in self._alone
+            for name, known in plan.tables.items()
+        )
         self._named: set[str] = set()
         self._new = 0
         self.wanted: set[str] = set()
