@@ -70,7 +70,8 @@ class History:
     ``complete``: nothing before ``commits`` and ``foreign`` has expired. ``tag_on_branch`` is
     ``None`` without a tag, and if nothing tells (T5). ``unreadable``: this sink's records that
     could not be decoded; ``filled``: of a ledger, the UUIDs of the tables that it has filled;
-    ``deleted``: the rows that people have deleted by the sink.
+    ``deleted``: the rows that people have deleted by the sink; ``others``: the sinks with a tag on
+    the branch, and the topics that they read (T7).
     """
 
     table: str
@@ -87,6 +88,7 @@ class History:
     tagged: CommitRecord | None
     filled: Mapping[str, str] = field(default_factory=dict)
     deleted: DeletedRecords = field(default_factory=DeletedRecords)
+    others: Mapping[SinkName, Mapping[str, TopicId]] = field(default_factory=dict)
 
     @property
     def deleted_rows(self) -> int:
@@ -164,6 +166,7 @@ def history_of(
         unreadable=tuple(unreadable),
         tagged=view.record,
         filled=view.filled,
+        others=view.others,
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, TableChanged
-from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
@@ -141,6 +141,7 @@ class Inquiry:
         self._removed = 0  # rows that others took away
         self._floors: dict[TopicPartition, int] = {}  # below them, snapshots of others have expired
         self._take_deleted(self._history)
+        self._followers: set[str] = set()  # the UUIDs of tables that were examined
         self._mixed = False  # some files hold rows of nobody knows which sink
         self._found_deleted = 0  # records that are missing because people deleted their rows
         self._absent: dict[TopicPartition, BitMap64] = {}  # that the source holds, and nobody else
@@ -220,7 +221,7 @@ class Inquiry:
             self._aside, self._findings = found, [*self._findings, *found.findings]
             self._remarks += found.remarks
             self._take_deleted(found.history)
-        self._findings += map(lapsed, self._still_lapsed(record))
+        self._weigh_lapsed(record)
         for topic in sorted(self._renewed):
             self._unproven.append(
                 f"{topic}: re-created while this sink filled the table, so offsets mean two "
@@ -250,6 +251,17 @@ class Inquiry:
         self._compare_counts(source)
         self._weigh_whole(record, seen)
         self._conclude(seen)
+
+    def _weigh_lapsed(self, record: CommitRecord) -> None:
+        """D8: a table that is gone does not tell whether it had received what lapsed."""
+        known = self._followers | {self._aside.history.uuid if self._aside else ""}
+        for debt in self._still_lapsed(record):
+            found = lapsed(debt)
+            if debt.follower in known:
+                self._findings.append(found)
+            else:
+                gone = f"that table (UUID {debt.follower}) is gone, and may have received them"
+                self._unproven.append(f"{found.evidence}: {gone}")
 
     def _still_lapsed(self, record: CommitRecord) -> Sequence[Debt]:
         """D8: return what followers were owed and have not received since."""
@@ -296,8 +308,13 @@ class Inquiry:
 
     def _tell_shared_files(self) -> None:
         """Where other sinks fill the table, a file that others rewrote may hold rows of each."""
-        sinks = {found.sink for found in self._history.foreign if found.sink is not None}
-        sharers = sinks | {*self._reader.view().others, *self._settings.table.shared_with}
+        unknown = {
+            SinkName(name): dict[str, TopicId]() for name in self._settings.table.shared_with
+        }
+        others = {**unknown, **self._history.others, **topics_of_others(self._history)}
+        record = self._history.record
+        read = set(record.topic_ids.items()) if record else set[tuple[str, TopicId]]()
+        sharers = {sink for sink, topics in others.items() if not topics or read & topics.items()}
         own = self._settings.name
         if sharers and (files := of_unknown_sinks(self._files, self._history, own)):
             self._mixed = True
@@ -309,7 +326,7 @@ class Inquiry:
     def _weigh_whole(self, record: CommitRecord, seen: TableRecords | None) -> None:
         if seen is None or self._renewed:
             return
-        others = {**self._reader.view().others, **topics_of_others(self._history)}
+        others = {**self._history.others, **topics_of_others(self._history)}
         self._whole = whole = whole_table(seen, seen.others, record, others)
         self._findings += shared(whole, self._settings.table.shared_with)
         self._remarks.append(accounts(whole))

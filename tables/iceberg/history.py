@@ -31,6 +31,7 @@ from headgate.control_protocol.table_history import (
     SinkCommit,
 )
 from headgate.tables.iceberg.evidence import decided
+from headgate.tables.iceberg.lineage import other_sinks
 
 
 def read_history(
@@ -64,6 +65,7 @@ def read_history(
         unreadable=tuple(unreadable),
         tagged=tagged,
         filled=filled_of(sink, metadata.properties),
+        others=other_sinks(metadata, branch, sink),
         deleted=deleted_records(sink, deleted_rows(sink, metadata.properties), metadata.properties),
     )
 

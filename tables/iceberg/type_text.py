@@ -55,6 +55,9 @@ _PRIMITIVES: Mapping[str, IcebergType] = {
     "binary": BinaryType(),
 }
 _OTHERS = ("decimal", "fixed", "list", "map", "struct")
+_ELSEWHERE = {"bigint": "long", "text": "string", "varchar": "string", "char": "string"}
+"""What other systems call it."""
+
 _DEPTH_MAX = 40
 """Beyond, readers of the table's metadata give up one after the other."""
 
@@ -206,11 +209,9 @@ class _Parser:
 
     def _unknown(self, name: str) -> ConfigurationError:
         known = [*_PRIMITIVES, *_OTHERS]
-        near = [
-            word
-            for word in get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-            if name.lower().startswith(word[:3])
-        ]
+        word = name.lower()
+        close = get_close_matches(word, known, n=1, cutoff=0.5)
+        near = [_ELSEWHERE[word]] if word in _ELSEWHERE else [w for w in close if w[:2] == word[:2]]
         return ConfigurationError(
             f"the type {self._shown()} cannot be read: there is no type {name!r}",
             f"do you mean {near[0]!r}?" if near else f"known are {', '.join(known)}",

@@ -167,7 +167,9 @@ class Server:
         found = {"kind": type(outcome).__name__, "number": outcome.number}
         if hasattr(outcome, "reason"):
             fatal = outcome.fatal.code if outcome.fatal else None
-            return {**found, "reason": outcome.reason, "fatal": fatal}
+            first = getattr(outcome.fatal, "first", {})
+            places = {str(at.partition): offset for at, offset in first.items()}
+            return {**found, "reason": outcome.reason, "fatal": fatal, "first": places}
         partitions = {
             str(at.partition): asdict(result) for at, result in outcome.partitions.items()
         }

@@ -334,4 +334,5 @@ def test_a_poison_record_is_named_from_within_a_job_of_several_stages(
     outcome = spark.call("outcome")
     assert (outcome["kind"], outcome["fatal"]) == ("BatchFailed", "HG-207"), outcome
     assert outcome["reason"].startswith(f"HG-207 {topic} partition 0 offset 1:")
+    assert outcome["first"] == {"0": 1}
     assert not list(Path(catalog.warehouse, *table.split(".")).rglob("*.parquet"))

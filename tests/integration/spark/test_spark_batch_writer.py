@@ -262,6 +262,10 @@ def test_a_poison_record_fails_the_batch_in_its_own_words_and_leaves_no_file(
     assert outcome["reason"].startswith(f"HG-207 {topic} partition 1 offset {RECORDS}:")
     assert "\n" not in outcome["reason"]
     assert not list(Path(catalog.warehouse, *table.split(".")).rglob("*.parquet"))
+    assert outcome["first"] == {"1": RECORDS}
+    before = {"0": [0, RECORDS], "1": [0, RECORDS]}
+    spark.call("submit", number=2, table=table, topic=topic, ranges=before)
+    assert spark.call("outcome")["kind"] == "BatchWritten"
 
 
 def test_an_abandoned_batch_is_cancelled_and_never_heard_of(

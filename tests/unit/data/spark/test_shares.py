@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,3 +103,9 @@ def test_a_missing_share_is_never_a_claim() -> None:
         joined(batch, [first, second])
     with pytest.raises(ValueError, match="does not continue"):
         joined(batch, [first, third])
+
+
+def test_the_place_of_such_a_record_comes_back_from_a_task() -> None:
+    error = PoisonRecord("x", "mend it", Offsets({TopicPartition("a", 0): 5}))
+    back = pickle.loads(pickle.dumps(error))
+    assert (str(back), back.first) == (str(error), error.first)

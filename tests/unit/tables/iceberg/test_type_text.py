@@ -49,7 +49,7 @@ def test_comments_travel() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("bigint", "there is no type 'bigint' (do you mean 'int'?)"),
+        ("bigint", "there is no type 'bigint' (do you mean 'long'?)"),
         ("timestamp_tz", "do you mean 'timestamptz'?"),
         ("qqqq", "known are boolean, int"),
         ("list<strin>", "there is no type 'strin' (do you mean 'string'?)"),
