@@ -261,12 +261,12 @@ class HudiCommits:
         if java.completed(meta, instant):
             return Refused(f"instant {instant} is complete", for_good=True)
         if instant in self._reservations.condemned():
-            return _rolled_back(instant)
+            return rolled_back(instant)
         if instant in java.pending(meta):
             java.go_on(instant)
             return None
         if instant in self._begun:
-            return _rolled_back(instant)
+            return rolled_back(instant)
         if java.passed(meta, instant):
             self._bury(java, instant)
             return Refused(f"instant {instant} is older than the active timeline", for_good=True)
@@ -308,16 +308,12 @@ class HudiCommits:
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
         if behind := forks.behind(view.head):
             return Refused(behind)
-        return self._dead(java, instant) or self._lost(attempt, java)
-
-    def _dead(self, java: HudiJava, instant: str) -> Refused | None:
-        """Inside Hudi's lock, return why the instant must not be completed any more."""
         meta = java.meta()
         if instant in self._reservations.condemned() or java.rolling_back(meta, instant):
-            return _rolled_back(instant)
+            return rolled_back(instant)
         if instant not in java.pending(meta):
             return Refused(f"the table has moved on: instant {instant} is not pending any more")
-        return None
+        return self._lost(attempt, java)
 
     def _judged(
         self, attempt: CommitAttempt, java: HudiJava, coming: Kept, error: Exception
@@ -391,7 +387,7 @@ class HudiCommits:
         return cache(brought)
 
 
-def _rolled_back(instant: str) -> Refused:
+def rolled_back(instant: str) -> Refused:
     return Refused(f"others roll instant {instant} back, and its files", for_good=True)
 
 

@@ -9,7 +9,7 @@ from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Refused
 from headgate.tables.hudi.base_files import instant_of, stamp_of
-from headgate.tables.hudi.commits import HudiCommits, Moved
+from headgate.tables.hudi.commits import HudiCommits, Moved, rolled_back
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.jvm import said
 from headgate.tables.hudi.places import HudiPlace
@@ -70,8 +70,8 @@ class HudiSinkTable(HudiCommits):
         first = self._reserved(java)
 
         def check() -> None:
-            if dead := self._dead(java, first):
-                raise Moved(dead.reason)
+            if first in self._reservations.condemned():
+                raise Moved(rolled_back(first).reason)
 
         if refused := self._begin(java, first):
             raise Moved(refused.reason)

@@ -29,7 +29,7 @@ PENDING_MAX = 12
 STATUSES_MAX = 60
 MOVED_WAITS_MS_MAX = 700
 STANDS_MS_MAX = 4_000
-LATE = "file outside the prefixes of its transaction"
+STAMPED_LATE = "file of an earlier transaction"
 _GAINS = (PresenceKind.JOINED, PresenceKind.GAINED)
 
 
@@ -72,6 +72,8 @@ class Calm:
         if isinstance(event, StartCommit) and event.settled_to is None:
             life = envelope.sender.incarnation.partition("c")[0]
             self._leader = f"{envelope.sender.member}.{life}"  # as the group calls it
+        stamped_late = isinstance(event, Settlement) and STAMPED_LATE in event.reason
+        self._world.struck["late status refused"] += stamped_late
         if not self.on:
             return
         self._end_comes_soon(envelope)
@@ -80,7 +82,6 @@ class Calm:
         # Behind a forged number that leapt, an old status said again counts as one to judge (G6).
         known |= self._world.struck["old event said again"] > 0
         if self._world.stamps and refused:  # P13: what comes late, and after that, comes again
-            self._world.struck["late status refused"] += LATE in event.reason
             known = True
         if refused and not known:
             if not self._world.events.homeless_of_late():
