@@ -79,7 +79,13 @@ def spark_submit(_: Path) -> Iterator[tuple[list[str | Path], dict[str, str]]]:
 
 @pytest.mark.parametrize(
     "way",
-    [in_process, spark_local, spark_connect, on_a_cluster, spark_submit],
+    [
+        in_process,
+        spark_local,
+        on_a_cluster,
+        pytest.param(spark_connect, marks=pytest.mark.wide),
+        pytest.param(spark_submit, marks=pytest.mark.wide),
+    ],
     ids=lambda w: w.__name__,
 )
 def test_no_secret_of_the_sink_file_is_where_others_look(
