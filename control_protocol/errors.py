@@ -415,6 +415,12 @@ class AppendUnconfirmed(RetryLater):
     code = "HG-402"
 
 
+class ClockDiffers(AppendUnconfirmed):
+    """This machine's clock is not that of the brokers, which refuse events for their time."""
+
+    code = "HG-410"
+
+
 class CallHangs(RetryLater):
     """A call to the catalog or the store did not return: this process cannot coordinate."""
 

@@ -222,6 +222,35 @@ def newest_messages(
         consumer.close()
 
 
+def appended_at(
+    settings: Mapping[str, str], topic: str, group_id: str, wait_s: float = 0.0
+) -> int | None:
+    """Return when the brokers appended partition 0's last message, in epoch milliseconds.
+
+    With ``wait_s``: when they append the next one, if one comes within that time. ``None`` if there
+    is none, or the topic takes its writers' time. Raises as ``newest_messages``.
+    """
+    at = kafka.TopicPartition(topic, 0)
+    consumer = kafka.Consumer(
+        {**quiet(settings), "group.id": group_id, "enable.auto.commit": False}
+    )
+    try:
+        low, high = consumer.get_watermark_offsets(at, timeout=ANSWER_S_MAX)
+        at.offset = high if wait_s else max(low, high - 1)
+        consumer.assign([at])
+        message = consumer.poll(wait_s or ANSWER_S_MAX) if wait_s or low < high else None
+    except kafka.KafkaException as error:
+        if error.args[0].code() in _ABSENT:
+            return None
+        raise _told(f"topic {topic}", error) from error
+    finally:
+        consumer.close()
+    if message is None or message.error():
+        return None
+    kind, time_ms = message.timestamp()
+    return int(time_ms) if kind == kafka.TIMESTAMP_LOG_APPEND_TIME else None
+
+
 def _messages(consumer: kafka.Consumer, end: int) -> list[bytes]:
     found: list[bytes] = []
     patience = time.monotonic() + ANSWER_S_MAX

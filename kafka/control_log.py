@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import confluent_kafka as kafka
@@ -20,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 from headgate.control_protocol.codec import MESSAGE_BYTES_MAX, Skipped, SkipReason
 from headgate.control_protocol.errors import (
     AppendUnconfirmed,
+    ClockDiffers,
     ConfigurationError,
     ControlTopicUnfit,
     HeadgateError,
@@ -68,6 +70,11 @@ _NO_RIGHTS = {
     kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
     kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     kafka.KafkaError.GROUP_AUTHORIZATION_FAILED,
+}
+_REFUSED_FOR_THEIR_TIME = {
+    kafka.KafkaError.INVALID_TIMESTAMP,
+    # So do brokers call it by themselves: our records have nothing else that they would validate.
+    kafka.KafkaError.INVALID_RECORD,
 }
 _NO_TOPIC = {
     kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -235,6 +242,14 @@ class KafkaLog:
             return ControlTopicUnfit(
                 f"control topic {self._topic} does not take a message of headgate's size",
                 f"set its max.message.bytes above {MESSAGE_BYTES_MAX}",
+            )
+        if codes & _REFUSED_FOR_THEIR_TIME:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            return ClockDiffers(
+                f"control topic {self._topic}: the brokers refuse events for their time: this "
+                f"machine's clock says {now}",
+                "correct the clock of this machine, or of the brokers (headgate check compares "
+                "them); message.timestamp.type=LogAppendTime on the topic takes any",
             )
         reasons = sorted({error.str() for error in errors}) or [f"{missing} without an answer"]
         return AppendUnconfirmed(f"control topic {self._topic}: {'; '.join(reasons)}")

@@ -28,11 +28,13 @@ REQUEST_TIMEOUT_MS = 10_000
 _BATCH_BYTES = 1024
 """What Kafka itself adds to a message, generously estimated."""
 
+APPEND_TIME = "LogAppendTime"
 _BROKER_DEFAULT = -1
 _SETTINGS = {
     "cleanup.policy": "delete",
     "retention.ms": str(7 * 24 * 60 * 60 * 1000),  # for people: no rule needs yesterday's events
     "max.message.bytes": str(1024 * 1024),
+    "message.timestamp.type": APPEND_TIME,  # else brokers refuse who has a clock far ahead
 }
 _AS_IT_SHOULD_BE = (
     "one partition, cleanup.policy=delete, max.message.bytes of at least"
@@ -66,6 +68,14 @@ def control_topic_exists(
     return _Cluster(kafka_config, topic, timeout_ms).check()
 
 
+def takes_append_time(
+    kafka_config: Mapping[str, str], topic: str, timeout_ms: int = REQUEST_TIMEOUT_MS
+) -> bool:
+    """Return whether brokers put their own time on the events of an existing topic."""
+    settings = _Cluster(kafka_config, topic, timeout_ms).settings()
+    return settings is None or settings.get("message.timestamp.type") == APPEND_TIME
+
+
 class _Cluster:
     def __init__(self, kafka_config: Mapping[str, str], topic: str, timeout_ms: int) -> None:
         self._topic = topic
@@ -77,7 +87,7 @@ class _Cluster:
 
     def check(self) -> bool:
         described = self._described()
-        settings = self._settings() if described else None
+        settings = self.settings() if described else None
         if described is None or settings is None:
             return False
         faults = _faults(len(described.partitions), settings)
@@ -125,7 +135,7 @@ class _Cluster:
                 raise self._forbidden("Describe", cause) from error
             raise self._unreachable(cause) from error
 
-    def _settings(self) -> Mapping[str, str] | None:
+    def settings(self) -> Mapping[str, str] | None:
         resource = ConfigResource(ResourceType.TOPIC, self._topic)
         futures = self._admin.describe_configs([resource], request_timeout=self._timeout_s)
         try:

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import importlib.util
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from headgate.control_protocol.errors import (
+    ClockDiffers,
     ConfigurationError,
     ControlTopicUnfit,
     HeadgateError,
     MissingRights,
     Unreachable,
 )
-from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, quiet
-from headgate.kafka.control_topic import control_topic_exists
+from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, appended_at, quiet
+from headgate.kafka.control_topic import control_topic_exists, takes_append_time
 from headgate.native.loops import InPython, loops
 from headgate.operations.check_aside import check_rights_aside
 from headgate.operations.check_keys import check_keys
@@ -33,14 +35,20 @@ from headgate.operations.check_state import NotChecked, StateCheck
 from headgate.operations.check_table import TableCheck
 from headgate.operations.check_transform import check_transform
 from headgate.operations.demo.java import java_version, require_java
-from headgate.operations.face.server import tls_of
+from headgate.operations.face.serve import require_server
+from headgate.operations.face.tls import tls_of
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.rights import RIGHTS, Rights, Role
 from headgate.operations.routed_tables import routed
 from headgate.operations.tables import routes
+from headgate.sink.company import SIGNS_MISSED, running_otherwise, said_lately
+from headgate.sink.condition import heard
 from headgate.sink.kinds import other_kind, traits_of
 from headgate.sink.settings import SinkSettings, WriterKind
 from headgate.sink.telemetry.open_telemetry import require_libraries
+
+CLOCKS_DIFFER_MS_MAX = 60_000
+"""Signs of life, ages and lapsed debts compare clocks; a minute harms none of them."""
 
 _TOO_WIDE = frozenset({"alter", "alter_configs", "delete"})
 """Operations from a principal's rights on a topic that go beyond any role."""
@@ -82,6 +90,8 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         questions.ask("consumer group", lambda: _group(settings, cluster))
         if questions.well("control topic"):
             questions.ask("control events", lambda: _events(settings, cluster))
+            questions.ask("participants", lambda: _participants(settings))
+            questions.ask("clock", lambda: _clock(settings))
         if settings.quarantine.dead_letter_topic:
             questions.ask("dead-letter topic", lambda: _dead_letter_topic(settings, cluster))
         if looked_at(settings) and questions.well("source topics"):
@@ -272,7 +282,49 @@ def _control_topic(
         )
     written = " and written" if "write" in needed else ""
     fit = "is as it should be, and " if looks else ""
-    return f"{name} {fit}may be read{written}"
+    own_time = ""
+    if looks and not takes_append_time(quiet(settings.kafka), name, int(ANSWER_S_MAX * 1000)):
+        own_time = (
+            "; it takes its writers' time, so brokers refuse one whose clock is far ahead: set its "
+            "message.timestamp.type=LogAppendTime"
+        )
+    return f"{name} {fit}may be read{written}{own_time}"
+
+
+def _clock(settings: SinkSettings) -> str:
+    """Compare this machine's clock with the brokers' as the newest event shows it."""
+    topic, interval_ms = settings.control.topic, settings.participant.presence_interval_ms
+    newest_ms = appended_at(settings.kafka, topic, settings.source.group_id)
+    if newest_ms is None:
+        raise NotChecked(f"{topic} does not say what time the brokers have")
+    ahead_ms = time.time_ns() // 1_000_000 - newest_ms
+    if ahead_ms > interval_ms:  # nothing was said lately; or by this clock only
+        said = said_lately(settings)
+        if heard(said, newest_ms, SIGNS_MISSED * interval_ms).ended is not False:
+            raise NotChecked("nobody is at work, so that no event says what time the brokers have")
+        wait_s = 2 * interval_ms / 1000
+        next_ms = appended_at(settings.kafka, topic, settings.source.group_id, wait_s)
+        if next_ms is None:
+            raise NotChecked("nobody says anything now that would tell the brokers' time")
+        ahead_ms = time.time_ns() // 1_000_000 - next_ms
+    if abs(ahead_ms) > CLOCKS_DIFFER_MS_MAX:
+        raise ClockDiffers(
+            f"this machine's clock is {abs(ahead_ms) / 1000:.0f} s "
+            f"{'ahead of' if ahead_ms > 0 else 'behind'} the brokers'",
+            "synchronize the clocks of both",
+        )
+    return f"within {max(1, -(-abs(ahead_ms) // 1000))} s of the brokers'"
+
+
+def _participants(settings: SinkSettings) -> str:
+    """P11: ask what a start asks: whether those at work have this file."""
+    said, now_ms = said_lately(settings), time.time_ns() // 1_000_000
+    error, _ = running_otherwise(settings, said, now_ms)
+    if error:
+        raise error
+    silent_ms = SIGNS_MISSED * settings.participant.presence_interval_ms
+    alive = heard(said, now_ms, silent_ms).alive
+    return f"{len(alive)} at work, with this sink file" if alive else "none is at work"
 
 
 def _events(settings: SinkSettings, cluster: Cluster) -> str:
@@ -349,6 +401,8 @@ def _connect_server(remote: str) -> str:
 def _http(settings: SinkSettings) -> str:
     """Ask what a participant asks before it serves its state or sends metrics."""
     require_libraries(settings.telemetry)
+    if settings.http.listen:
+        require_server()
     encrypted = tls_of(settings.http) is not None
     listen = settings.http.listen
     where = f"listens at {listen} {'with' if encrypted else 'without'} TLS" if listen else ""

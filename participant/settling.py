@@ -132,20 +132,25 @@ def other_configuration(
 
     What it wrote would go elsewhere, or be another row than its file says.
     """
-    said = {"table.identifier": start.tables[0].table, **start.configuration}
     own = {**state.configuration}
     if state.table is not None:
         own["table.identifier"] = state.table
-    other = sorted(name for name in own.keys() & said.keys() if own[name] != said[name])
-    if not other:
+    differences = differing(start, own)
+    if not differences:
         return None
-    differences = "; ".join(_difference(name, said[name], own[name]) for name in other)
     return OtherConfiguration(
         f"sink {state.sink!r} is coordinated by {coordinator.member} with another sink file than "
         f"this participant's: {differences}",
         "give all participants of the sink the same file (to change these parts, stop all of them "
         "first), or this one another name and group",
     )
+
+
+def differing(start: StartCommit, own: Mapping[str, str]) -> str:
+    """P11: say in which parts both have, START's configuration and this one differ, if any."""
+    said = {"table.identifier": start.tables[0].table, **start.configuration}
+    other = sorted(name for name in own.keys() & said.keys() if own[name] != said[name])
+    return "; ".join(_difference(name, said[name], own[name]) for name in other)
 
 
 def _difference(name: str, said: str, own: str) -> str:

@@ -45,6 +45,7 @@ from headgate.sink.agreement import agreed
 from headgate.sink.catalog_place import refuse_catalog
 from headgate.sink.catalog_settings import Backend
 from headgate.sink.catalogs import spark_options
+from headgate.sink.company import refuse_company, said_lately
 from headgate.sink.departure import Complaints, control_log, departing, say_started
 from headgate.sink.iceberg_tables import ready_iceberg
 from headgate.sink.keyed_tables import KeysByRoute
@@ -223,6 +224,7 @@ def _ready(settings: SinkSettings, stack: ExitStack) -> OpenedTables:
     require_sources(settings)
     tables = ready_kind(settings, kind, stack) if kind else ready_iceberg(settings, stack)
     ensure_control_topic(settings.kafka, settings.control.topic)
+    refuse_company(settings, lambda: said_lately(settings))
     return tables
 
 

@@ -68,6 +68,21 @@ EXIT_CODES: Mapping[Condition, int] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Unwell:
+    """What ``headgate status`` says when it does not exit with 0, or before it could say anything.
+
+    ``code`` is that of an error that is not over, if there is one.
+    """
+
+    condition: Condition
+    why: str
+    code: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.condition.value}: {self.why}" if self.why else self.condition.value
+
+
+@dataclass(frozen=True, slots=True)
 class LastError:
     """The newest error that the sink reported, or that its table or source shows.
 

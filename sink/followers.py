@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from pyiceberg.catalog import Catalog
 
 from headgate.kafka.dead_letter_topic import DeadLetterTopic
+from headgate.participant.settings import UnknownFields
 from headgate.sink.forwarder import Forwarder
 from headgate.sink.made_tables import TableMaker
+from headgate.sink.routed_tables import policy_of, section_of
 from headgate.sink.routing import follower_names
 from headgate.sink.settings import SinkSettings
 from headgate.tables.followers import FollowerTables
@@ -22,6 +24,8 @@ from headgate.tables.iceberg.unsent import UnsentRows
 from headgate.tables.iceberg.upkeep import Upkeep
 
 if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+
     from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
 
 
@@ -54,7 +58,28 @@ def iceberg_table(
         upkeep=upkeep,
         keyed=_keyed(settings, identifier, memory),
         warms=leads,
+        refuse_columns=_refuse_columns(settings) if leads else None,
+        keeps_columns=_keeps_columns(settings, identifier),
     )
+
+
+def _refuse_columns(settings: SinkSettings) -> Callable[[Schema], None] | None:
+    """Return what raises as a start would; none where the sink itself changes columns (S5)."""
+    from headgate.sink.preconditions import refuse_schema  # a command that only reads needs none
+
+    if settings.table.schema.unknown_fields is UnknownFields.EVOLVE:
+        return None
+    return lambda schema: refuse_schema(schema, settings)
+
+
+def _keeps_columns(settings: SinkSettings, identifier: str) -> bool:
+    """Return whether others may not take columns away from files written before (S6, S10)."""
+    if identifier == settings.table.identifier:
+        return settings.table.schema.unknown_fields is not UnknownFields.EVOLVE
+    if identifier in follower_names(settings):
+        return False
+    each = section_of(settings.tables, identifier)
+    return policy_of(settings.tables, each).unknown_fields is not UnknownFields.EVOLVE
 
 
 def _keyed(settings: SinkSettings, identifier: str, memory: IndexMemory | None) -> KeyedRows | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from headgate.participant.state import State
 from headgate.sink import early_signals
 from headgate.sink.agreement import agreed, fingerprint
 from headgate.sink.assembly import new_sender
+from headgate.sink.company import running_otherwise, said_lately
 from headgate.sink.departure import say
 from headgate.sink.participation import Sink
 from headgate.sink.reload import Refused, Reload, applies_live
@@ -30,6 +32,9 @@ from headgate.sink.telemetry.measuring import measured
 from headgate.sink.telemetry.meters import SinkMeters
 
 _log = redacted_logger("headgate.sink")
+
+_LOOKED_AT_S = 1.0
+"""How often somebody with a new sink file looks whether the others have left."""
 
 Measuring = Callable[[SinkSettings], AbstractContextManager[SinkMeters | None]]
 
@@ -85,7 +90,11 @@ def run_in(process: Process, settings: SinkSettings) -> None:
         goes_on: SinkSettings | None = settings
         while goes_on and not process.stop.is_set():
             with process.measuring(goes_on) as measures:
-                goes_on = _work(goes_on, _Turn(process, measures))
+                turn = _Turn(process, measures)
+                if goes_on is not settings and (newer := _wait_for_others(goes_on, turn)):
+                    goes_on = newer
+                    continue
+                goes_on = _work(goes_on, turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,28 @@ class _Turn:
             digest = fingerprint(dict(agreed(found)))
             say(settings, sender, Notice(NoticeKind.RELOADED, configuration=digest))
         return found
+
+
+def _wait_for_others(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+    """P11: with another file than before, wait for those at work to leave, or to get it as well.
+
+    Return the settings to go on with if the file changes meanwhile.
+    """
+    told = ""
+    while not turn.stop.is_set():
+        now_ms = time.time_ns() // 1_000_000
+        error, _ = running_otherwise(settings, said_lately(settings), now_ms)
+        if error is None:
+            return None
+        if error.message != told:
+            extra = about(LogEvent.SINK_RESTS)
+            _log.warning("sink %s: waits: %s", settings.name, error, extra=extra)
+        told = error.message
+        turn.came_round("waits for participants with another sink file")
+        if newer := turn.reloaded(settings, new_sender()):
+            return newer
+        turn.stop.wait(_LOOKED_AT_S)
+    return None
 
 
 def _work(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:

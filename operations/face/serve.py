@@ -6,12 +6,13 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.operations.face.routes import Face
-from headgate.operations.face.served import ServedSink, gauges
+from headgate.operations.face.served import ServedSink, gauges, watching
 from headgate.sink.early_signals import take_over
 from headgate.sink.face_settings import HttpSettings
 from headgate.sink.reload import LOOKED_AT_S, Reload
@@ -89,16 +90,23 @@ def shown(before: SinkSettings, now: SinkSettings) -> str:
     return "from now on"
 
 
-@contextmanager
-def _listening(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
-    """Serve until the end of the body; only who serves needs the library. Yield the URL."""
+def require_server() -> None:
+    """Raise ``ConfigurationError`` if what serves HTTP is not installed."""
     try:
-        from headgate.operations.face.server import serving
+        import_module("headgate.operations.face.server")
     except ImportError as error:
         raise ConfigurationError(
             f"serving HTTP needs a library that is not installed: {error.name}",
             'pip install "headgate[metrics]"',
         ) from error
+
+
+@contextmanager
+def _listening(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
+    """Serve until the end of the body; only who serves needs the library. Yield the URL."""
+    require_server()
+    from headgate.operations.face.server import serving
+
     with serving(listen, http, face) as url:
         yield url
 
@@ -119,13 +127,18 @@ def faced(settings: SinkSettings) -> Iterator[SinkMeters | None]:
         yield None
         return
     with opened_meters(settings) as (telemetry, meters):
+        sink = ServedSink(settings)
         face = Face(
-            {settings.name: ServedSink(settings)},
+            {settings.name: sink},
             settings.http,
             metrics=lambda: (telemetry.text(), CONTENT_TYPE),
             not_live=meters.not_live,
             not_ready=meters.not_ready,
         )
-        with _listening(settings.http.listen, settings.http, face) as url:
+        with (
+            watching(sink, settings.telemetry.interval_ms / 1000) as watch,
+            _listening(settings.http.listen, settings.http, face) as url,
+        ):
+            meters.watched(watch.unwell)
             _log.info("sink %s: serves its state at %s", settings.name, url)
             yield meters

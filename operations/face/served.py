@@ -1,27 +1,35 @@
-"""Presents a sink to a server: its report, refreshed at most every so often, and its gauges."""
+"""Presents a sink to a server: its report, refreshed at most every so often, and its gauges.
+
+A participant looks at its own sink as ``headgate status`` does, so that its probe cannot say
+anything else than the command.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.operations.status import status
 from headgate.operations.status_report import StatusReport
-from headgate.sink.condition import Condition
+from headgate.sink.condition import Condition, Unwell
 from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry import instruments as names
 from headgate.sink.telemetry.port import Gauge
-from headgate.sink.telemetry.progress import unread_gauges
+from headgate.sink.telemetry.progress import state_gauges, unread_gauges
 
 KEPT_S = 2.0
 COURSE = 200
 """Commits that the pictures show."""
 _ASKED_AT_ONCE = 4
+_LOOK_S_MAX = 60.0
+"""A look that takes longer than a table, a catalog and brokers together may take to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,60 @@ class ServedSink:
             return self.settings.redaction.of_error(error)
 
 
+class Watch:
+    """The newest look at a sink, taken by a thread each ``interval_s``: nobody waits for it."""
+
+    def __init__(self, sink: ServedSink, interval_s: float) -> None:
+        self._sink = sink
+        self._interval_s = interval_s
+        self._ended = threading.Event()
+        self._begun_s = time.monotonic()
+        self._found: Unwell | None = Unwell(Condition.STARTING, "the sink was not looked at yet")
+
+    def unwell(self) -> Unwell | None:
+        """Return what is wrong, if ``headgate status`` would not exit with 0."""
+        late_s = time.monotonic() - self._begun_s - self._interval_s
+        if late_s > _LOOK_S_MAX:
+            return Unwell(Condition.UNKNOWN, f"no look at the sink has ended for {late_s:.0f} s")
+        return self._found
+
+    def run(self) -> None:
+        """Look until ``end``."""
+        while not self._ended.is_set():
+            self._begun_s = time.monotonic()
+            self._found = self._looked()
+            self._ended.wait(self._interval_s)
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def _looked(self) -> Unwell | None:
+        try:
+            report = self._sink.report()
+        except HeadgateError as error:
+            return Unwell(Condition.UNKNOWN, f"{error.code} {error.message}", error.code)
+        if not report.exit_code:
+            return None
+        told, condition = report.last_error, Condition(report.condition)
+        if told and not told.past:
+            return Unwell(condition, f"{told.code} {told.text}", told.code)
+        return Unwell(condition, "; ".join(report.notes))
+
+
+@contextmanager
+def watching(sink: ServedSink, interval_s: float) -> Iterator[Watch]:
+    """Look at the sink until the end of the body."""
+    watch = Watch(sink, interval_s)
+    thread = threading.Thread(
+        target=for_the_same_sink(watch.run), name="headgate-watch", daemon=True
+    )
+    thread.start()
+    try:
+        yield watch
+    finally:
+        watch.end()  # a look may still wait for what does not answer: nobody waits for it
+
+
 def gauges(sinks: Iterable[ServedSink]) -> list[Gauge]:
     """Return the sink-wide gauges of all, several asked at once; an absent one is ``not known``."""
     with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
@@ -79,14 +141,14 @@ def _gauges(sink: ServedSink) -> list[Gauge]:
     try:
         found: Iterable[Gauge] = report_gauges(sink.report())
     except HeadgateError as error:
-        found = [*_state(Condition.UNKNOWN), Gauge(names.ERROR_INFO, 1, {"code": error.code})]
+        found = [*state_gauges(Condition.UNKNOWN), Gauge(names.ERROR_INFO, 1, {"code": error.code})]
     name = sink.settings.name
     return [Gauge(g.name, g.value, {"sink": name, **g.labels}) for g in found]
 
 
 def report_gauges(report: StatusReport) -> Iterable[Gauge]:
     """Return what a report says, as the sink's coordinator would report it."""
-    yield from _state(Condition(report.condition))
+    yield from state_gauges(Condition(report.condition))
     if report.last_error and not report.last_error.past:
         yield Gauge(names.ERROR_INFO, 1, {"code": report.last_error.code})
     yield Gauge(names.EPOCH, report.epoch)
@@ -109,7 +171,3 @@ def report_gauges(report: StatusReport) -> Iterable[Gauge]:
         yield Gauge(names.LAG_RECORDS, lag, {"topic": topic})
     for topic, age in report.lag_seconds.items():
         yield Gauge(names.LAG_SECONDS, age, {"topic": topic})
-
-
-def _state(condition: Condition) -> Iterable[Gauge]:
-    return (Gauge(names.STATE, float(c is condition), {"state": c.value}) for c in Condition)

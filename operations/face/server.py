@@ -29,6 +29,7 @@ from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.operations.face.access import Role, role_of
 from headgate.operations.face.answers import CAREFUL, Answer, refusal
 from headgate.operations.face.routes import Face, Request, answer, is_probe
+from headgate.operations.face.tls import tls_of
 from headgate.sink.face_settings import HttpSettings, address, check_listening
 
 _log = redacted_logger("headgate.http")
@@ -324,19 +325,3 @@ def serving(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
     finally:
         server.stop()
         thread.join(WHOLE_WITHIN_S)
-
-
-def tls_of(http: HttpSettings) -> ssl.SSLContext | None:
-    """Return how the server speaks TLS, if it does. Raises ``ConfigurationError``."""
-    if not http.certificate:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(http.certificate, http.key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigurationError(
-            f"http.certificate {http.certificate} with http.key {http.key} cannot be used: {error}",
-            "name a PEM file with the chain, and one with its key, without a password",
-        ) from error
-    return context

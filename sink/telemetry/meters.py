@@ -30,7 +30,7 @@ from headgate.control_protocol.whose_thread import sink_of_thread
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.state import State
 from headgate.sink.agreement import agreed, fingerprint
-from headgate.sink.condition import Condition, LastError, without_code
+from headgate.sink.condition import EXIT_CODES, Condition, LastError, Unwell, without_code
 from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry import instruments as names
 from headgate.sink.telemetry import progress
@@ -55,6 +55,10 @@ def window_ms(settings: CoordinatorSettings) -> int:
     return INTERVALS_MISSED * (settings.commit_interval_ms + settings.commit_timeout_ms)
 
 
+def _well() -> None:
+    return None
+
+
 class SinkMeters:
     """Everything that is measured about one sink in this process. Thread-safe."""
 
@@ -64,6 +68,7 @@ class SinkMeters:
         self._lock = threading.Lock()
         self._life: CoordinatorMeters | None = None
         self._state: Callable[[], State] | None = None
+        self._unwell: Callable[[], Unwell | None] = _well
         self._draining, self._resting = False, ""
         self._turned_s = time.monotonic()
         self._turn_s_max = (settings.participant.release_timeout_ms + _CALLS_MS_MAX) / 1000
@@ -118,12 +123,18 @@ class SinkMeters:
             return "starting"
         if not self._state().epoch:
             return "no coordinator has been heard yet"
+        if unwell := self._unwell():
+            return str(unwell)
         life = self.life
         condition = life.condition() if life else Condition.RUNNING
         told = life.error() if life else None
-        if condition in (Condition.FAILING, Condition.STALLED):
+        if EXIT_CODES[condition]:
             return f"{condition.value}: {told.code} {told.text}" if told else condition.value
         return None
+
+    def watched(self, unwell: Callable[[], Unwell | None]) -> None:
+        """Ask this for what ``headgate status`` would say, whenever a probe or a scrape asks."""
+        self._unwell = unwell
 
     # ------------------------------------------------------------------------- the participant
 
@@ -164,8 +175,18 @@ class SinkMeters:
     def _gauges(self) -> Iterable[Gauge]:
         sink = {"sink": self._settings.name}
         life = self.life
-        for gauge in (*self._own(), *(life.gauges() if life else ())):
+        for gauge in (*self._own(), *self._of_the_sink(life)):
             yield replace(gauge, labels={**sink, **gauge.labels})
+
+    def _of_the_sink(self, life: CoordinatorMeters | None) -> Iterable[Gauge]:
+        """Yield what the coordinator reports, if it is here; and what is wrong, whoever leads."""
+        found = tuple(life.gauges()) if life else ()
+        unwell = self._unwell()
+        if unwell is None or not EXIT_CODES[unwell.condition]:
+            return found
+        others = [gauge for gauge in found if gauge.name not in (names.STATE, names.ERROR_INFO)]
+        code = (Gauge(names.ERROR_INFO, 1, {"code": unwell.code}),) if unwell.code else ()
+        return (*progress.state_gauges(unwell.condition), *code, *others)
 
     def _own(self) -> Iterable[Gauge]:
         yield Gauge(names.BUILD_INFO, 1, {"version": version("headgate")})

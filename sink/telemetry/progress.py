@@ -194,7 +194,7 @@ def condition(now: Progress, now_s: float, window_s: float, *, draining: bool) -
 
 def sink_gauges(now: Progress, state: Condition, still: int, now_ms: int) -> Iterable[Gauge]:
     """Yield everything that is reported once per sink, except what is reported per topic."""
-    yield from (Gauge(names.STATE, float(state is c), {"state": c.value}) for c in Condition)
+    yield from state_gauges(state)
     if now.error and not now.error.past:
         yield Gauge(names.ERROR_INFO, 1, {"code": now.error.code})
     yield Gauge(names.EPOCH, now.epoch)
@@ -205,6 +205,11 @@ def sink_gauges(now: Progress, state: Condition, still: int, now_ms: int) -> Ite
     if now.valid_through_ms is not None:
         yield Gauge(names.VALID_THROUGH, now.valid_through_ms / 1000)
     yield from lag_gauges(now.lags, now.first_ms, now_ms)
+
+
+def state_gauges(condition: Condition) -> Iterable[Gauge]:
+    """Yield 1 for the condition, 0 for each other."""
+    return (Gauge(names.STATE, float(c is condition), {"state": c.value}) for c in Condition)
 
 
 def unread_gauges(logs: Mapping[TopicPartition, OffsetRange]) -> Iterable[Gauge]:

@@ -61,7 +61,7 @@ def manifest_files(table: Table, files: Sequence[WrittenFile]) -> list[ManifestD
     """
     if len({file.path for file in files}) < len(files):
         raise StopSink(f"{_name(table)}: a commit names a data file twice; nothing was committed")
-    details = [_detail(table, file) for file in files]
+    details = [detail_of(table, file) for file in files]
     types = {spec_id: _partition_types(table, spec_id) for spec_id in {d.spec_id for d in details}}
     return [
         _manifest_file(table, file, detail, types[detail.spec_id])
@@ -69,7 +69,8 @@ def manifest_files(table: Table, files: Sequence[WrittenFile]) -> list[ManifestD
     ]
 
 
-def _detail(table: Table, file: WrittenFile) -> FileDetail:
+def detail_of(table: Table, file: WrittenFile) -> FileDetail:
+    """Raises ``StopSink`` for a detail that cannot be read."""
     try:
         return FileDetail.decode(file.detail)
     except ValueError as error:

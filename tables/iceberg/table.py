@@ -7,7 +7,7 @@ own transactions are not used: they rebase and append again by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ from headgate.control_protocol.errors import (
     TableMissing,
     Unreachable,
 )
-from headgate.control_protocol.events import FileKind
+from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.filled_tables import filled_of
 from headgate.control_protocol.identifiers import Epoch, SinkName, tag_name
 from headgate.control_protocol.ports import (
@@ -58,6 +58,7 @@ from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.drafts import drafted_keys, undecided, write_drafts
 from headgate.tables.iceberg.evidence import decided
 from headgate.tables.iceberg.evolution import Evolution, evolution
+from headgate.tables.iceberg.kept_columns import refuse_lost
 from headgate.tables.iceberg.keyed.stored_key import refuse_other_key
 from headgate.tables.iceberg.lineage import lineage, newest_record, other_sinks, properties_of
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
@@ -68,6 +69,8 @@ from headgate.tables.iceberg.upkeep import Upkeep
 from headgate.tables.stores.files import delete_later, delete_quietly
 
 if TYPE_CHECKING:  # commands that only read load no reader of files
+    from pyiceberg.schema import Schema
+
     from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
 
 _MALFORMED_MAX = 5
@@ -93,9 +96,13 @@ class IcebergTable:
         threads: bool = True,
         keyed: KeyedRows | None = None,
         warms: bool = False,
+        refuse_columns: Callable[[Schema], None] | None = None,
+        keeps_columns: bool = False,
     ) -> None:
         """``keyed``: how records replace rows, where the table has a key; ``warms``: whether a
-        thread reads its index from the first commit on, though that may have brought no rows."""
+        thread reads its index from the first commit on, though that may have brought no rows;
+        ``refuse_columns`` raises what a start would, for each schema that a commit meets;
+        ``keeps_columns``: no file is taken whose values the table has no column for (S10)."""
         self._catalog = catalog
         self._identifier = identifier
         self._sink = sink
@@ -106,6 +113,9 @@ class IcebergTable:
         self._readd_dropped = readd_dropped
         self._keyed = keyed
         self._warms = warms
+        self._refuse_columns = refuse_columns
+        self._keeps_columns = keeps_columns
+        self._fitting: int | None = None
 
     def read(self) -> TableView:
         return self.seen(self.load())
@@ -150,6 +160,7 @@ class IcebergTable:
             return Unknown(f"nothing was sent: {error}")
         if self._moved(table.metadata, attempt.base):
             return Refused("the table has moved on since it was read; nothing was sent")
+        self._refuse_changed(table, attempt.files)
         proposal = replace(self._proposal(table, attempt), back=back)
         try:
             proposal = with_all_brought(table, proposal, attempt, self._keyed)
@@ -199,6 +210,7 @@ class IcebergTable:
         if str(table.metadata.table_uuid) != draft.table.uuid:
             raise Unreachable(f"{self._identifier} is another table now; nothing was drafted")
         self._refuse_other_key(table.metadata, self._stored_key(table.metadata))
+        self._refuse_changed(table, draft.files)
         try:
             return write_drafts(table, self._sink, draft)
         except HeadgateError:
@@ -297,6 +309,15 @@ class IcebergTable:
             snapshot_id=table.metadata.new_snapshot_id(),
             key=key,
         )
+
+    def _refuse_changed(self, table: Table, files: Sequence[WrittenFile]) -> None:
+        """S10: raise ``TableChanged`` if others took a column away, or made it required."""
+        schema = table.schema()
+        if self._refuse_columns is not None and schema.schema_id != self._fitting:
+            self._refuse_columns(schema)
+            self._fitting = schema.schema_id
+        if self._keeps_columns:
+            refuse_lost(table, files)
 
     def _stored_key(self, metadata: TableMetadata) -> str | None:
         return self._keyed.stored(metadata) if self._keyed else None

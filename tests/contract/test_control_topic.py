@@ -9,12 +9,17 @@ from control_envelopes import EXAMPLES, envelope
 
 from headgate.control_protocol.errors import (
     AppendUnconfirmed,
+    ClockDiffers,
     ConfigurationError,
     ControlTopicUnfit,
     Unreachable,
 )
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
-from headgate.kafka.control_topic import control_topic_exists, ensure_control_topic
+from headgate.kafka.control_topic import (
+    control_topic_exists,
+    ensure_control_topic,
+    takes_append_time,
+)
 from headgate.operations.demo.broker import EmbeddedKafka
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
@@ -35,6 +40,8 @@ def test_a_missing_topic_is_made_with_the_right_settings(
         settings = admin.describe_configs([resource])[resource].result()
         assert settings["cleanup.policy"].value == "delete"
         assert int(settings["max.message.bytes"].value) == 1024 * 1024
+        assert settings["message.timestamp.type"].value == "LogAppendTime"
+        assert takes_append_time(config, unique_name)
     finally:
         admin.delete_topics([unique_name])[unique_name].result()
 
@@ -61,6 +68,24 @@ def test_an_unfit_topic_is_refused_with_the_reason(
     for look in (ensure_control_topic, control_topic_exists):
         with pytest.raises(ControlTopicUnfit, match=said):
             look({"bootstrap.servers": bootstrap}, topic)
+
+
+@pytest.mark.integration
+def test_events_that_brokers_refuse_for_their_time_name_the_clock(
+    bootstrap: str, topic_factory: TopicFactory
+) -> None:
+    """The topic takes no event older than the brokers' now, as if this clock were behind."""
+    topic = topic_factory(1, {"message.timestamp.before.max.ms": "0"})
+    assert not takes_append_time({"bootstrap.servers": bootstrap}, topic)
+    log = KafkaLog({"bootstrap.servers": bootstrap, **GROUP}, topic)
+    try:
+        with pytest.raises(ClockDiffers, match="this machine's clock says 20") as refused:
+            for _ in range(100):  # one of the same millisecond is taken
+                log.append([envelope(EXAMPLES["presence"])])
+        assert refused.value.code == "HG-410"
+        assert isinstance(refused.value, AppendUnconfirmed)
+    finally:
+        log.close()
 
 
 def test_brokers_that_do_not_answer_are_unreachable() -> None:

@@ -188,6 +188,6 @@ def test_lag_and_freshness_as_told_are_kafkas_and_the_tables(deploy: Deploy) -> 
     )
     assert min(len(course.lag.told), len(course.fresh.told), len(course.commit.told)) > kills
     assert contradictions == []
-    assert asked(sink.leader(), "/readyz")[0] == 200
+    sink.wait_until(lambda: asked(sink.leader(), "/readyz")[0] == 200, "the leader is ready")
     sink.stop()
     sink.judge()

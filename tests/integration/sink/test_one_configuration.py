@@ -6,9 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from integration.conftest import Deploy
 from integration.deployment import Deployment, Participant
 from integration.sink_file import Sections
+
+from headgate.operations.cli import main
 
 pytestmark = pytest.mark.integration
 
@@ -16,7 +19,7 @@ pytestmark = pytest.mark.integration
 def ended_beside(sink: Deployment, change: Sections) -> tuple[Participant, str]:
     """A sink at work, one more participant whose file says something else; who ends, and why.
 
-    Which of them ends depends on who is given the election partition.
+    Where the other one hears the first, it ends itself; else that depends on who leads.
     """
     (first,) = sink.start()
     sink.produce()
@@ -65,9 +68,15 @@ def test_another_control_topic_ends_by_name(deploy: Deploy) -> None:
 
 def test_other_rows_than_the_coordinators_end_by_name(deploy: Deploy) -> None:
     sink = deploy()
-    _, line = ended_beside(sink, {"quarantine": {"policy": "skip"}})
+    gone, line = ended_beside(sink, {"quarantine": {"policy": "skip"}})
     assert "HG-114" in line
     assert "quarantine.policy" in line
+    (healthy,) = sink.participants
+    assert healthy is not gone, "who came last ends, whoever would have led"
+    checked = CliRunner().invoke(main, ["check", str(sink.sink_file)])
+    assert "HG-114" in checked.stdout
+    assert checked.exit_code == 2
+    assert re.search(r"clock +within \d+ s of the brokers", checked.stdout), checked.stdout
     all_is_there(sink, {"quarantine": {"policy": "fail"}})
 
 

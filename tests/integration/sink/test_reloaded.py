@@ -50,3 +50,28 @@ def test_a_file_that_changes_holds_live_or_anew_and_no_record_is_lost(
     assert participant.running, "in the same process"
     sink.stop()
     sink.judge()
+
+
+def test_a_change_is_rolled_out_one_participant_after_the_other(deploy: Deploy) -> None:
+    """Who has the new file waits until the last one with the old file has left in order."""
+    sink = deploy()
+    first, last = sink.start(2)
+    sink.wait_until(sink.all_share, "a partition each")
+    sink.produce(300)
+    sink.wait_until_lag_zero()
+
+    sink.change({"quarantine": {"policy": "skip"}})
+    changed(sink, first)
+    sink.wait_until(lambda: first.said("waits: HG-114"), "the first one waits")
+    sink.produce(300)
+    sink.wait_until_lag_zero()
+    assert not last.said("HG-114"), "the older one goes on"
+
+    changed(sink, last)
+    sink.wait_until(sink.all_share, "both take part again")
+    sink.produce(300)
+    sink.wait_until_lag_zero()
+    assert first.running
+    assert last.running
+    sink.stop()
+    sink.judge()

@@ -13,10 +13,12 @@ import pytest
 from unit.operations.face.conftest import ERROR, NOW, MadeUp, report
 from unit.sink.test_load import MINIMAL
 
-from headgate.control_protocol.errors import ConfigurationError, Unreachable
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
+from headgate.operations.face import served
 from headgate.operations.face.serve import faced, follow, serve, shown
-from headgate.operations.face.served import ServedSink, gauges, report_gauges
-from headgate.sink.condition import Condition
+from headgate.operations.face.served import ServedSink, gauges, report_gauges, watching
+from headgate.operations.status_report import StatusReport
+from headgate.sink.condition import EXIT_CODES, Condition, Unwell
 from headgate.sink.face_settings import HttpSettings
 from headgate.sink.load import parse
 from headgate.sink.properties import Secret
@@ -186,3 +188,52 @@ def test_without_the_server_s_library_the_extra_is_named(monkeypatch: pytest.Mon
     with pytest.raises(ConfigurationError, match="uvicorn") as refused, faced(settings):
         pytest.fail("it serves")
     assert "headgate[metrics]" in refused.value.hint
+
+
+PATIENCE_S = 60.0
+
+
+def looked_at(sink: ServedSink) -> Unwell | None:
+    """What the first look finds."""
+    with watching(sink, PATIENCE_S) as watch:
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := watch.unwell()) and found.condition is Condition.STARTING:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        return found
+
+
+@pytest.mark.parametrize("condition", Condition)
+def test_a_participant_is_well_exactly_when_the_command_would_exit_with_0(
+    condition: Condition,
+) -> None:
+    said = report(condition=condition.value, exit_code=EXIT_CODES[condition])
+    found = looked_at(MadeUp(said))
+    assert (found is None) == (EXIT_CODES[condition] == 0)
+    assert found is None or found.condition is condition
+
+
+def test_why_a_participant_is_not_well_is_what_the_command_says() -> None:
+    failing = report(condition="failing", last_error=ERROR, exit_code=1)
+    assert str(looked_at(MadeUp(failing))) == f"failing: HG-403 {ERROR.text}"
+    noted = report(exit_code=1, notes=("unsigned events were ignored",))
+    assert str(looked_at(MadeUp(noted))) == "running: unsigned events were ignored"
+    away = looked_at(MadeUp(Unreachable("the catalog does not answer")))
+    assert str(away) == "not known: HG-401 the catalog does not answer"
+
+
+def test_a_look_that_never_ends_is_no_good_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "_LOOK_S_MAX", -1.0)
+    go_on = threading.Event()
+
+    class Stuck(MadeUp):
+        def _asked(self) -> StatusReport | HeadgateError:
+            go_on.wait(PATIENCE_S)
+            return self.said
+
+    with watching(Stuck(report()), 0.0) as watch:
+        found = watch.unwell()
+        assert found
+        assert found.condition is Condition.UNKNOWN
+        assert "no look at the sink has ended" in str(found)
+        go_on.set()

@@ -49,7 +49,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import KeyCounts
 from headgate.participant.state import State
-from headgate.sink.condition import Condition
+from headgate.sink.condition import Condition, Unwell
 from headgate.sink.load import parse
 from headgate.sink.maintenance.rounds import Done
 from headgate.sink.telemetry import instruments as names
@@ -364,6 +364,26 @@ def test_a_batch_that_fails_is_told_until_its_participant_writes_again(
     life.heard(envelope(WriteStatus(2), sender=other))
     assert (names.ERROR_INFO, "HG-404") not in kept.gauges()
     assert meters.not_ready() is None
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_what_the_command_would_say_is_told_whoever_coordinates(
+    meters: SinkMeters, kept: Kept, leads: bool
+) -> None:
+    """A broker that is silent leaves no coordinator, and a deleted topic none either."""
+    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, epoch=Epoch(4)))
+    if leads:
+        meters.coordinator(LIFE).heard(envelope(start()))
+    assert meters.not_ready() is None
+    meters.watched(lambda: Unwell(Condition.UNKNOWN, "no broker answers", "HG-401"))
+    assert meters.not_ready() == "not known: no broker answers"
+    told = kept.gauges()
+    assert told[names.STATE, Condition.UNKNOWN.value] == 1
+    assert sum(value for (name, _), value in told.items() if name == names.STATE) == 1
+    assert told[names.ERROR_INFO, "HG-401"] == 1
+    meters.watched(lambda: None)
+    assert meters.not_ready() is None
+    assert ((names.STATE, Condition.RUNNING.value) in kept.gauges()) is leads
 
 
 def test_who_has_left_the_lead_to_others_is_not_ready_and_says_why(meters: SinkMeters) -> None:

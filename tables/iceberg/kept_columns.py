@@ -1,0 +1,64 @@
+"""Compares files with the columns that their table has when it takes them (rule S10).
+
+A file names columns by their ids, as the table had them when it was written. Values of a column
+that somebody has dropped since would be in a file and in no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+
+from headgate.control_protocol.errors import TableChanged
+from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.tables.iceberg.manifests import detail_of
+
+_HINT = "undo the change, or correct the sink file, and start the sink again"
+
+
+def refuse_lost(table: Table, files: Sequence[WrittenFile]) -> None:
+    """Raise ``TableChanged`` for files with values that the table no longer has a column for.
+
+    So it does for files with nulls in a column that is required by now. What files do not
+    count (metrics that the table turned off) is not known.
+    """
+    if len(table.metadata.schemas) == 1:
+        return
+    schema = table.schema()
+    there, required = schema.field_ids, _required(schema)
+    for file in files:
+        if file.kind is not FileKind.ROWS:
+            continue
+        detail = detail_of(table, file)
+        nulls = dict(detail.null_value_counts)
+        counts = dict(detail.value_counts)
+        for column, count in counts.items():
+            if column not in there and nulls.get(column, 0) < count:
+                raise _changed(table, f"has no column {_name(table, column)!r} any more")
+            if column in required and nulls.get(column, 0):
+                raise _changed(table, f"requires a value of column {required[column]!r} now")
+
+
+def _changed(table: Table, what: str) -> TableChanged:
+    identifier = ".".join(table.name())
+    told = f"{identifier} {what}, and files were written before: none of them is committed"
+    return TableChanged(told, _HINT)
+
+
+def _required(schema: Schema) -> dict[int, str]:
+    """Return the top-level columns that files count, and that must have values in each row."""
+    return {
+        field.field_id: field.name
+        for field in schema.fields
+        if field.required and field.field_type.is_primitive
+    }
+
+
+def _name(table: Table, column: int) -> str:
+    """Return the column's last name, from the schemas that the table remembers."""
+    for schema in reversed(table.metadata.schemas):
+        if name := schema.find_column_name(column):
+            return name
+    return f"with id {column}"
