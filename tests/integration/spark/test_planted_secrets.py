@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import sys
 import threading
@@ -78,7 +79,13 @@ def spark_submit(_: Path) -> Iterator[tuple[list[str | Path], dict[str, str]]]:
 
 @pytest.mark.parametrize(
     "way",
-    [in_process, spark_local, spark_connect, on_a_cluster, spark_submit],
+    [
+        in_process,
+        spark_local,
+        on_a_cluster,
+        pytest.param(spark_connect, marks=pytest.mark.wide),
+        pytest.param(spark_submit, marks=pytest.mark.wide),
+    ],
     ids=lambda w: w.__name__,
 )
 def test_no_secret_of_the_sink_file_is_where_others_look(
@@ -216,6 +223,8 @@ def _end(sink: Deployment) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that no client of this machine is given meanwhile: those are higher."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", random.randrange(15_000, 30_000)))
+            return int(probe.getsockname()[1])
