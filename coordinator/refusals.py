@@ -41,7 +41,7 @@ def counted(state: State, verdict: Verdict, now_ms: int) -> Mapping[TopicPartiti
     """
     before, read = state.refused, fixed_set(state)
     taken = verdict.taken
-    counts = dict(before)
+    counts, grown = dict(before), set[TopicPartition]()
     for refusal in verdict.refusals:
         if refusal.objection.fault is Fault.LATE:
             continue  # it has a name of its own (P13)
@@ -50,6 +50,9 @@ def counted(state: State, verdict: Verdict, now_ms: int) -> Mapping[TopicPartiti
             known = before.get(partition)
             if known and known.same_as(now):
                 now = replace(now, times=known.times + 1, since_ms=known.since_ms)
+                grown.add(partition)
+            elif partition in grown:
+                continue  # a zombie is refused beside its owner
             counts[partition] = now
     return {at: each for at, each in counts.items() if at in read and at not in taken}
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from headgate.control_protocol.errors import Unreachable
 from headgate.operations.held_partitions import HeldPartition
 
 
@@ -57,7 +58,8 @@ class AuditReport:
     wrote it (``audit_whole``); ``None`` without coordinates. ``remarks`` do not limit the verdict.
     ``quarantined_rows``: ``None`` without a quarantine. ``skipped_records``: by all commits.
     ``deleted_rows``: deleted by people with ``headgate delete``. ``held``: partitions that are not
-    read yet, whose records are beyond the verdict; ``waiting`` says what for.
+    read yet, whose records are beyond the verdict; ``waiting`` says what for. ``unread``: tables
+    that did not answer.
     """
 
     sink: str
@@ -84,6 +86,7 @@ class AuditReport:
     deleted_rows: int = 0
     held: tuple[HeldPartition, ...] = ()
     waiting: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -96,6 +99,8 @@ class AuditReport:
         return self.verdict is Verdict.WELL
 
     def exit_code(self, *, accept_unproven: bool = False) -> int:
+        if self.unread and self.verdict is Verdict.NOT_PROVEN:
+            return Unreachable.exit_code
         accepted = accept_unproven and self.verdict is Verdict.NOT_PROVEN
         return 0 if self.well or accepted else 1
 

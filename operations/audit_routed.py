@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from pyroaring import BitMap64
 
-from headgate.control_protocol.errors import RetryLater
+from headgate.control_protocol.errors import HeadgateError, RetryLater
 from headgate.control_protocol.identifiers import TopicPartition, TransactionId
 from headgate.control_protocol.record import REPLAY, REREAD, CommitRecord, Debt
 from headgate.control_protocol.table_history import History, TableReader
@@ -25,7 +25,7 @@ from headgate.operations.audit_keyed_routes import KeyedFollowers, filled_before
 from headgate.operations.audit_keys import NOT_FOLDED, offsets_behind
 from headgate.operations.audit_quarantine import came_after_all
 from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_draft, scan_records
-from headgate.operations.audit_report import Finding, PartitionAudit
+from headgate.operations.audit_report import AuditReport, Finding, PartitionAudit
 from headgate.operations.audit_source import (
     SourceEvidence,
     Witness,
@@ -38,6 +38,7 @@ from headgate.operations.kafka_access import compacted
 from headgate.operations.routed_tables import decided_tables, every_table
 from headgate.operations.table_access import iceberg_of
 from headgate.sink.settings import SinkSettings
+from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.drafts import drafted_files
 from headgate.tables.iceberg.reader import IcebergReader
 
@@ -52,6 +53,9 @@ class RoutedInquiry(Inquiry):
 
     _put_again: Mapping[TopicPartition, BitMap64] = MappingProxyType({})
     """Offsets of the quarantine's records that were given back to their tables (I6)."""
+
+    _unread: Mapping[str, HeadgateError] = MappingProxyType({})
+    """Tables that did not answer; the others are examined all the same."""
 
     def __init__(
         self, settings: SinkSettings, reader: TableReader, on_progress: OnProgress
@@ -78,7 +82,8 @@ class RoutedInquiry(Inquiry):
                 "be compared, not single records"
             )
         with every_table(self._settings, self._reader, self._history) as tables:
-            self._scan_tables(tables, columns, seen, record)
+            self._unread = dict(tables.unread)
+            self._scan_tables(tables.tables, columns, seen, record)
         return seen if columns else None
 
     def _scan_tables(
@@ -89,11 +94,14 @@ class RoutedInquiry(Inquiry):
         record: CommitRecord,
     ) -> None:
         self._tell_parked(record)
-        absent = sorted(decided_tables(self._settings, self._history).keys() - tables.keys())
         rows, complete = 0, self._history.complete
-        for table in tables.values():
-            brought, whole = self._examine_follower(table, columns, seen)
+        for name, table in tables.items():
+            brought, whole = self._examined(name, table, columns, seen)
             rows, complete = rows + brought, complete and whole
+        tables = {name: table for name, table in tables.items() if name not in self._unread}
+        decided_for = decided_tables(self._settings, self._history)
+        absent = sorted({*decided_for, *self._unread} - tables.keys())
+        self._unproven += [str(error) for error in self._unread.values()]
         complete = complete and not self._still_lapsed(record)
         self._put_again = self._records_put_again(tables)
         self._proven.append(f"{len(self._files)} live files of {len(tables)} tables: each whole")
@@ -146,6 +154,22 @@ class RoutedInquiry(Inquiry):
             super()._weigh_lost(lost)
         self._tell_refused()
         self._weigh_folds()
+
+    def _examined(
+        self, name: str, table: FollowerReader, columns: Columns | None, seen: TableRecords
+    ) -> tuple[int, bool]:
+        """Return what ``_examine_follower`` does, or nothing for a table that does not answer."""
+        try:
+            return self._examine_follower(table, columns, seen)
+        except Exception as error:
+            if isinstance(error, FileNotFoundError) and table.reader.moved():
+                raise  # it was expired or compacted away meanwhile: the audit looks again
+            failure = catalog_failure(error, f"table {name} cannot be read")
+            self._unread = {**self._unread, name: failure}
+            return 0, False
+
+    def report(self) -> AuditReport:
+        return replace(super().report(), unread=tuple(sorted(self._unread)))
 
     def _examine_follower(
         self, follower: FollowerReader, columns: Columns | None, seen: TableRecords

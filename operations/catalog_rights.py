@@ -68,6 +68,14 @@ def may_create(catalog: Catalog, identifier: str) -> str:
     if engine := _engine(catalog):
         fields = "INSERT INTO iceberg_tables SELECT * FROM iceberg_tables"
         return _database_lets(engine, identifier, fields)
+    if isinstance(catalog, JavaCatalog) and catalog.kind == "hive":
+        try:
+            catalog.refuse_swapless_for(identifier)
+        except Exception as error:
+            raise _forbidden(error, f"table {identifier} may not be created") from error
+        return (
+            f"a view could be made and removed, and the metastore of {identifier} compares and sets"
+        )
     if not _rest(catalog):
         raise Unasked(f"whether {identifier} may be created was not tried")
     try:

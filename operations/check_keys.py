@@ -19,7 +19,8 @@ from headgate.tables.iceberg.keyed.stored_key import key_text, refuse_other_key
 def check_keys(settings: SinkSettings) -> str:
     """List the topics' tables that have a key; if records name the tables, the existing ones.
 
-    Raises ``KeyUnfit`` and ``KeyChanged`` for an existing one that cannot be filled by it.
+    Raises ``KeyUnfit`` and ``KeyChanged`` for an existing one that cannot be filled by it, and the
+    error of one that cannot be read.
     """
     routing = settings.tables.routing
     with source_topics(settings) as topics:
@@ -34,8 +35,11 @@ def check_keys(settings: SinkSettings) -> str:
                 there = set(named_tables(settings, catalog)) - own_tables(settings)
                 names |= {n for n in there if any(may_name(routing, t, n) for t in telling)}
             names = {name for name in names if routing.key_of(name)}
-            for name, table in loaded_tables(catalog, names).items():
+            found = loaded_tables(catalog, names)
+            for name, table in found.tables.items():
                 _refuse(settings, name, table)
+            for error in found.unread.values():
+                raise error
     except TableMissing:  # the catalog has no database yet, and so no table
         pass
     said = [f"{name} by {', '.join(routing.key_of(name))}" for name in sorted(names)]

@@ -132,8 +132,11 @@ def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, lis
         known, lapsed = [settings.table.identifier], dict[str, int]()
         if settings.tables:
             with every_table(settings, reader, reader.history()) as tables:
-                known = sorted(tables)
-                lapsed = {name: _lapsed(record, tables[name].reader) for name in known}
+                known = sorted({*tables.tables, *tables.unread})
+                for name, error in tables.unread.items():  # its rows would stay, unsaid
+                    if where is not None and (name in asked.tables or not asked.tables):
+                        raise error
+                lapsed = {n: _lapsed(record, each.reader) for n, each in tables.tables.items()}
         if strange := sorted(set(asked.tables) - set(known)):
             raise DeletionRefused(
                 f"{', '.join(strange)} is not a table of sink {settings.name}",

@@ -76,7 +76,9 @@ def _lists(settings: SinkSettings) -> Iterator[tuple[str, DeletedRecords]]:
         yield settings.table.identifier, history.deleted
         if settings.tables:
             with every_table(settings, lead, history) as tables:
-                for name, follower in tables.items():
+                for error in tables.unread.values():  # nothing tells what was deleted from it
+                    raise error
+                for name, follower in tables.tables.items():
                     yield name, follower.reader.history(_HEAD).deleted
         if settings.quarantine.keeps:
             with opened_follower(settings, lead, settings.quarantine.table) as aside:

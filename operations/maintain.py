@@ -16,7 +16,7 @@ from headgate.operations.table_access import (
     opened_lead,
     refuse_other_kind,
 )
-from headgate.sink.maintenance.beside import found_places, maintained
+from headgate.sink.maintenance.beside import found_places, maintained, parked_of
 from headgate.sink.maintenance.rounds import Done, OnProgress, Round
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import catalog_failure
@@ -42,7 +42,8 @@ def maintain(
     if not settings.apart:
         refuse_other_kind(settings)
     with opened_lead(settings) as lead:
-        known = maintained(settings, lead.read())
+        view = lead.read()
+    known, parked = maintained(settings, view), parked_of(view)
     if strange := sorted(set(tables) - set(known)):
         raise MaintenanceUnfit(
             f"{', '.join(strange)} is not maintained by this sink", f"it has: {', '.join(known)}"
@@ -50,7 +51,9 @@ def maintain(
     with (opened_aside if settings.apart else opened_catalog)(settings) as catalog:
         places = found_places(catalog, known)
         for name in known if not tables else [name for name in known if name in tables]:
-            if name in places.unread:
+            if name in parked:
+                yield Done(name, left=[f"it is parked: {parked[name]}"])
+            elif name in places.unread:
                 yield Done(name, failed=str(places.unread[name]))
             elif name not in places.locations:
                 yield Done(name, left=["the table is not there"])

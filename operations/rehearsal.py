@@ -220,6 +220,8 @@ def _maker(settings: SinkSettings, catalog: Catalog) -> TableMaker:
     """Return a coordinator's maker, which does not replace what the ledger has filled (N5)."""
     ledger = catalog.load_table(settings.tables.ledger)
     shelf = IcebergShelf(catalog)
+    tables = replace(settings.tables, new_per_minute_max=settings.tables.max)  # nobody waits here
+    settings = replace(settings, tables=tables)
     return TableMaker(settings, shelf, filled=lambda: filled_of(settings.name, ledger.properties))
 
 

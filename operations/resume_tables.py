@@ -13,9 +13,10 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Resume
 from headgate.control_protocol.record import CommitRecord, Parked
+from headgate.operations.follower_access import unpaid_debts
 from headgate.operations.paid_tables import refuse_one_table
 from headgate.operations.pause import LOOKED_AT_S, ask, patience_of
-from headgate.operations.routed_tables import shelf_of
+from headgate.operations.routed_tables import missing_tables, shelf_of
 from headgate.operations.table_access import opened_reader
 from headgate.sink.routed_tables import section_of
 from headgate.sink.settings import SinkSettings
@@ -73,26 +74,48 @@ def resume_and_open(
     Returns the names of those that were parked. Raises as ``resume_tables``, and ``RetryLater`` if
     one does not open within ``patience_s``.
     """
-    parked, _ = _parked(settings)
+    parked, gone = _parked(settings)
     wanted = tuple(sorted(parked.keys() & set(names) if names else parked))
     if any(not parked[name].resuming for name in wanted):
         resume_tables(settings, wanted, patience_s)
-    _wait_until_open(settings, wanted, patience_s)
+    _wait_until_open(settings, wanted, gone, patience_s)
     return wanted
 
 
 def _wait_until_open(
-    settings: SinkSettings, names: Collection[str], patience_s: float | None
+    settings: SinkSettings,
+    names: Collection[str],
+    gone: Collection[str],
+    patience_s: float | None,
 ) -> None:
+    """Wait until the tables take rows; those that were ``gone``, until their first rows are in."""
     patience_s = patience_of(settings) if patience_s is None else patience_s
     until_s = time.monotonic() + patience_s + settings.coordinator.commit_interval_ms / 1_000
-    while waiting := set(names) & _parked(settings)[0].keys():
+    while waiting := _not_open(settings, names, gone):
         if time.monotonic() >= until_s:
-            raise RetryLater(
-                f"{', '.join(sorted(waiting))}: resuming, but not open yet",
-                "it is first paid what it is owed (headgate tables SINK); then ask again",
-            )
+            name, (why, then) = next(iter(sorted(waiting.items())))
+            raise RetryLater(f"{', '.join(sorted(waiting))}: {name} {why}", then)
         time.sleep(LOOKED_AT_S)
+
+
+def _not_open(
+    settings: SinkSettings, names: Collection[str], gone: Collection[str]
+) -> dict[str, tuple[str, str]]:
+    """Return of each table that takes no rows yet why not, and what to do."""
+    paid = "it is first paid what it is owed (headgate tables SINK); then ask again"
+    parked, _ = _parked(settings)
+    waiting = {n: ("is resuming, but not open yet", paid) for n in names if n in parked}
+    if anew := (set(names) & set(gone)) - waiting.keys():
+        with opened_reader(settings) as ledger:
+            history = ledger.history()
+            owed = {debt.table for debt in unpaid_debts(settings, ledger, history.record)}
+            there = anew - set(missing_tables(settings, ledger, anew))
+        for name in anew - (there & history.filled.keys() - owed):
+            waiting[name] = (
+                "was gone, and is created again with the next record for it",
+                "ask again once it has taken one (headgate tables SINK)",
+            )
+    return waiting
 
 
 def _makes(settings: SinkSettings, table: str) -> bool:

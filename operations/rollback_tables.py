@@ -77,7 +77,7 @@ def plan_tables(going: Destination, ledger: Table, view: TableView) -> tuple[Tab
     Raises ``ConfigurationError`` for one that cannot go there, ``RetryLater`` while rows are owed.
     """
     settings, before = going.settings, going.before
-    tables = filled_tables(settings, ledger.catalog, before, view.filled)
+    tables = filled_tables(settings, ledger.catalog, before, view.filled).tables
     parked = {each.table for each in before.parked}
     if stuck := parked | (view.filled.keys() - tables.keys() - {settings.quarantine.table}):
         raise ConfigurationError(

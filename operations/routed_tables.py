@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
@@ -28,6 +30,17 @@ from headgate.sink.shelf import IcebergShelf, Shelf
 from headgate.sink.table_settings import ICEBERG
 from headgate.sink.tables_settings import OnMissing
 from headgate.tables.iceberg.catalog import rights_taken
+from headgate.tables.iceberg.loading import loaded_each
+
+_Table = TypeVar("_Table")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[_Table]):
+    """Tables by their names. ``unread``: those that may exist and were not read, and why."""
+
+    tables: Mapping[str, _Table]
+    unread: Mapping[str, HeadgateError]
 
 
 def filled_tables(
@@ -35,55 +48,66 @@ def filled_tables(
     catalog: Catalog,
     record: CommitRecord | None,
     remembered: Collection[str] = (),
-) -> dict[str, Table]:
+) -> Loaded[Table]:
     """Return, by name, the tables that have this sink's tag, and those that are owed something.
 
     ``remembered``: other tables of the ledger, whatever their tags; today's routes may not name
-    them.
+    them. A table that only has a fitting name, and cannot be read, is somebody else's.
     """
     tag = tag_name(settings.name, settings.table.branch)
     sure = {*remembered, *((debt.table for debt in record.debts) if record else ())}
     found = loaded_tables(catalog, {*named_tables(settings, catalog), *sure} - own_tables(settings))
-    return {n: table for n, table in found.items() if n in sure or tag in table.metadata.refs}
+    return Loaded(
+        {n: t for n, t in found.tables.items() if n in sure or tag in t.metadata.refs},
+        {n: error for n, error in found.unread.items() if n in sure},
+    )
 
 
 @contextmanager
 def every_table(
     settings: SinkSettings, ledger: TableReader, history: History
-) -> Iterator[dict[str, FollowerReader]]:
+) -> Iterator[Loaded[FollowerReader]]:
     """Yield, by name, the sink's existing tables, and those of former routes in the ledger.
 
     A table that shares only the name, and neither UUID nor the sink's tag, belongs to somebody
-    else.
+    else. One that cannot be read stops no other.
     """
     with ExitStack() as opening:
         if settings.table.type == ICEBERG:
             decided = {*history.filled, *decided_tables(settings, history)}
             catalog = iceberg_of(ledger).table.catalog
             found = filled_tables(settings, catalog, history.record, decided)
-            yield {
+            ours = {
                 name: iceberg_follower(settings, table)
-                for name, table in found.items()
+                for name, table in found.tables.items()
                 if _is_ours(settings, name, table, history)
             }
+            yield Loaded(ours, found.unread)
             return
         names = sorted(_remembered(settings, history))
-        opened = ((name, _opened(settings, ledger, name, opening)) for name in names)
-        yield {name: follower for name, follower in opened if follower is not None}
+        opened = {name: _opened(settings, ledger, name, opening) for name in names}
+        yield Loaded(
+            {n: answer for n, answer in opened.items() if isinstance(answer, FollowerReader)},
+            {n: answer for n, answer in opened.items() if isinstance(answer, HeadgateError)},
+        )
 
 
 def each_table(
     settings: SinkSettings, ledger: TableReader, history: History, named: Collection[str]
-) -> Iterator[tuple[str, FollowerReader]]:
-    """Yield the tables of ``every_table`` that are ``named``, with their names.
+) -> Iterator[tuple[str, FollowerReader | HeadgateError]]:
+    """Yield the tables of ``every_table``, and those that are ``named``, with their names.
 
-    Each is closed before the next is opened, since a reader may hold a connection.
+    Each is closed before the next is opened, since a reader may hold a connection. An error is that
+    of one table.
     """
     if settings.table.type == ICEBERG:
         with every_table(settings, ledger, history) as found:
-            yield from found.items()
-        others = loaded_tables(iceberg_of(ledger).table.catalog, set(named) - found.keys())
-        yield from ((name, iceberg_follower(settings, table)) for name, table in others.items())
+            yield from found.tables.items()
+        known = {*found.tables, *found.unread}
+        others = loaded_tables(iceberg_of(ledger).table.catalog, set(named) - known)
+        for name, table in others.tables.items():
+            yield name, iceberg_follower(settings, table)
+        yield from {**found.unread, **others.unread}.items()
         return
     for name in sorted(_remembered(settings, history).union(named)):
         with ExitStack() as opening:
@@ -104,13 +128,11 @@ def _is_ours(settings: SinkSettings, name: str, table: Table, history: History) 
 
 def _opened(
     settings: SinkSettings, ledger: TableReader, name: str, opening: ExitStack
-) -> FollowerReader | None:
+) -> FollowerReader | HeadgateError | None:
     try:
         return opening.enter_context(opened_follower(settings, ledger, name))
     except RetryLater as error:
-        if rights_taken(error):
-            return None
-        raise
+        return rights_taken(error) or error
     except HeadgateError:  # dropped, or damaged: such tables are parked, which is reported
         return None
 
@@ -183,9 +205,15 @@ def decided_tables(settings: SinkSettings, history: History) -> dict[str, int]:
     return rows
 
 
-def loaded_tables(catalog: Catalog, names: Iterable[str]) -> dict[str, Table]:
-    """Return, by name, the tables that exist and may be read."""
-    return {name: table for name in sorted(names) if (table := _loaded(catalog, name))}
+def loaded_tables(catalog: Catalog, names: Iterable[str]) -> Loaded[Table]:
+    """Return, by name, the tables that exist."""
+    found, unread = dict[str, Table](), dict[str, HeadgateError]()
+    for name, answer in loaded_each(catalog, sorted(names)):
+        if isinstance(answer, Table):
+            found[name] = answer
+        elif not isinstance(answer, TableMissing):
+            unread[name] = answer
+    return Loaded(found, unread)
 
 
 def named_tables(settings: SinkSettings, catalog: Catalog) -> Iterator[str]:
@@ -210,14 +238,3 @@ def _namespaces(settings: SinkSettings, catalog: Catalog) -> set[str]:
         return plain
     there = (".".join(found) for found in catalog.list_namespaces())
     return plain | {name for name in there if any(p.fullmatch(name) for p in patterns)}
-
-
-def _loaded(catalog: Catalog, name: str) -> Table | None:
-    try:
-        return catalog.load_table(name)
-    except NoSuchTableError:
-        return None
-    except Exception as error:
-        if rights_taken(error):
-            return None
-        raise

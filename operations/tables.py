@@ -10,7 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    MissingRights,
+    Unreachable,
+)
 from headgate.control_protocol.record import CommitRecord, KeyCounts, Parked
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.follower_access import FollowerReader, unpaid_debts
@@ -18,6 +23,8 @@ from headgate.operations.kafka_access import source_topics
 from headgate.operations.routed_tables import decided_tables, each_table
 from headgate.operations.table_access import opened_reader
 from headgate.sink.settings import SinkSettings
+from headgate.sink.tables_settings import CreateFrom
+from headgate.tables.iceberg.catalog import catalog_failure
 
 EXAMPLES_MAX = 3
 _LAST = Newest(1, 2**62)
@@ -25,7 +32,8 @@ _LAST = Newest(1, 2**62)
 
 @dataclass(frozen=True, slots=True)
 class FilledTable:
-    """One table. ``state``: ``open``, ``parked``, ``resuming`` or ``missing``; ``reason`` says why.
+    """One table. ``state``: ``open``, ``parked``, ``resuming``, ``missing`` or ``unreachable``;
+    ``reason`` says why.
 
     ``transaction``: the last one that it was paid for; ``keys``: what that commit's records did to
     a table with a key. ``valid_through_ms`` is the ledger's if nothing is owed (V1), else as of
@@ -53,7 +61,10 @@ class TablesReport:
 
     @property
     def exit_code(self) -> int:
-        return 1 if any(table.state != "open" for table in self.tables) else 0
+        states = {table.state for table in self.tables}
+        if states - {"open", "unreachable"}:
+            return 1
+        return Unreachable.exit_code if states - {"open"} else 0
 
     def as_json(self) -> Mapping[str, Any]:
         return asdict(self)
@@ -74,7 +85,7 @@ def tables(settings: SinkSettings) -> TablesReport:
         decided = decided_tables(settings, history)
         named = _named_by_topics(settings, record)
         found = {
-            name: _filled(name, table, owed.get(name, 0))
+            name: _answered(name, table, owed.get(name, 0))
             for name, table in each_table(settings, reader, history, named)
         }
         parked = {each.table: each for each in (record.parked if record else ())}
@@ -108,6 +119,18 @@ def _missing(name: str, owed: int) -> FilledTable:
     return FilledTable(name, "missing", None, owed, None, None, None, reason)
 
 
+def _answered(name: str, table: FollowerReader | HeadgateError, owed: int) -> FilledTable:
+    """Return what a table says, or why it says nothing: then the others are asked all the same."""
+    if isinstance(table, FollowerReader):
+        try:
+            return _filled(name, table, owed)
+        except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
+            table = catalog_failure(error, f"table {name} cannot be read")
+    if isinstance(table, MissingRights):
+        return _missing(name, owed)
+    return FilledTable(name, "unreachable", None, owed, None, None, None, str(table))
+
+
 def _filled(name: str, table: FollowerReader, owed: int) -> FilledTable:
     history = table.reader.history(_LAST)
     if history.record is None:
@@ -132,7 +155,12 @@ def routes(settings: SinkSettings) -> str:
     """
     with source_topics(settings) as topics:
         known = sorted(topics.describe())
-    return "; ".join([*_taken(settings, known), *_collisions(settings, known)])
+    told = [*_taken(settings, known), *_collisions(settings, known)]
+    if settings.tables.create.schema is CreateFrom.OFF:
+        told.append(
+            "tables.create.schema is off: records for tables that do not exist are unmatched"
+        )
+    return "; ".join(told)
 
 
 def _taken(settings: SinkSettings, topics: list[str]) -> Iterator[str]:

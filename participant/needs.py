@@ -24,6 +24,7 @@ from headgate.participant.actions import Action, Append, Tell
 from headgate.participant.speech import draft
 from headgate.participant.state import Draft, Need, OpenTransaction, Phase, State, Told
 from headgate.participant.waiting import words
+from headgate.participant.work import backlog
 
 REFUSED_MS = 60_000
 """A table that was not made is asked for again after this time."""
@@ -105,10 +106,11 @@ def beside_need(state: State, ranges: Ranges, now_ms: int) -> Ranges:
 def again(state: State) -> Mapping[TopicPartition, int]:
     """S3: return where a batch ends that is done again; empty when that is done.
 
-    Further records may need further columns: with them the batch would be done again for ever.
+    Further records may need further columns: with them the batch would be done again for ever. A
+    partition that cannot be read now holds nothing up.
     """
-    positions = state.positions
-    left = any(positions.get(at, end) < end for at, end in state.again.items())
+    there = backlog(state)
+    left = any(at in there and there[at].begin < end for at, end in state.again.items())
     return state.again if left else {}
 
 

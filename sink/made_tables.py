@@ -93,8 +93,12 @@ class TableMaker:
             return Changed(table, why=dropped_words(table), dropped=True)
         if not (each.columns or (tables.create.schema.from_records and not each.key)):
             return Changed(table, why="its columns are not declared")
-        if why := self._guard.refusal(table, by_topic=table in self._by_topic):
-            return Changed(table, why=why, any_other=table not in self._by_topic)
+        by_topic = table in self._by_topic
+        why, ends = self._guard.counted(table, by_topic=by_topic)
+        if why and ends:
+            return Changed(table, failure=why)
+        if why:
+            return Changed(table, why=why, any_other=not by_topic)
         self._make(table, want.raw or table, each, Struct() if each.columns else want.columns)
         return None
 
@@ -141,6 +145,7 @@ class NewTables:
     """Limits the number of tables, and how many are new within a minute (R4).
 
     Only names taken from the content of records are slowed down: topics are created by people.
+    Their records wait until the table may be created.
     """
 
     def __init__(
@@ -157,21 +162,27 @@ class NewTables:
         self._new: deque[float] = deque()
         self._counted: dict[str, tuple[float, set[str]]] = {}
 
-    def refusal(self, table: str, *, by_topic: bool) -> str:
-        """Return why there may be no such table now; if empty, the table counts as created."""
+    def counted(self, table: str, *, by_topic: bool) -> tuple[str, bool]:
+        """Count the table as created now; else return why not, and whether that ends by itself.
+
+        Then records wait for the table, too: in the quarantine they would be lost to one with a
+        key. There are at most ``tables.max`` tables, so that this is not for ever.
+        """
         with self._lock:
             namespace, _, short = table.rpartition(".")
-            if len(self._of(namespace)) >= self._tables.max:
-                return f"there are tables.max = {self._tables.max} tables"
+            known = self._of(namespace)
+            if len(known) >= self._tables.max:
+                return f"there are tables.max = {self._tables.max} tables", False
             if not by_topic and self._too_many():
                 most = self._tables.new_per_minute_max
-                return f"tables.new_per_minute_max = {most} tables were created"
-            self._counted[namespace][1].add(short)
-            return ""
+                return f"tables.new_per_minute_max = {most} tables were created", True
+            known.add(short)
+            return "", False
 
     def admit(self, table: str) -> None:
         """Count a table that a topic names. Raises ``TablesUnfit`` if there are too many."""
-        if why := self.refusal(table, by_topic=True):
+        why, _ = self.counted(table, by_topic=True)
+        if why:
             raise TablesUnfit(why, "raise it, or narrow the routes")
 
     def _of(self, namespace: str) -> set[str]:

@@ -280,6 +280,13 @@ def _check_one(settings: SinkSettings, each: OneTableSettings) -> None:
     except re.error as error:
         raise TablesUnfit(f"{where}: match is not a valid pattern: {error}", "mend it") from None
     check_columns(where, each.columns, settings)
+    off = settings.tables.create.schema is CreateFrom.OFF
+    if each.columns and off and not rules_of_columns(where, each.columns):
+        raise TablesUnfit(
+            f"{where} declares columns, but tables.create.schema is off: no table is created by "
+            "them, and records for missing tables go to the quarantine",
+            'set tables.create.schema = "declared"; existing tables stay as they are',
+        )
     if each.columns:
         try:
             check_declaration(one_table(settings.tables, "any.table", each))

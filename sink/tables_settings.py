@@ -57,7 +57,7 @@ class RouteSettings:
         metadata=about(
             'Name of the table, as "namespace.name". {topic}, {field}, {header}, {record} and the '
             "named groups of a pattern are replaced by what they matched, in lower case, with _ "
-            "instead of anything that is neither a letter nor a digit."
+            "instead of anything that is neither an ASCII letter nor a digit."
         )
     )
     value_field: str = field(
@@ -233,9 +233,11 @@ class TablesSettings:
         ),
     )
     new_per_minute_max: int = field(
-        default=20,
+        default=200,
         metadata=about(
-            "Maximum number of tables created per minute; further ones are created later.", "tables"
+            "Maximum number of tables created per minute for names from fields, headers or "
+            "records; the records of further ones wait for them.",
+            "tables",
         ),
     )
     atomic: bool = field(

@@ -34,11 +34,16 @@ _withheld: dict[str, None] = {}
 _kept: dict[str, str] = {}
 """Their values while a child starts, which inherits the environment as it is then."""
 
-_MACHINES = re.compile(
-    r"(AWS|AZURE|GOOGLE|GCE|JAVA|SPARK|PYSPARK|PYTHON|HADOOP|HIVE|YARN|KRB5|LC|LD|SSL|XDG)_?.*|"
-    r"HOME|PATH|USER|LOGNAME|PWD|SHELL|LANG|TERM|TZ|TMPDIR|HOSTNAME|.*_PROXY|.*_proxy"
+_IDENTITY = re.compile(r"(AWS|AZURE|GOOGLE|GCE|KRB5)_.*|KRB5CCNAME")
+"""Variables by which the machine's own identity is found, of the JVM's clients, too."""
+
+_WAYS = re.compile(
+    r"(JAVA|SPARK|PYSPARK|HADOOP|HIVE|YARN|LC|LD|SSL|XDG)_.*|PYTHON[A-Z]*|.*_(PROXY|proxy)|"
+    r"HOME|PATH|USER|LOGNAME|PWD|SHELL|LANG|TERM|TZ|TMPDIR|HOSTNAME"
 )
-"""Variables that children find their way and the machine's own identity by."""
+"""Variables by which children find their way, unless such a name sounds secret."""
+
+_SOUNDS_SECRET = re.compile(r"PASS|SECRET|TOKEN|CREDENTIAL|KEY", re.IGNORECASE)
 
 
 def variable(name: str) -> str | None:
@@ -49,7 +54,8 @@ def variable(name: str) -> str | None:
 
 def withhold(name: str) -> None:
     """Let no JVM inherit the variable, unless it is one of those that belong to the machine."""
-    if not _MACHINES.fullmatch(name):
+    way = _WAYS.fullmatch(name) and not _SOUNDS_SECRET.search(name)
+    if not way and not _IDENTITY.fullmatch(name):
         _withheld[name] = None
 
 

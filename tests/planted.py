@@ -5,9 +5,13 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Iterator, Mapping
+from uuid import uuid4
 
 from headgate.sink.properties import Properties, Secret
 from headgate.sink.settings import SinkSettings
+
+TAG = uuid4().hex[:12]
+"""In each of this process's secrets: others on the machine may search at the same time."""
 
 PUBLIC = frozenset({"table.properties", "tables.create.properties"})
 """Sections whose values become the table's own metadata: what they are for."""
@@ -38,7 +42,7 @@ def needle(section: str, name: str = "") -> str:
     """The secret that stands there, long enough for every key."""
     place = f"{section}.{name}" if name else section
     user = "me:" if name.endswith("user.info") else ""
-    return f"{user}needle-" + place.replace(".", "-").replace("_", "-") + "-0123456789abcdef"
+    return f"{user}needle-{TAG}-" + place.replace(".", "-").replace("_", "-") + "-0123456789abcdef"
 
 
 def variable(section: str, name: str = "") -> str:

@@ -168,7 +168,9 @@ class RoutedPlans:
                 dropped = why.startswith(TableMissing.code)  # the coordinator knew it (N5)
                 return RoutedTable(name, problem=why, trouble=why if dropped else "")
         making = self._of_table.making(source, name)
-        problem = "" if making else f"there is no table {name}, and none is declared"
+        off = "none is made: tables.create.schema is off, or rows are those of a transform"
+        why = "none is declared" if source.makes else off
+        problem = "" if making else f"there is no table {name}, and {why}"
         return RoutedTable(name, problem=problem, making=making)
 
     def _pass_over(self, parked: frozenset[str]) -> None:

@@ -77,7 +77,9 @@ class Maintenance:
         lead = None
         if not self._settings.apart:
             lead = iceberg_table(self._settings, self._catalog, self._settings.table.identifier)
-        names = maintained(self._settings, lead.read() if lead else None)
+        view = lead.read() if lead else None
+        parked = parked_of(view)
+        names = [name for name in maintained(self._settings, view) if name not in parked]
         places = found_places(self._catalog, names, self._ending)
         for name, error in places.unread.items():
             _log.warning("maintenance of %s is suspended for now: %s", name, error)
@@ -148,6 +150,12 @@ def maintained(settings: SinkSettings, lead: TableView | None) -> list[str]:
     if lead is not None:
         names += sorted({*(lead.record.followers if lead.record else ()), *lead.filled})
     return [name for name in dict.fromkeys(names) if name != UNNAMED and _wanted(settings, name)]
+
+
+def parked_of(lead: TableView | None) -> Mapping[str, str]:
+    """Return why parked tables are parked: what becomes of them is for a person to decide (I5)."""
+    record = lead.record if lead else None
+    return {each.table: each.why for each in record.parked} if record else {}
 
 
 def _wanted(settings: SinkSettings, name: str) -> bool:

@@ -19,6 +19,7 @@ from headgate.control_protocol.table_kinds import Layout, WantedTable, layout_nu
 from headgate.tables.delta.columns import columns_from_delta, may_partition
 from headgate.tables.delta.log import Log, log_unreadable
 from headgate.tables.delta.places import storage_options
+from headgate.tables.delta.trial import library, protocol_refusal, refusal
 from headgate.tables.delta.years import held_years
 from headgate.tables.stores.files import on_s3, open_files
 from headgate.tables.stores.folders import Folder, open_folder
@@ -32,7 +33,8 @@ _FEATURES = frozenset(
         "clustering",
     )
 )
-"""Features that appends may ignore, unless a property or a column uses them."""
+"""Features that appends may ignore, unless a property or a column uses them. Whether the library
+commits to a table that has them is tried."""
 
 _CONSTRAINT = "delta.constraints."
 _TXN_RETENTION = "delta.setTransactionRetentionDuration"
@@ -98,10 +100,22 @@ class DeltaPlace:
                 time.sleep(_PAUSE_S)
         else:
             if len(said) == 1:
+                self._refuse_protocol()
                 raise log_unreadable(f"{self.location}/_delta_log", failure) from failure
             raise Unreachable(f"Delta table {self.name} cannot be read: {first_line(failure)}")
         refuse_unfit(self.name, table)
         return table
+
+    def _refuse_protocol(self) -> None:
+        """Raise ``TableUnfit`` where the log is sound, but of a protocol that is not supported."""
+        try:
+            why = protocol_refusal(self.folder())
+        except OSError as error:
+            raise Unreachable(
+                f"Delta table {self.name} cannot be read: {first_line(error)}"
+            ) from error
+        if why:
+            raise _uncommitted(self.name, why)
 
     def _loaded(self) -> DeltaTable:
         """Raises ``DeltaError`` for an invalid log, ``OSError`` for storage failures."""
@@ -167,10 +181,19 @@ def refuse_unfit(name: str, table: DeltaTable) -> None:
             f"unset {_TXN_RETENTION}",
         )
     _refuse_retention(name, properties.get(_LOG_RETENTION) or "")
+    if why := refusal(table):
+        raise _uncommitted(name, why)
     types = {column.name: column.type for column in columns_of(name, table).fields}
     for column in partitions_of(table):
         if not may_partition(types[column]):
             raise _unfit(name, f"is partitioned by {column!r}, of type {types[column]}")
+
+
+def _uncommitted(name: str, why: str) -> TableUnfit:
+    return TableUnfit(
+        f"Delta table {name}: {library()} does not commit to tables of its protocol: {why}",
+        "drop the feature that it names, or fill another table; docs/delta.md says more",
+    )
 
 
 def _unfit(name: str, has: str) -> TableUnfit:

@@ -7,6 +7,7 @@ against, and tags that stay. ``docs/catalogs.md`` lists those that were seen to 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import parse_qs
 
 from headgate.control_protocol.errors import CatalogRefused
 from headgate.control_protocol.joint_errors import NotAtomic
@@ -29,6 +30,9 @@ JAVA_KINDS = ("hive", "rest")
 """The kinds that may be reached through Java."""
 
 KINDS = ("sql", "rest", "glue", *_REFUSED)
+
+_UNLOCKED = {"nolock", "immutable", "vfs"}
+"""Options of SQLite's URIs."""
 
 NESSIE = "nessie.is-nessie-catalog"
 """The property by which a Nessie server identifies itself."""
@@ -115,5 +119,14 @@ def _refuse_database(name: str, scheme: str, uri: str) -> None:
             f"catalog {name!r}: a SQL catalog in {scheme} was never seen to compare and set",
             "SQL catalogs may be in SQLite or PostgreSQL",
         )
-    if scheme == "sqlite" and (":memory:" in uri or not uri.partition("://")[2].strip("/")):
+    if scheme != "sqlite":
+        return
+    database, _, options = uri.partition("://")[2].lstrip("/").partition("?")
+    asked = parse_qs(options)
+    if ":memory:" in uri or not database or "memory" in asked.get("mode", ()):
         raise CatalogRefused(f"catalog {name!r}: {_REFUSED['in-memory']}", _INSTEAD)
+    if unlocked := sorted(_UNLOCKED & asked.keys()):
+        raise CatalogRefused(
+            f"catalog {name!r}: option {unlocked[0]} can take away the locks of its SQLite file",
+            "remove it from catalog.properties.uri",
+        )

@@ -12,10 +12,11 @@ import time
 class Gate:
     """``calling`` is held during each catalog call of this process that changes the table."""
 
-    def __init__(self) -> None:
+    def __init__(self, since_s: float | None = None) -> None:
+        """``since_s``: by the monotonic clock, since when no commit has landed."""
         self.calling = threading.Lock()
         self._landings = 0
-        self._landed_s = time.monotonic()
+        self._landed_s = time.monotonic() if since_s is None else since_s
         self._landed = threading.Condition()
 
     def landed(self) -> None:
@@ -41,15 +42,16 @@ class Gate:
 
 
 class Gates:
-    """One gate per table of a sink, by the table's name."""
+    """One gate per table of a sink, by the table's name. No commit has landed since it was made."""
 
     def __init__(self) -> None:
+        self._since_s = time.monotonic()
         self._gates: dict[str, Gate] = {}
         self._lock = threading.Lock()
 
     def of(self, table: str) -> Gate:
         with self._lock:
-            return self._gates.setdefault(table, Gate())
+            return self._gates.setdefault(table, Gate(self._since_s))
 
     def known(self) -> tuple[str, ...]:
         with self._lock:

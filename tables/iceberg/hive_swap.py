@@ -8,6 +8,7 @@ come later all the same.
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from headgate.control_protocol.errors import HiveCannotSwap
@@ -61,9 +62,60 @@ def refuse_ignorant(jvm: Jvm, conf: Any, database: str, name: str) -> None:
                 raise failure from None
     finally:
         client.close()
-    raise HiveCannotSwap(
-        f"the Hive metastore of table {database}.{name} does not compare and set: it "
-        "ignored what a change expected",
+    raise _ignorant(f"{database}.{name}")
+
+
+def refuse_ignorant_of_views(jvm: Jvm, conf: Any, database: str) -> None:
+    """Do as ``refuse_ignorant`` where there is no table yet, with a view that is removed again.
+
+    A view has no files. It is created in the database, else in ``default``, which every metastore
+    has.
+    """
+    java = jvm.gateway.jvm
+    hive = java.org.apache.hadoop.hive
+    client = hive.metastore.HiveMetaStoreClient(hive.conf.HiveConf(conf, conf.getClass()))
+    name = f"headgate_check_{uuid.uuid4().hex[:12]}"
+    try:
+        known = [str(each) for each in client.getAllDatabases()]
+        database = database if database in known else "default"
+        client.createTable(_view(hive.metastore.api, jvm, database, name))
+        try:
+            expecting = hive.metastore.api.EnvironmentContext(jvm.java_map(_EXPECTING))
+            view = client.getTable(database, name)
+            try:
+                client.alter_table_with_environmentContext(database, name, view, expecting)
+            except Exception as error:  # noqa: BLE001 - what Java threw is told from its text
+                failure = failure_of(error)
+                if _REFUSED in str(failure):
+                    return
+                raise failure from None
+        finally:
+            client.dropTable(database, name)
+    finally:
+        client.close()
+    raise _ignorant(f"{database}.{name}")
+
+
+def _view(api: Any, jvm: Jvm, database: str, name: str) -> Any:
+    store = api.StorageDescriptor()
+    store.setCols(jvm.java_list([api.FieldSchema("headgate", "string", "")]))
+    store.setSerdeInfo(api.SerDeInfo(name, "", jvm.java_map({})))
+    view = api.Table()
+    view.setDbName(database)
+    view.setTableName(name)
+    view.setSd(store)
+    view.setPartitionKeys(jvm.java_list([]))
+    view.setParameters(jvm.java_map({"metadata_location": name}))
+    view.setTableType("VIRTUAL_VIEW")
+    view.setViewOriginalText("SELECT 'headgate'")
+    view.setViewExpandedText("SELECT 'headgate'")
+    return view
+
+
+def _ignorant(name: str) -> HiveCannotSwap:
+    return HiveCannotSwap(
+        f"the Hive metastore of table {name} does not compare and set: it ignored what a change "
+        "expected",
         "use one that knows expectations (HIVE-26882: Hive 2.3.10, 4.0), or a REST, Glue or SQL "
         "catalog; docs/catalogs.md says more",
     )

@@ -29,7 +29,12 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from headgate.control_protocol.errors import CatalogRefused, JvmMissing, WriterGone
 from headgate.tables.iceberg.catalog_kinds import refuse_server
-from headgate.tables.iceberg.hive_swap import UNLOCKED, refuse_ignorant, refuse_locks
+from headgate.tables.iceberg.hive_swap import (
+    UNLOCKED,
+    refuse_ignorant,
+    refuse_ignorant_of_views,
+    refuse_locks,
+)
 from headgate.tables.iceberg.java_failures import failure_of
 from headgate.tables.iceberg.jvm import Jvm, field_of
 from headgate.tables.stores.bounded_calls import within
@@ -195,6 +200,17 @@ class JavaCatalog(Catalog):
         if self.kind == "hive":
             self._asked(name, asked)
             self._may_swap = True
+
+    def refuse_swapless_for(self, identifier: str | Identifier) -> None:
+        """Do as ``refuse_swapless`` for a table that does not exist yet: a view is made for it, and
+        removed."""
+        names = self.identifier_to_tuple(identifier)
+
+        def asked() -> None:
+            refuse_ignorant_of_views(self._jvm, self._java.getConf(), ".".join(names[:-1]))
+
+        if self.kind == "hive":
+            self._asked(".".join(names), asked)
 
     # ---------------------------------------------------------------------- in Java, within bounds
 

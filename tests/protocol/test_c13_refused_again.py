@@ -111,6 +111,20 @@ def test_whoever_gets_on_with_the_partition_begins_it_anew(sender: Sender) -> No
         assert made.phase is Phase.OPEN
 
 
+def test_who_else_is_refused_beside_it_does_not_hide_it() -> None:
+    made = Wedged()
+    for number in range(3):
+        made.until(Phase.COLLECTING)
+        for sender in (ALICE, BOB) if number % 2 else (BOB, ALICE):
+            said = replace(made.misfiled(), status_number=number + 1)
+            closing = made.term.closing
+            made.hears(said, sender, epoch=made.term.epoch, transaction=closing)
+        made.waits(SETTINGS.commit_timeout_ms)
+        assert made.phase is Phase.SETTLING
+        made.goes_on()
+    assert made.phase is Phase.RECOVERING
+
+
 def test_silence_and_unknown_say_nothing_of_it() -> None:
     made = Wedged()
     for _ in range(2):

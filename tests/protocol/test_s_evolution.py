@@ -175,6 +175,24 @@ def test_s3_fields_that_keep_coming_hold_up_no_batch_that_is_done_again() -> Non
         written.append(written[-1] + 100)
 
 
+def test_s3_a_partition_that_is_read_no_more_does_not_hold_up_the_others() -> None:
+    """Its part of the batch would never be done again."""
+    participant = Participant.writing(offsets(0, 0))
+    looks(participant, {P0: 60, P1: 60})
+    participant.given(BatchEnded(BatchNeeds(participant.batch.number, TIP, Offsets({P0: 9}), 1)))
+    participant.hears(answer(participant, 1), transaction=1)
+    participant.source_ends({})
+    participant.end(1)
+    participant.source_ends({})
+    participant.hears_itself()
+    participant.start(2, Offsets({P0: 0}), settled_to=11)
+    looks(participant, {P0: 500})
+    assert participant.batch.ranges == {P0: OffsetRange(0, 50)}
+    participant.batch_written()
+    looks(participant, {P0: 500})
+    assert participant.batch.ranges == {P0: OffsetRange(50, 150)}
+
+
 def test_s3_a_batch_that_is_done_again_does_not_wait_for_the_end_of_the_transaction() -> None:
     participant = Participant.writing(offsets(0, 0))
     participant.end(1)

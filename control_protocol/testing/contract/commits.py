@@ -75,6 +75,19 @@ class CoreContract(RaceContract):
         assert isinstance(outcome, Refused)
         assert world.numbers() == []
 
+    def test_a_base_with_the_tag_of_another_history_is_refused(self, world: World) -> None:
+        """As of a server that came back without its newest commits, and has as many again."""
+        table = world.open()
+        first = claimed(table)
+        second = landed(commit(table, first, record(1, 1, 3), world.file(1)))
+        file = world.file(2)
+        stale = replace(second, tag=first.tag, record=first.record, branch_record=first.record)
+        assert isinstance(commit(table, stale, record(1, 2, 6), file), Refused)
+        assert isinstance(commit(world.open(), stale, record(1, 2, 6), file), Refused)
+        assert world.open().read() == second
+        landed(commit(table, second, record(1, 2, 6), file))
+        assert world.numbers() == [1, 2]
+
     def test_the_same_attempt_twice_lands_once(self, world: World) -> None:
         table = world.open()
         attempt = CommitAttempt(claimed(table), record(1, 1, 3), (world.file(1),))

@@ -25,6 +25,7 @@ from headgate.control_protocol.errors import HiveCannotSwap, HiveClientUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Landed
 from headgate.control_protocol.testing.contract.world import claimed, commit, record
+from headgate.operations.catalog_rights import may_create
 from headgate.tables.iceberg.catalog import load_catalog, refuse_swapless
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.hive_swap import UNLOCKED
@@ -160,6 +161,50 @@ def test_a_metastore_that_ignores_expectations_is_refused_and_left_as_it_was(
         hive.catalog.create_namespace(other.partition(".")[0])
         hive.catalog.create_table(other, hive.table().schema())
     assert not hive.catalog.table_exists(other)
+
+
+def test_check_asks_a_metastore_before_there_is_a_table_and_leaves_nothing_behind(
+    hive: Hive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(hive.catalog, JavaCatalog)
+    names = own_table(), f"{hive.name}_2"  # of a database that there is not, and of one
+    assert all("compares and sets" in may_create(hive.catalog, name) for name in names)
+    monkeypatch.setattr("headgate.tables.iceberg.hive_swap._EXPECTING", {})
+    for name in names:
+        with pytest.raises(HiveCannotSwap, match="does not compare and set"):
+            may_create(hive.catalog, name)
+    assert views_of(hive) == []
+
+
+def views_of(hive: Hive) -> list[str]:
+    """What ``check`` made, and did not remove."""
+    java = hive.jvm.gateway.jvm.org.apache.hadoop.hive
+    conf = hive.catalog._java.getConf()  # type: ignore[attr-defined]
+    client = java.metastore.HiveMetaStoreClient(java.conf.HiveConf(conf, conf.getClass()))
+    found = [
+        str(name)
+        for database in client.getAllDatabases()
+        for name in client.getAllTables(database)
+        if "headgate_check" in str(name)
+    ]
+    client.close()
+    return found
+
+
+@pytest.mark.soak
+def test_hive_3_1_is_refused_before_there_is_a_table(
+    metastores: Metastores, tmp_path: Path
+) -> None:
+    properties = {
+        "type": "hive",
+        "uri": metastores.uri(HIVE_3),
+        "warehouse": f"file://{tmp_path}/warehouse",
+    }
+    with (
+        load_catalog("lake", properties, SLOW_S, java_with_iceberg()) as catalog,
+        pytest.raises(HiveCannotSwap, match="does not compare and set"),
+    ):
+        may_create(catalog, own_table())
 
 
 @pytest.mark.soak

@@ -19,7 +19,7 @@ from integration.deployment import HEADGATE, Deployment
 from integration.sink_file import Sections
 from integration.spark.cluster import standalone_cluster
 from integration.spark.connect_port import connect_port
-from planted import needle, places, reference, variable
+from planted import TAG, needle, places, reference, variable
 from repository.tree import ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -111,7 +111,7 @@ def test_no_secret_of_the_sink_file_is_where_others_look(
     assert not inherited or way is spark_submit, "there the JVM is our parent"
     searched = "\n".join(pages) + "".join(_control_topic(sink))
     searched += "".join(_files(tmp_path, without=payloads))
-    assert "needle" not in searched
+    assert TAG not in searched
     if way in (spark_local, on_a_cluster):
         assert any("own.opaque" in page for page in pages), "Spark's page was looked at"
         assert any("own.opaque" in text for text in _files(events, without=payloads))
@@ -154,9 +154,9 @@ class _Seen:
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
                 words = " ".join(process.cmdline())
-                if "needle" in words:
+                if TAG in words:
                     self.arguments.add(words)
-                if b"needle" in Path(f"/proc/{process.pid}/environ").read_bytes():
+                if TAG.encode() in Path(f"/proc/{process.pid}/environ").read_bytes():
                     self.environments.add(process.pid)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.tables.routed_sink import routed, rows_of, table_of
@@ -12,14 +13,16 @@ from integration.tables.test_parked import parked_of, running, states, wait_unti
 
 from headgate.control_protocol.errors import (
     HeadgateError,
+    RetryLater,
     TableMissing,
     TableRecreated,
     TableStillParked,
 )
 from headgate.operations.audit import audit
 from headgate.operations.check import check
+from headgate.operations.cli import main
 from headgate.operations.kafka_access import source_topics
-from headgate.operations.resume_tables import resume_tables
+from headgate.operations.resume_tables import resume_and_open, resume_tables
 from headgate.operations.status import status
 from headgate.sink.catalog_place import sqlite_file
 from headgate.sink.process import run
@@ -81,6 +84,32 @@ def test_n5_a_table_dropped_between_two_runs_is_parked_until_a_person_decides(
         sink.wait_until(lambda: states(sink)[by_name] == "open", "a new table")
         sink.wait_until(lambda: rows_of(sink, by_name).num_rows == 50, "rows of after")
         assert states(sink)["db.orders"] == "parked"
+
+
+def test_i6_a_dropped_table_has_its_records_replayed_once_it_is_there_again(
+    deploy: Deploy,
+) -> None:
+    sink = routed(deploy)
+    by_name = filled(sink)
+    with running(sink):
+        sink.wait_until(lambda: by_name in parked_of(sink), "it is parked")
+        produce(sink)
+        wait_until_decided(sink)
+        with pytest.raises(RetryLater, match="is created again with the next record"):
+            resume_and_open(sink.settings, [by_name], patience_s=2)
+        assert replayed(sink, by_name) != 0, "it says so, and ends with no traceback"
+        produce(sink)
+        wait_until_decided(sink)
+        sink.wait_until(lambda: replayed(sink, by_name) == 0, "its records")
+    assert rows_of(sink, by_name).num_rows == 100
+
+
+def replayed(sink: Deployment, table: str) -> int:
+    """The exit code of the command that a person repeats."""
+    arguments = ["tables", str(sink.sink_file), "resume", table, "--replay"]
+    said = CliRunner().invoke(main, arguments)
+    assert said.exception is None or isinstance(said.exception, SystemExit), said.exception
+    return said.exit_code
 
 
 def test_n5_a_new_one_is_made_where_the_file_asks_for_it(deploy: Deploy) -> None:

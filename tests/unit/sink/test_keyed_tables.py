@@ -33,7 +33,13 @@ from headgate.sink.table_settings import (
     SchemaSettings,
     TableSettings,
 )
-from headgate.sink.tables_settings import OneTableSettings, RouteSettings, TablesSettings
+from headgate.sink.tables_settings import (
+    CreateFrom,
+    CreateSettings,
+    OneTableSettings,
+    RouteSettings,
+    TablesSettings,
+)
 
 EVOLVE, LEAVE_OUT = UnknownFields.EVOLVE, Incompatible.IGNORE
 DEBEZIUM = ChangesSettings(envelope=Envelope.DEBEZIUM)
@@ -151,6 +157,7 @@ def routed(
     **more: Any,
 ) -> SinkSettings:
     of_tables = {name: more.pop(name) for name in ("shared_with", "schema") if name in more}
+    of_tables.setdefault("create", CreateSettings(schema=CreateFrom.DECLARED))
     tables = TablesSettings(
         ledger="lake.ledger", route=routes, table=sections, record_columns=places, **of_tables
     )

@@ -111,6 +111,13 @@ def placed(location: str, to: str = 'to = "db.{name}"') -> str:
         (FILE + '[transform]\nsql = "SELECT * FROM records"\n', ConfigurationError, "transform"),
         (FILE + '[coordinator]\non_rollback = "follow-table"\n', TablesUnfit, "go back"),
         (FILE.replace('schema = "declared"', ""), TablesUnfit, "no table is created"),
+        (
+            FILE.replace('schema = "declared"\npartition_by = ["day(at|ts)"]', "").replace(
+                'partition_by = ["id"]', ""
+            ),
+            TablesUnfit,
+            "'db.(orders|a_b)' declares columns, but tables.create.schema is off",
+        ),
         (FILE.replace('type = "long" }]', 'type = "lang" }]'), ConfigurationError, "lang"),
         (placed("s3://lake/all"), TablesUnfit, "write {table} into it"),
         (placed("s3://lake/{table}", 'to = "{name}.t"'), TablesUnfit, "write {namespace} into it"),

@@ -163,6 +163,8 @@ class Shop:
         wants = [Want(need.at, need.columns, need.raw) for need in needs.tables]
         answers = self.followers.change(wants)
         for said in answers:
+            if said.failure:
+                continue  # it is asked for again
             ids = said.uuid, said.schema_id, said.spec_id, ""
             refused = said.refused if said.uuid else (Refusal((), said.why),)
             start = TableStart(said.table, *ids, refused=refused)
@@ -500,21 +502,40 @@ def connected(**fields: tuple[str, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------- guards (R4)
 
 
-def test_r4_a_wild_field_makes_so_many_tables_in_a_minute(local: LocalCatalog) -> None:
+def test_r4_records_wait_for_tables_beyond_those_of_a_minute(local: LocalCatalog) -> None:
+    """In the quarantine they would have no way back to a table with a key."""
     shop = shop_of(local, ('ledger = "db.ledger"', 'ledger = "db.ledger"\nnew_per_minute_max = 3'))
-    wild = [{"type": f"v{n}", "x": n} for n in range(2 * NEW_MAX)]
-    rows = shop.write({"events": wild, "shop.orders": [{"id": 1}]})
-    made = [name for name in rows if name.startswith("event_")]
-    assert len(made) == 3
-    assert rows["orders"] == [{"id": 1}], "topics are made by people"
-    assert len(rows["q"]) == len(wild) - 3
-    assert len(shop.asked) == 1, "one refusal is for all of them"
-    reasons = {row["message"].partition(", and ")[2] for row in rows["q"]}
-    assert any("new_per_minute_max = 3" in reason for reason in reasons)
-    shop.now_s += 61
-    shop.told.clear()
-    rows = shop.write({"events": [{"type": "v9", "x": 1}]})
-    assert set(rows) == {"event_v9"}
+    snapshot = {"events": [{"type": f"v{n}", "x": n} for n in range(8)], "shop.orders": [{"id": 1}]}
+    for made in (3, 6):
+        needs = shop.outcome(snapshot)
+        assert isinstance(needs, BatchNeeds)
+        waiting = [said.failure for said in shop.answer(needs) if said.failure]
+        assert len(waiting) == 8 - made
+        assert all("new_per_minute_max = 3 tables were created" in why for why in waiting)
+        shop.now_s += 61
+    rows = shop.write(snapshot)
+    assert rows == {
+        "orders": [{"id": 1}],
+        **{f"event_v{n}": [{"type": f"v{n}", "x": n}] for n in range(8)},
+    }
+
+
+def test_r4_the_wait_for_a_wild_field_ends_at_tables_max(local: LocalCatalog) -> None:
+    limits = 'ledger = "db.ledger"\nnew_per_minute_max = 3\nmax = 8'
+    shop = shop_of(local, ('ledger = "db.ledger"', limits))
+    wild = {"events": [{"type": f"v{n}", "x": n} for n in range(2 * NEW_MAX)]}
+    minutes = 0
+    while isinstance(outcome := shop.outcome(wild), BatchNeeds):
+        shop.answer(outcome)
+        shop.now_s += 61
+        minutes += 1
+        assert minutes < 8, "the batch waits for ever"
+    assert isinstance(outcome, BatchWritten)
+    made = len(outcome.followed)
+    assert made == 8 - 2, "the ledger and its quarantine have names that a route could make"
+    aside = _rows(outcome.quarantined)
+    assert len(aside) == 2 * NEW_MAX - made
+    assert all("tables.max = 8" in row["message"] for row in aside)
 
 
 def test_r4_there_are_no_more_tables_than_tables_max(local: LocalCatalog) -> None:

@@ -55,14 +55,17 @@ def test_what_the_sink_file_takes_a_secret_from_is_not_inherited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PLANTED_SECRET", "here")
-    monkeypatch.setenv("AWS_PLANTED", "the machine's own")
-    withhold("PLANTED_SECRET")
-    withhold("AWS_PLANTED")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "the machine's own")
+    secret = ("PLANTED_SECRET", "LDAP_PASSWORD", "HIVE_TOKEN", "SSL_KEY_PASSWORD", "PATHS")
+    for name in (*secret, "AWS_SECRET_ACCESS_KEY", "HOME", "PATH", "JAVA_HOME", "PYTHONPATH"):
+        monkeypatch.setenv(name, os.environ.get(name, "here"))
+        withhold(name)
     context = Context(RuntimeError("no Java"))
     with pytest.raises(RuntimeError):
         start_jvm(context, {})
-    assert "PLANTED_SECRET" not in context.environment
-    assert context.environment["AWS_PLANTED"] == "the machine's own"
+    assert [name for name in secret if name in context.environment] == []
+    assert context.environment["AWS_SECRET_ACCESS_KEY"] == "the machine's own"
+    assert {"HOME", "PATH", "JAVA_HOME", "PYTHONPATH"} <= context.environment.keys()
     assert context.seen == "here", "a sink file that is read meanwhile finds it"
     assert os.environ["PLANTED_SECRET"] == "here"
 
