@@ -63,6 +63,9 @@ def narrowed(attempt: Attempt, plan: WriterPlan, batch: Batch) -> BatchOutcome:
         at, offset, reason = found
         condemned.setdefault(at, {})[offset] = reason
         plan = replace(plan, condemned=condemned)
+        if plan.source.handling.policy is Disposal.FAIL:
+            # It stops the sink (P14). Alone: others like it fail in other words before it is named.
+            return attempt(plan, replace(batch, ranges=_alone(batch.ranges, at, offset)))
         outcome = attempt(plan, batch)
     if isinstance(outcome, BatchFailed) and _narrowable(outcome):
         return first
@@ -126,6 +129,13 @@ def _lenient(handling: Handling) -> Handling:
         untold_tombstones=handling.untold_tombstones and Disposal.SKIP,
         limits=_NO_LIMITS,
     )
+
+
+def _alone(ranges: Ranges, partition: TopicPartition, offset: int) -> Ranges:
+    return {
+        at: OffsetRange(offset, offset + 1) if at == partition else OffsetRange(span.end, span.end)
+        for at, span in ranges.items()
+    }
 
 
 def _halves(ranges: Ranges) -> Iterable[Ranges]:
