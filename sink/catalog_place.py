@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.sink.catalog_settings import Backend, CatalogSettings
 from headgate.tables.iceberg.catalog_kinds import SQL_SCHEMES, refuse_java_kind, refuse_kind
-
-_SQLITE = b"SQLite format 3\0"
 
 
 def refuse_catalog(settings: CatalogSettings) -> None:
@@ -35,14 +35,18 @@ def refuse_catalog(settings: CatalogSettings) -> None:
 
 
 def _may_be_sqlite(path: Path) -> bool:
-    """Return whether it is empty, begins as such a file does, or cannot be looked into."""
+    """Return whether SQLite takes it for a database of its own, or cannot look into it now."""
     if path.is_dir():
         return False
+    # Asked of SQLite: whoever opens and closes such a file by other means drops each lock that
+    # this process holds on it (sqlite.org/howtocorrupt.html, 2.2).
+    address = f"{path.absolute().as_uri()}?mode=ro"
     try:
-        with path.open("rb") as file:
-            return file.read(len(_SQLITE)) in (b"", _SQLITE)
-    except OSError:
-        return True
+        with closing(sqlite3.connect(address, uri=True, timeout=0)) as database:
+            database.execute("PRAGMA schema_version")
+    except sqlite3.DatabaseError as error:
+        return error.sqlite_errorcode != sqlite3.SQLITE_NOTADB
+    return True
 
 
 def is_sql(settings: CatalogSettings) -> bool:

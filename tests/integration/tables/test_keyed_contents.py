@@ -216,18 +216,15 @@ def test_one_topic_of_debezium_s_goes_to_keyed_tables_over_kills(deploy: Deploy)
     assert "record-lost" not in found
 
 
-def lose_a_log(sink: Deployment) -> str:
-    """Take a row out of the table without a key; return what the audit has to say."""
+def delete_a_log(sink: Deployment) -> None:
+    """Take a row out of the table without a key, as any engine may."""
     with sink.catalog() as catalog:
         logs = catalog.load_table("db.logs")
         row = logs.scan().to_arrow().to_pylist()[7]
         logs.delete(f"id = {row['id']}")
-    topic, number, offset = (row[f"kafka_{name}"] for name in ("topic", "partition", "offset"))
-    where = f"{topic}/{number}: in the source, not in the table"
-    return f"{where}: 1 records, offsets {offset}"
 
 
-def test_a_keyed_table_made_anew_and_a_lost_row_of_another_are_named(
+def test_a_keyed_table_made_anew_is_named_and_a_deleted_row_of_another_is_no_loss(
     deploy: Deploy,
 ) -> None:
     """What went into the table before is not there without a word, and is not called lost."""
@@ -245,11 +242,10 @@ def test_a_keyed_table_made_anew_and_a_lost_row_of_another_are_named(
     sink.start()
     sink.wait_until_lag_zero()
     sink.stop()
-    lost = lose_a_log(sink)
+    delete_a_log(sink)
     report = audit(sink.settings)
     found = {finding.what: finding.evidence for finding in report.findings}
-    assert found.keys() == {"table-made-anew", "record-lost"}, report.findings
-    assert found["record-lost"] == lost
+    assert found.keys() == {"table-made-anew"}, report.findings
     there = set(ids(sink, "db.users"))
     absent = events.rows["users"].keys() - there
     assert absent

@@ -63,6 +63,7 @@ UNSHOWN = {
     "S5": "what a table takes up is arithmetic: unit/control_protocol/test_columns.py",
     "S6": "as S5, and unit/data/writers/test_needs.py",
     "S7": "as S6",
+    "S10": "what a table's columns may become is its adapter's: protocol/test_s10_kept_columns.py",
     "S8": "a schema that others change is one more that START names: protocol/test_s_evolution.py",
     "C12": "when END comes decides about size and progress alone: protocol/test_c12_size.py",
     "P12": "as C12: protocol/test_p12_presence.py",

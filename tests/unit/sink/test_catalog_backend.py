@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headgate.control_protocol.errors import CatalogRefused, HiveClientUnfit, JvmMissing
+from headgate.control_protocol.errors import (
+    CatalogRefused,
+    ConfigurationError,
+    HiveClientUnfit,
+    JvmMissing,
+)
 from headgate.sink.assembly import open_task
 from headgate.sink.catalog_place import refuse_catalog
 from headgate.sink.catalog_settings import Backend, CatalogSettings
@@ -125,3 +135,27 @@ def test_of_what_java_threw_one_line_is_told() -> None:
     failure = failure_of(RaisedByJava("a whole stack trace"))
     assert isinstance(failure, JavaError)
     assert str(failure) == "OddException: it went wrong"
+
+
+def test_a_look_at_a_database_leaves_the_locks_that_this_process_holds_on_it(
+    tmp_path: Path,
+) -> None:
+    """A descriptor that is closed takes all of a process's locks on its file with it."""
+    database = tmp_path / "catalog.db"
+    properties = Properties({"uri": f"sqlite:///{database}", "warehouse": str(tmp_path)})
+    other = f"import sqlite3; sqlite3.connect({str(database)!r}, 0).execute('BEGIN IMMEDIATE')"
+    with closing(sqlite3.connect(database, isolation_level=None)) as ours:
+        ours.execute("CREATE TABLE a (b)")
+        ours.execute("BEGIN EXCLUSIVE")
+        refuse_catalog(CatalogSettings(properties=properties))
+        done = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True)
+    assert "database is locked" in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"not SQLite's" * 100], ids=["empty", "another file"])
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path, content: bytes) -> None:
+    database = tmp_path / "catalog.db"
+    database.write_bytes(content)
+    properties = Properties({"uri": f"sqlite:///{database}", "warehouse": str(tmp_path)})
+    with pytest.raises(ConfigurationError, match="not a database") if content else nullcontext():
+        refuse_catalog(CatalogSettings(properties=properties))
