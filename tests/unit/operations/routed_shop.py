@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from iceberg_files import write_files
 from pyiceberg.catalog import Catalog
-from unit.operations.filled_table import ARROW, SCHEMA
+from unit.operations.filled_table import ARROW, SCHEMA, catalog_properties
 
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -26,6 +27,7 @@ from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import payments
 from headgate.operations.audit import audit
 from headgate.sink.declaration import quarantine_declaration
+from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.table import IcebergTable
@@ -55,8 +57,15 @@ offset = "offset"
 [spark]
 writer = "in-process"
 """
+QUARANTINE = '[quarantine]\npolicy = "quarantine"\n'
 Rows = Mapping[str, Sequence[int]]
 """By table the offsets of its rows."""
+
+
+def shop_settings(home: Path, more: str = QUARANTINE) -> SinkSettings:
+    """Return the settings of the shop whose catalog is in this folder."""
+    known = catalog_properties(home)
+    return parse(FILE.format(uri=known["uri"], warehouse=known["warehouse"]) + more)
 
 
 class Shop:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import Catalog
 from pyroaring import BitMap64
-from unit.operations.filled_table import FilledTable, catalog_properties, sink_file_text
-from unit.operations.routed_shop import AT, CLICKS, FILE, ORDERS, Shop
+from unit.operations.filled_table import FilledTable, sink_file_text
+from unit.operations.routed_shop import AT, CLICKS, ORDERS, Shop, shop_settings
 from unit.operations.test_audit_debts import ASIDE, Owing
 from unit.operations.test_reread_tables import lapses
 
@@ -37,9 +37,7 @@ GOOD = '{"kind": "clicks"}'
 
 @pytest.fixture
 def settings(tmp_path: Path) -> SinkSettings:
-    known = catalog_properties(tmp_path)
-    text = FILE.format(uri=known["uri"], warehouse=known["warehouse"])
-    return parse(text + '[quarantine]\npolicy = "quarantine"\n')
+    return shop_settings(tmp_path)
 
 
 @pytest.fixture

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import Catalog
-from unit.operations.filled_table import SCHEMA, catalog_properties
-from unit.operations.routed_shop import CLICKS, FILE, LATE, LEDGER, ORDERS, Shop
+from unit.operations.filled_table import SCHEMA
+from unit.operations.routed_shop import CLICKS, LATE, LEDGER, ORDERS, Shop, shop_settings
 
 from headgate.control_protocol.deletion_errors import DeletionRefused, PredicateUnfit
 from headgate.operations import delete_rows
 from headgate.operations.delete_rows import Asked, Deleted, carry_out, plan
-from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
 
 
@@ -21,8 +20,7 @@ from headgate.sink.settings import SinkSettings
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SinkSettings:
     monkeypatch.setattr(delete_rows, "tell", lambda *_: None)
     monkeypatch.setattr(delete_rows, "behind_a_commit", lambda *_: lambda: None)
-    known = catalog_properties(tmp_path)
-    return parse(FILE.format(uri=known["uri"], warehouse=known["warehouse"]))
+    return shop_settings(tmp_path, "")
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import Catalog
 from pyroaring import BitMap64
-from unit.operations.filled_table import SINK, TOPIC, FilledTable, catalog_properties
-from unit.operations.routed_shop import AT, CLICKS, FILE, ORDERS, Shop, Source
+from unit.operations.filled_table import SINK, TOPIC, FilledTable
+from unit.operations.routed_shop import AT, CLICKS, ORDERS, Shop, Source, shop_settings
 from unit.operations.test_replay_tables import GOOD
 from unit.operations.test_reread_tables import lapses
 
@@ -23,7 +23,6 @@ from headgate.operations.audit_records import bitmap_of_ranges
 from headgate.operations.delete_rows import Asked, Deleted, carry_out
 from headgate.operations.replay_tables import GivenBack, replay_tables
 from headgate.operations.reread_tables import Reread, reread_tables
-from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.history import read_history
 from headgate.tables.iceberg.table import IcebergTable
@@ -41,9 +40,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def shop(catalog: Catalog, tmp_path: Path, told: list[str]) -> Shop:
     assert not told
-    known = catalog_properties(tmp_path)
-    text = FILE.format(uri=known["uri"], warehouse=known["warehouse"])
-    return Shop(catalog, parse(text + '[quarantine]\npolicy = "quarantine"\n'))
+    return Shop(catalog, shop_settings(tmp_path))
 
 
 def deleted(

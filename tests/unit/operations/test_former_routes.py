@@ -7,19 +7,17 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import Catalog
-from unit.operations.filled_table import SCHEMA, catalog_properties
-from unit.operations.routed_shop import CLICKS, FILE, LATE, ORDERS, Shop
+from unit.operations.filled_table import SCHEMA
+from unit.operations.routed_shop import CLICKS, LATE, ORDERS, Shop, shop_settings
 
 from headgate.operations.audit import audit
 from headgate.operations.tables import tables
-from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> SinkSettings:
-    known = catalog_properties(tmp_path)
-    return parse(FILE.format(uri=known["uri"], warehouse=known["warehouse"]))
+    return shop_settings(tmp_path, "")
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.types import LongType
-from unit.operations.filled_table import catalog_properties
-from unit.operations.routed_shop import CLICKS, FILE, ORDERS, Shop, Source
+from unit.operations.routed_shop import CLICKS, ORDERS, Shop, Source, shop_settings
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import RetryLater
@@ -24,7 +23,6 @@ from headgate.operations import rollback
 from headgate.operations.audit import audit
 from headgate.operations.replay_tables import GivenBack, replay_tables
 from headgate.participant.settings import UnknownFields
-from headgate.sink.load import parse
 from headgate.sink.quarantine_settings import QuarantineSettings
 from headgate.sink.settings import SinkSettings, TransformSettings, WriterKind
 from headgate.sink.table_settings import ColumnSettings
@@ -37,9 +35,7 @@ BAD = "not json"
 
 @pytest.fixture
 def settings(tmp_path: Path) -> SinkSettings:
-    known = catalog_properties(tmp_path)
-    text = FILE.format(uri=known["uri"], warehouse=known["warehouse"])
-    return parse(text + '[quarantine]\npolicy = "quarantine"\n')
+    return shop_settings(tmp_path)
 
 
 @pytest.fixture

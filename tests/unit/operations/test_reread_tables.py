@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.types import LongType
-from unit.operations.filled_table import catalog_properties, sink_file_text
-from unit.operations.routed_shop import CLICKS, FILE, ORDERS, Shop
+from unit.operations.filled_table import sink_file_text
+from unit.operations.routed_shop import CLICKS, ORDERS, Shop, shop_settings
 
 from headgate.control_protocol.errors import ConfigurationError, RetryLater
 from headgate.control_protocol.identifiers import TopicId
@@ -27,9 +27,7 @@ from headgate.tables.iceberg.table import IcebergTable
 
 @pytest.fixture
 def settings(tmp_path: Path) -> SinkSettings:
-    known = catalog_properties(tmp_path)
-    text = FILE.format(uri=known["uri"], warehouse=known["warehouse"])
-    return parse(text + '[quarantine]\npolicy = "quarantine"\n')
+    return shop_settings(tmp_path)
 
 
 @pytest.fixture

@@ -15,7 +15,17 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError
 from unit.operations.filled_table import ARROW, SCHEMA, catalog_properties
-from unit.operations.routed_shop import AT, CLICKS, FILE, LATE, LEDGER, ORDERS, Shop, Source
+from unit.operations.routed_shop import (
+    AT,
+    CLICKS,
+    FILE,
+    LATE,
+    LEDGER,
+    ORDERS,
+    Shop,
+    Source,
+    shop_settings,
+)
 
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, RetryLater
 from headgate.control_protocol.going_back import RollbackUnfinished
@@ -34,7 +44,6 @@ from headgate.operations.face.moves import MOVES
 from headgate.operations.rollback import carry_out, plan_rollback, show_on_branch
 from headgate.operations.set_offsets import stored
 from headgate.operations.table_access import refusal
-from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
@@ -42,8 +51,7 @@ from headgate.tables.iceberg.table import IcebergTable
 
 @pytest.fixture
 def settings(tmp_path: Path) -> SinkSettings:
-    known = catalog_properties(tmp_path)
-    return parse(FILE.format(uri=known["uri"], warehouse=known["warehouse"]))
+    return shop_settings(tmp_path, "")
 
 
 @pytest.fixture
