@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -55,134 +55,54 @@ class Pace:
 class CoordinatorSettings:
     """Defaults suit a table that people query; for a freshness of a second set 1000 / 10000."""
 
-    commit_interval_ms: int = field(
-        default=60_000,
-        metadata={"unit": "ms", "sentence": "How long a transaction stays open before END-COMMIT."},
-    )
-    commit_records: int = field(
-        default=0,
-        metadata={
-            "unit": "records",
-            "sentence": "END-COMMIT is sent early once the participants hold this many records, "
-            "read or about to be read; 0: no limit.",
-        },
-    )
-    commit_bytes: int = field(
-        default=0,
-        metadata={
-            "unit": "bytes",
-            "sentence": "END-COMMIT is sent early once the participants hold this many bytes of "
-            "keys, values and headers; records not read yet are taken to be as large "
-            "as those of the last batch. 0: no limit.",
-        },
-    )
-    commit_timeout_ms: int = field(
-        default=30_000,
-        metadata={"unit": "ms", "sentence": "How long to wait for statuses after END-COMMIT."},
-    )
-    timeout_policy: TimeoutPolicy = field(
-        default=TimeoutPolicy.COMMIT_ADMISSIBLE,
-        metadata={
-            "unit": "",
-            "sentence": "Whether to commit what arrived in time or to abort the transaction.",
-        },
-    )
-    rebalance_delay_ms: int = field(
-        default=500,
-        metadata={
-            "unit": "ms",
-            "sentence": "How soon END-COMMIT is sent after a partition has changed its owner, so "
-            "that the new owner can begin.",
-        },
-    )
-    election_timeout_ms: int = field(
-        default=30_000,
-        metadata={
-            "unit": "ms",
-            "sentence": "How long the coordinator with a higher epoch must be silent before the "
-            "one that lost to it claims again.",
-        },
-    )
-    idleness_ms: int = field(
-        default=60_000,
-        metadata={
-            "unit": "ms",
-            "sentence": "How long a partition without records still holds back valid-through.",
-        },
-    )
-    tag_refresh_interval_ms: int = field(
-        default=6 * 3_600_000,
-        metadata={
-            "unit": "ms",
-            "sentence": "How often an idle sink renews its tag with an empty commit, so that few "
-            "commits lie between the tag and the branch head.",
-        },
-    )
-    table_check_interval_ms: int = field(
-        default=10 * 60_000,
-        metadata={
-            "unit": "ms",
-            "sentence": "How often an idle sink checks whether others have changed the table; if "
-            "they have, it renews its tag.",
-        },
-    )
-    claim_age_max_ms: int = field(
-        default=12 * 3_600_000,
-        metadata={
-            "unit": "ms",
-            "sentence": "Age at which a transaction that could not be committed is given up and "
-            "its records are read again; keep it below the age at which orphan files "
-            "are removed. At least four times the sum of commit_interval_ms and "
-            "commit_timeout_ms.",
-        },
-    )
-    pay_timeout_ms: int = field(
-        default=5_000,
-        metadata={
-            "unit": "ms",
-            "sentence": "How long the next END-COMMIT waits for the decided rows to reach the "
-            "quarantine; rows that have not arrived by then stay owed and are tried again.",
-        },
-    )
-    retry_backoff_ms: int = field(
-        default=200,
-        metadata={"unit": "ms", "sentence": "First wait after a failed catalog or broker call."},
-    )
-    retry_backoff_max_ms: int = field(
-        default=10_000,
-        metadata={
-            "unit": "ms",
-            "sentence": "Longest wait between two attempts; the wait doubles each time.",
-        },
-    )
-    target_file_bytes: int = field(
-        default=128 * 1024 * 1024,
-        metadata={
-            "unit": "bytes",
-            "sentence": "Size on disk at which a data file is closed, if the table has no "
-            "write.target-file-size-bytes.",
-        },
-    )
-    on_rollback: RollbackPolicy = field(
-        default=RollbackPolicy.FAIL,
-        metadata={"unit": "", "sentence": "What to do when the table was rolled back."},
-    )
-    on_tag_missing: TagMissingPolicy = field(
-        default=TagMissingPolicy.FAIL,
-        metadata={"unit": "", "sentence": "What to do when the sink's tag was deleted."},
-    )
-    on_table_recreated: TableRecreatedPolicy = field(
-        default=TableRecreatedPolicy.FAIL,
-        metadata={"unit": "", "sentence": "What to do when the table was dropped and re-created."},
-    )
-    on_offset_out_of_range: OffsetPolicy = field(
-        default=OffsetPolicy.FAIL,
-        metadata={
-            "unit": "",
-            "sentence": "What to do when the source no longer holds the stored offsets.",
-        },
-    )
-    on_topic_recreated: OffsetPolicy = field(
-        default=OffsetPolicy.FAIL,
-        metadata={"unit": "", "sentence": "What to do when a source topic was re-created."},
-    )
+    commit_interval_ms: int = 60_000
+    """How long a transaction stays open before END-COMMIT."""
+    commit_records: int = 0
+    """END-COMMIT is sent early once the participants hold this many records, read or about to be
+    read; 0: no limit."""
+    commit_bytes: int = 0
+    """END-COMMIT is sent early once the participants hold this many bytes of keys, values and
+    headers; records not read yet are taken to be as large as those of the last batch. 0: no limit.
+    """
+    commit_timeout_ms: int = 30_000
+    """How long to wait for statuses after END-COMMIT."""
+    timeout_policy: TimeoutPolicy = TimeoutPolicy.COMMIT_ADMISSIBLE
+    """Whether to commit what arrived in time or to abort the transaction."""
+    rebalance_delay_ms: int = 500
+    """How soon END-COMMIT is sent after a partition has changed its owner, so that the new owner
+    can begin."""
+    election_timeout_ms: int = 30_000
+    """How long the coordinator with a higher epoch must be silent before the one that lost to it
+    claims again."""
+    idleness_ms: int = 60_000
+    """How long a partition without records still holds back valid-through."""
+    tag_refresh_interval_ms: int = 6 * 3_600_000
+    """How often an idle sink renews its tag with an empty commit, so that few commits lie between
+    the tag and the branch head."""
+    table_check_interval_ms: int = 10 * 60_000
+    """How often an idle sink checks whether others have changed the table; if they have, it renews
+    its tag."""
+    claim_age_max_ms: int = 12 * 3_600_000
+    """Age at which a transaction that could not be committed is given up and its records are read
+    again; keep it below the age at which orphan files are removed. At least four times the sum of
+    commit_interval_ms and commit_timeout_ms."""
+    pay_timeout_ms: int = 5_000
+    """How long the next END-COMMIT waits for the decided rows to reach the quarantine; rows that
+    have not arrived by then stay owed and are tried again."""
+    retry_backoff_ms: int = 200
+    """First wait after a failed catalog or broker call."""
+    retry_backoff_max_ms: int = 10_000
+    """Longest wait between two attempts; the wait doubles each time."""
+    target_file_bytes: int = 128 * 1024 * 1024
+    """Size on disk at which a data file is closed, if the table has no
+    write.target-file-size-bytes."""
+    on_rollback: RollbackPolicy = RollbackPolicy.FAIL
+    """What to do when the table was rolled back."""
+    on_tag_missing: TagMissingPolicy = TagMissingPolicy.FAIL
+    """What to do when the sink's tag was deleted."""
+    on_table_recreated: TableRecreatedPolicy = TableRecreatedPolicy.FAIL
+    """What to do when the table was dropped and re-created."""
+    on_offset_out_of_range: OffsetPolicy = OffsetPolicy.FAIL
+    """What to do when the source no longer holds the stored offsets."""
+    on_topic_recreated: OffsetPolicy = OffsetPolicy.FAIL
+    """What to do when a source topic was re-created."""

@@ -44,7 +44,8 @@ from headgate.operations.tables import routes
 from headgate.sink.company import SIGNS_MISSED, running_otherwise, said_lately
 from headgate.sink.condition import heard
 from headgate.sink.kinds import other_kind, traits_of
-from headgate.sink.settings import SinkSettings, WriterKind
+from headgate.sink.sections import WriterKind
+from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry.open_telemetry import require_libraries
 
 CLOCKS_DIFFER_MS_MAX = 60_000

@@ -47,7 +47,8 @@ from headgate.sink.followers import iceberg_table
 from headgate.sink.made_tables import TableMaker
 from headgate.sink.planning import iceberg_planning
 from headgate.sink.preconditions import refuse_table
-from headgate.sink.settings import SinkSettings, WriterKind
+from headgate.sink.sections import WriterKind
+from headgate.sink.settings import SinkSettings
 from headgate.sink.shelf import IcebergShelf
 from headgate.tables.iceberg.creation import ensure_table
 

@@ -27,7 +27,8 @@ from headgate.operations.kafka_access import source_topics
 from headgate.operations.status import status
 from headgate.operations.table_access import opened_lead
 from headgate.sink.keyed_tables import added_to_keyed
-from headgate.sink.settings import SinkSettings, timestamp_ms
+from headgate.sink.sections import timestamp_ms
+from headgate.sink.settings import SinkSettings
 
 _WORDS = ("earliest", "latest")
 _FORM = (

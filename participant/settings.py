@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 
 class Distribution(StrEnum):
@@ -19,72 +20,30 @@ class Distribution(StrEnum):
 class ParticipantSettings:
     """Defaults suit a Spark driver with a few cores."""
 
-    batch_records_max: int = field(
-        default=2_000_000,
-        metadata={
-            "unit": "records",
-            "sentence": "Maximum number of offsets in a batch, over all its partitions. A backlog "
-            "of this size is written at once; a smaller one waits for END-COMMIT, so "
-            "that files are large.",
-        },
-    )
-    files_max: int = field(
-        default=20_000,
-        metadata={
-            "unit": "files",
-            "sentence": "With this many files not yet announced, nothing more is read until the "
-            "transaction ends; the files' descriptions must fit into the control "
-            "topic.",
-        },
-    )
-    presence_interval_ms: int = field(
-        default=5_000,
-        metadata={"unit": "ms", "sentence": "How often a participant reports that it is alive."},
-    )
-    end_offset_interval_ms: int = field(
-        default=500,
-        metadata={"unit": "ms", "sentence": "How often it asks for the source's end offsets."},
-    )
-    release_timeout_ms: int = field(
-        default=20_000,
-        metadata={
-            "unit": "ms",
-            "sentence": "How long a partition that moves to another member may wait for the "
-            "running batch; then the batch is dropped and read again.",
-        },
-    )
-    batch_timeout_ms: int = field(
-        default=900_000,
-        metadata={
-            "unit": "ms",
-            "sentence": "How long a batch may take before it is given up and repeated; allow more "
-            "than any successful batch needs. This ends batches that hang in Spark or "
-            "in storage (HG-219).",
-        },
-    )
-    batch_attempts_max: int = field(
-        default=5,
-        metadata={
-            "unit": "batches",
-            "sentence": "The sink stops when this many batches in a row did not end in time "
-            "(HG-219), or failed for a reason that came from no other system (HG-218).",
-        },
-    )
-    retry_backoff_ms: int = field(
-        default=500,
-        metadata={
-            "unit": "ms",
-            "sentence": "Wait after a failed batch or call before the next attempt.",
-        },
-    )
-    retry_backoff_max_ms: int = field(
-        default=10_000,
-        metadata={
-            "unit": "ms",
-            "sentence": "Longest wait after batches that failed because of another system; the "
-            "wait doubles each time.",
-        },
-    )
+    batch_records_max: int = 2_000_000
+    """Maximum number of offsets in a batch, over all its partitions. A backlog of this size is
+    written at once; a smaller one waits for END-COMMIT, so that files are large."""
+    files_max: int = 20_000
+    """With this many files not yet announced, nothing more is read until the transaction ends; the
+    files' descriptions must fit into the control topic."""
+    presence_interval_ms: int = 5_000
+    """How often a participant reports that it is alive."""
+    end_offset_interval_ms: int = 500
+    """How often it asks for the source's end offsets."""
+    release_timeout_ms: int = 20_000
+    """How long a partition that moves to another member may wait for the running batch; then the
+    batch is dropped and read again."""
+    batch_timeout_ms: int = 900_000
+    """How long a batch may take before it is given up and repeated; allow more than any successful
+    batch needs. This ends batches that hang in Spark or in storage (HG-219)."""
+    batch_attempts_max: Annotated[int, "batches"] = 5
+    """The sink stops when this many batches in a row did not end in time (HG-219), or failed for a
+    reason that came from no other system (HG-218)."""
+    retry_backoff_ms: int = 500
+    """Wait after a failed batch or call before the next attempt."""
+    retry_backoff_max_ms: int = 10_000
+    """Longest wait after batches that failed because of another system; the wait doubles each time.
+    """
 
 
 class UnknownFields(StrEnum):

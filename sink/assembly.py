@@ -55,7 +55,8 @@ from headgate.sink.open_sink import Current, OpenSink, lookout
 from headgate.sink.opened_tables import OpenedTables
 from headgate.sink.planning import Planning
 from headgate.sink.routing import follower_names, routing
-from headgate.sink.settings import SinkSettings, WriterKind
+from headgate.sink.sections import WriterKind
+from headgate.sink.settings import SinkSettings
 from headgate.sink.starting import require_sources
 from headgate.sink.tables_settings import CreateFrom, OnMissing
 from headgate.sink.telemetry.measuring import Ports, metered

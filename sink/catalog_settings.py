@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
-from headgate.sink.properties import Properties
-from headgate.sink.table_settings import about
+from headgate.sink.properties import Properties, Text
 
 
 class Backend(StrEnum):
@@ -20,25 +19,13 @@ class Backend(StrEnum):
 class CatalogSettings:
     """The Iceberg catalog, in the property names of pyiceberg, or of Java's Iceberg."""
 
-    name: str = field(
-        default="default",
-        metadata=about(
-            "Name of the catalog. SQL catalogs store it in their tables, so every program that "
-            "uses such a catalog must use the same name."
-        ),
-    )
-    backend: Backend = field(
-        default=Backend.PYICEBERG,
-        metadata=about(
-            "Client for the catalog: pyiceberg, or java (Iceberg's Java library in Spark's JVM on "
-            "this machine), for Hive metastores (docs/catalogs.md)."
-        ),
-    )
-    properties: Properties = field(
-        default_factory=Properties,
-        metadata=about(
-            "Catalog properties such as type, uri and warehouse, with pyiceberg's names; with "
-            "backend java, those of Iceberg's Java library, plus pyiceberg's for file stores. For "
-            "a kind of table without a catalog: the properties of its store."
-        ),
-    )
+    name: Text = "default"
+    """Name of the catalog. SQL catalogs store it in their tables, so every program that uses such a
+    catalog must use the same name."""
+    backend: Backend = Backend.PYICEBERG
+    """Client for the catalog: pyiceberg, or java (Iceberg's Java library in Spark's JVM on this
+    machine), for Hive metastores (docs/catalogs.md)."""
+    properties: Properties = Properties()
+    """Catalog properties such as type, uri and warehouse, with pyiceberg's names; with backend
+    java, those of Iceberg's Java library, plus pyiceberg's for file stores. For a kind of table
+    without a catalog: the properties of its store."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from headgate.data.envelopes.changes import (
@@ -13,7 +13,7 @@ from headgate.data.envelopes.changes import (
     Tombstones,
     UnavailableValue,
 )
-from headgate.sink.table_settings import about
+from headgate.sink.properties import Text
 
 
 class OnPartitionsAdded(StrEnum):
@@ -28,71 +28,37 @@ class OnPartitionsAdded(StrEnum):
 class ChangesSettings:
     """How records replace and delete the rows of a keyed table."""
 
-    envelope: Envelope = field(
-        default=Envelope.PLAIN,
-        metadata=about(
-            "How a record represents a change: plain (the value is the row; a record without a "
-            "value deletes it), debezium (before, after and op), flattened (the row, with "
-            "__deleted or __op) or dms (data and metadata of AWS DMS, or a row with Op)."
-        ),
-    )
-    tombstones: Tombstones = field(
-        default=Tombstones.DELETE,
-        metadata=about(
-            "What happens when a record has no value: delete removes the row that the message's "
-            "key identifies, skip ignores the record, fail stops the sink. This replaces "
-            "quarantine.tombstones."
-        ),
-    )
-    on_truncate: OnTruncate = field(
-        default=OnTruncate.FAIL,
-        metadata=about(
-            "What happens to a record that reports that the source table was truncated: fail "
-            "stops the sink before it, skip ignores it."
-        ),
-    )
-    unavailable_value: UnavailableValue = field(
-        default=UnavailableValue.FAIL,
-        metadata=about(
-            "What happens to a row with a value that Debezium could not provide: fail makes it a "
-            "bad record, null leaves the column null."
-        ),
-    )
-    unavailable_placeholder: str = field(
-        default=PLACEHOLDER,
-        metadata=about(
-            "What Debezium writes for such a value; set it if the connector's "
-            "unavailable.value.placeholder is not the default."
-        ),
-    )
-    on_partitions_added: OnPartitionsAdded = field(
-        default=OnPartitionsAdded.FAIL,
-        metadata=about(
-            "What happens to partitions added to a topic whose records have keys: fail stops the "
-            "sink once they hold records; wait reads them only after growth_ms, and after "
-            "everything that the older partitions hold by then is in the table. From then on, "
-            "their records count as the newer ones of a key. wait stops the sink if the number of "
-            "partitions is no multiple of the one before (HG-222); wait-any does not, and is for "
-            "producers whose own partitioner never moves a key between existing partitions."
-        ),
-    )
-    growth_ms: int = field(
-        default=10 * 60_000,
-        metadata=about(
-            "Time after which no producer still sends a key to the partition that it belonged to "
-            "before partitions were added: at least the sum of metadata.max.age.ms (5 minutes), "
-            "delivery.timeout.ms (2) and transaction.timeout.ms (1) of the slowest producer.",
-            "ms",
-        ),
-    )
-    index_memory_bytes: int = field(
-        default=4 * 1024**3,
-        metadata=about(
-            "Memory that the coordinator may use to find rows by key, 28 bytes per row, for all "
-            "keyed tables together; if it needs more, the sink stops, or parks the table.",
-            "bytes",
-        ),
-    )
+    envelope: Envelope = Envelope.PLAIN
+    """How a record represents a change: plain (the value is the row; a record without a value
+    deletes it), debezium (before, after and op), flattened (the row, with __deleted or __op) or dms
+    (data and metadata of AWS DMS, or a row with Op)."""
+    tombstones: Tombstones = Tombstones.DELETE
+    """What happens when a record has no value: delete removes the row that the message's key
+    identifies, skip ignores the record, fail stops the sink. This replaces quarantine.tombstones.
+    """
+    on_truncate: OnTruncate = OnTruncate.FAIL
+    """What happens to a record that reports that the source table was truncated: fail stops the
+    sink before it, skip ignores it."""
+    unavailable_value: UnavailableValue = UnavailableValue.FAIL
+    """What happens to a row with a value that Debezium could not provide: fail makes it a bad
+    record, null leaves the column null."""
+    unavailable_placeholder: Text = PLACEHOLDER
+    """What Debezium writes for such a value; set it if the connector's
+    unavailable.value.placeholder is not the default."""
+    on_partitions_added: OnPartitionsAdded = OnPartitionsAdded.FAIL
+    """What happens to partitions added to a topic whose records have keys: fail stops the sink once
+    they hold records; wait reads them only after growth_ms, and after everything that the older
+    partitions hold by then is in the table. From then on, their records count as the newer ones of
+    a key. wait stops the sink if the number of partitions is no multiple of the one before
+    (HG-222); wait-any does not, and is for producers whose own partitioner never moves a key
+    between existing partitions."""
+    growth_ms: int = 10 * 60_000
+    """Time after which no producer still sends a key to the partition that it belonged to before
+    partitions were added: at least the sum of metadata.max.age.ms (5 minutes), delivery.timeout.ms
+    (2) and transaction.timeout.ms (1) of the slowest producer."""
+    index_memory_bytes: int = 4 * 1024**3
+    """Memory that the coordinator may use to find rows by key, 28 bytes per row, for all keyed
+    tables together; if it needs more, the sink stops, or parks the table."""
 
     @property
     def skips(self) -> bool:

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 from headgate.control_protocol.errors import ColumnRuleUnfit, ColumnRuleUnknownToFormat
 from headgate.data.formats.column_rules import ColumnRule, is_moment, is_text, path_of
 from headgate.data.formats.registry import ValueOptions, record_format
-from headgate.data.formats.units import DIGITS
 from headgate.sink.declaration import column_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.sink.settings import SinkSettings
+    from headgate.sink.sections import SinkSections
     from headgate.sink.table_settings import ColumnSettings
 
 _NO_RULE = ColumnRule()
 
 
-def rules_of(settings: SinkSettings) -> dict[str, ColumnRule]:
+def rules_of(settings: SinkSections) -> dict[str, ColumnRule]:
     """Return the rules by column, for columns that records are decoded into.
 
     Raises ``ColumnRuleUnfit``.
@@ -48,7 +47,7 @@ def rules_of_columns(section: str, columns: Sequence[ColumnSettings]) -> dict[st
     return {name: rule for name, rule in found.items() if rule != _NO_RULE}
 
 
-def check_columns(section: str, columns: Sequence[ColumnSettings], settings: SinkSettings) -> None:
+def check_columns(section: str, columns: Sequence[ColumnSettings], settings: SinkSections) -> None:
     """Raises ``ColumnRuleUnfit``, ``ColumnRuleUnknownToFormat``."""
     rules = rules_of_columns(section, columns)
     for column in columns:
@@ -65,7 +64,7 @@ def _rule(section: str, column: ColumnSettings) -> ColumnRule:
     return ColumnRule(path, column.unit, column.as_text, column.value, column.default)
 
 
-def check_rules(settings: SinkSettings) -> None:
+def check_rules(settings: SinkSections) -> None:
     """Raises ``ColumnRuleUnfit``, ``ColumnRuleUnknownToFormat``."""
     rules = rules_of(settings)
     if not rules:
@@ -82,6 +81,8 @@ def check_rules(settings: SinkSettings) -> None:
 
 
 def _check(section: str, column: ColumnSettings, rule: ColumnRule) -> None:
+    from headgate.data.formats.units import DIGITS  # imports Arrow: only for files with rules
+
     kind = column_type(column.name, column.type)
     if column.from_record:
         raise _unfit(section, column, "is from_record and has a rule", "keep one of them")
@@ -111,7 +112,7 @@ def _check(section: str, column: ColumnSettings, rule: ColumnRule) -> None:
 
 
 def _check_format(
-    section: str, column: ColumnSettings, rule: ColumnRule, settings: SinkSettings
+    section: str, column: ColumnSettings, rule: ColumnRule, settings: SinkSections
 ) -> None:
     name = settings.format.type
     made = record_format(name, ValueOptions.taken(settings.format.options).of_format)

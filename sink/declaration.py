@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyiceberg.schema import Schema
-
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data.writers.shaping import TransformPlan
-from headgate.tables.iceberg.creation import (
-    TableDeclaration,
-    check_version,
-    partition_spec,
-    refuse_retention,
-    sort_order,
-)
-from headgate.tables.iceberg.type_text import parse_columns
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # pyiceberg takes half a second: a mistake elsewhere in the file is told before
     from collections.abc import Mapping
 
-    from headgate.sink.settings import TransformSettings
+    from headgate.sink.sections import TransformSettings
     from headgate.sink.table_settings import TableSettings
+    from headgate.tables.iceberg.creation import TableDeclaration
 
 _RECORD_TYPES = {
     "topic": "string",
@@ -70,6 +61,8 @@ def declaration(table: TableSettings) -> TableDeclaration | None:
 
 def declared(table: TableSettings) -> TableDeclaration:
     """Return the declared columns, whether or not the sink may create the table."""
+    from headgate.tables.iceberg.creation import TableDeclaration
+
     columns = {
         column.name: f"{column.type} not null" if column.required else column.type
         for column in table.columns
@@ -92,6 +85,8 @@ def quarantine_declaration(location: str = "") -> TableDeclaration:
 
     Its files' writer fills columns by name.
     """
+    from headgate.tables.iceberg.creation import TableDeclaration
+
     return TableDeclaration(
         columns=_QUARANTINE_COLUMNS, comments=_QUARANTINE_COMMENTS, location=location or None
     )
@@ -107,6 +102,12 @@ def transform_plan(
     """
     if not transform:
         return None
+    if not transform.columns and not parts:
+        return TransformPlan(transform.sql, transform.python)
+    from pyiceberg.schema import Schema
+
+    from headgate.tables.iceberg.type_text import parse_columns
+
     columns = {
         column.name: f"{column.type} not null" if column.required else column.type
         for column in transform.columns
@@ -114,7 +115,7 @@ def transform_plan(
     for what, name in (parts or {}).items():
         columns.setdefault(name, _RECORD_TYPES[what])
     try:
-        schema = Schema(*parse_columns(columns)).model_dump_json() if columns else ""
+        schema = Schema(*parse_columns(columns)).model_dump_json()
     except ConfigurationError as error:
         raise ConfigurationError(f"transform.columns: {error.message}", error.hint) from None
     return TransformPlan(transform.sql, transform.python, schema)
@@ -126,12 +127,25 @@ def column_type(name: str, kind: str) -> Any:
     Raises ``ConfigurationError`` for a type that cannot be read.
     """
     from pyiceberg.io.pyarrow import schema_to_pyarrow  # imports pandas: not for every command
+    from pyiceberg.schema import Schema
+
+    from headgate.tables.iceberg.type_text import parse_columns
 
     return schema_to_pyarrow(Schema(*parse_columns({name: kind}))).field(0)
 
 
 def check_declaration(table: TableSettings) -> None:
     """Raises ``ConfigurationError`` if types or partitioning cannot be read."""
+    from pyiceberg.schema import Schema
+
+    from headgate.tables.iceberg.creation import (
+        check_version,
+        partition_spec,
+        refuse_retention,
+        sort_order,
+    )
+    from headgate.tables.iceberg.type_text import parse_columns
+
     wanted = declared(table)
     try:
         schema = Schema(*parse_columns(wanted.columns))

@@ -2,64 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.sink.properties import Properties, Secret
-from headgate.sink.table_settings import about
+from headgate.sink.properties import Properties, Secret, Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
     """Metrics are collected when something takes them: over OTLP, or from [http] /metrics."""
 
-    otlp_endpoint: str = field(
-        default="",
-        metadata=about(
-            "Where metrics are sent over OTLP/HTTP, such as http://127.0.0.1:4318/v1/metrics; "
-            "empty: nowhere."
-        ),
-    )
-    otlp_headers: Properties = field(
-        default_factory=Properties, metadata=about("Headers of those requests, such as a token.")
-    )
-    interval_ms: int = field(
-        default=10_000,
-        metadata=about("How often lag is measured, and metrics are sent over OTLP.", "ms"),
-    )
-    per_partition: bool = field(
-        default=False,
-        metadata=about("Whether offsets are also reported per partition, not only per topic."),
-    )
+    otlp_endpoint: Text = ""
+    """Where metrics are sent over OTLP/HTTP, such as http://127.0.0.1:4318/v1/metrics; empty:
+    nowhere."""
+    otlp_headers: Properties = Properties()
+    """Headers of those requests, such as a token."""
+    interval_ms: int = 10_000
+    """How often lag is measured, and metrics are sent over OTLP."""
+    per_partition: bool = False
+    """Whether offsets are also reported per partition, not only per topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
     """The HTTP interface: probes, metrics, page and operations; docs/http.md describes it."""
 
-    listen: str = field(
-        default="",
-        metadata=about(
-            "HOST:PORT of the participant's own server; empty: no server. Addresses other than "
-            "loopback require certificate, key and viewer_token."
-        ),
-    )
-    certificate: str = field(
-        default="", metadata=about("File with the server's certificate chain (PEM).")
-    )
-    key: str = field(default="", metadata=about("File with its private key (PEM)."))
-    viewer_token: Secret = field(
-        default_factory=Secret,
-        metadata=about(
-            "Secret for read access, as ${file:PATH} or ${env:NAME}: at least 16 characters."
-        ),
-    )
-    operator_token: Secret = field(
-        default_factory=Secret,
-        metadata=about(
-            "Secret for access that also allows actions; empty: no actions are allowed."
-        ),
-    )
+    listen: Text = ""
+    """HOST:PORT of the participant's own server; empty: no server. Addresses other than loopback
+    require certificate, key and viewer_token."""
+    certificate: Text = ""
+    """File with the server's certificate chain (PEM)."""
+    key: Text = ""
+    """File with its private key (PEM)."""
+    viewer_token: Secret = Secret()
+    """Secret for read access, as ${file:PATH} or ${env:NAME}: at least 16 characters."""
+    operator_token: Secret = Secret()
+    """Secret for access that also allows actions; empty: no actions are allowed."""
 
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

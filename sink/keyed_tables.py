@@ -11,9 +11,7 @@ from headgate.control_protocol.errors import KeyUnfit
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.data.envelopes.changes import Envelope, Tombstones
-from headgate.data.envelopes.opening import ROW_PLACES
 from headgate.data.envelopes.routing import instead_of
-from headgate.data.envelopes.unavailable import unavailable
 from headgate.data.formats.column_rules import FROM, path_of
 from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.data.writers.keyed_routes import before_keys, may_key
@@ -22,18 +20,19 @@ from headgate.participant.settings import Distribution, Incompatible, UnknownFie
 from headgate.sink.declaration import declared
 from headgate.sink.routed_tables import policy_of
 from headgate.sink.table_settings import SchemaSettings, TableSettings
-from headgate.tables.iceberg.creation import key_ids
 
 if TYPE_CHECKING:
     from headgate.sink.changes_settings import ChangesSettings
-    from headgate.sink.settings import SinkSettings
+    from headgate.sink.sections import SinkSections
 
 _ENCLOSED = frozenset({"connect-json", "avro-registry", "protobuf-registry"})
 """Formats that put a schema, or its id, next to each key: the bytes are not the key's text."""
 
 
-def check_keyed(settings: SinkSettings) -> None:
+def check_keyed(settings: SinkSections) -> None:
     """Raises ``KeyUnfit`` for settings that do not go together with a table's key."""
+    from headgate.data.envelopes.unavailable import unavailable
+
     changes = settings.changes
     if changes.index_memory_bytes < 1:
         raise KeyUnfit("changes.index_memory_bytes is below 1", "leave it out for 4 GiB")
@@ -59,7 +58,7 @@ def check_keyed(settings: SinkSettings) -> None:
             )
 
 
-def _check_routed(settings: SinkSettings) -> None:
+def _check_routed(settings: SinkSections) -> None:
     tables = settings.tables
     routing = tables.routing
     for number, route in enumerate(routing.routes):
@@ -87,7 +86,7 @@ def _check_routed(settings: SinkSettings) -> None:
             raise KeyUnfit(f"{where}: {error.message}", error.hint) from None
 
 
-def _check_route(settings: SinkSettings, route: Route, number: int) -> None:
+def _check_route(settings: SinkSections, route: Route, number: int) -> None:
     """All records of a key have to go to one table, those that delete it too."""
     changes = settings.changes
     where = f"route {number} looks at the value of records that may be of a table with a key"
@@ -104,8 +103,10 @@ def _check_route(settings: SinkSettings, route: Route, number: int) -> None:
         )
 
 
-def _check_table(settings: SinkSettings, table: TableSettings) -> None:
+def _check_table(settings: SinkSections, table: TableSettings) -> None:
     if table.columns:
+        from headgate.tables.iceberg.creation import key_ids
+
         key_ids(declared(table).schema(), table.key)
     _check_envelope(settings, table)
     _check_coordinates(settings, table)
@@ -127,7 +128,7 @@ class KeysByRoute:
 
 
 def added_to_keyed(
-    settings: SinkSettings, stored: Collection[TopicPartition], asked: Iterable[TopicPartition]
+    settings: SinkSections, stored: Collection[TopicPartition], asked: Iterable[TopicPartition]
 ) -> list[TopicPartition]:
     """Return those that are not ``stored``, of topics that are and whose records have keys (U8)."""
     known, routed = {at.topic for at in stored}, KeysByRoute(settings.tables.routing)
@@ -150,7 +151,7 @@ def _refuse_changes(changes: ChangesSettings) -> None:
             )
 
 
-def _check_envelope(settings: SinkSettings, table: TableSettings) -> None:
+def _check_envelope(settings: SinkSections, table: TableSettings) -> None:
     """Check that the row can be found inside the record, and its former key next to it."""
     envelope, wanted = settings.changes.envelope, settings.format
     made = record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
@@ -168,7 +169,7 @@ def _check_envelope(settings: SinkSettings, table: TableSettings) -> None:
             )
 
 
-def _check_coordinates(settings: SinkSettings, table: TableSettings) -> None:
+def _check_coordinates(settings: SinkSections, table: TableSettings) -> None:
     places, topics = table.record_columns, settings.source.topics
     section = "tables" if settings.tables else "table"
     if not (places.partition and places.offset):
@@ -191,8 +192,10 @@ def _check_coordinates(settings: SinkSettings, table: TableSettings) -> None:
             )
 
 
-def _check_policies(settings: SinkSettings, table: TableSettings) -> None:
+def _check_policies(settings: SinkSections, table: TableSettings) -> None:
     """Name each setting that keyed tables do not support."""
+    from headgate.data.envelopes.opening import ROW_PLACES
+
     schema = table.schema
     if settings.transform:
         raise KeyUnfit(
@@ -228,7 +231,7 @@ def _check_policies(settings: SinkSettings, table: TableSettings) -> None:
         )
 
 
-def _check_message_keys(settings: SinkSettings, table: TableSettings) -> None:
+def _check_message_keys(settings: SinkSections, table: TableSettings) -> None:
     """Require a key format: a tombstone is recognized by its message's key."""
     changes = settings.changes.of(table.key)
     if changes is None or changes.tombstones is not Tombstones.DELETE:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, cast
 
 from headgate.control_protocol.columns import Struct
@@ -33,10 +32,9 @@ from headgate.sink.declaration import declared, quarantine_declaration
 from headgate.sink.routed_tables import one_table, section_of
 from headgate.sink.table_settings import ICEBERG, RecordColumns, TableSettings
 from headgate.sink.tables_settings import CreateFrom, TablesSettings
-from headgate.tables.layouts import declared_columns
 
 if TYPE_CHECKING:
-    from headgate.sink.settings import SinkSettings
+    from headgate.sink.sections import SinkSections
 
 ENTRY_POINT_GROUP = "headgate.tables"
 
@@ -51,24 +49,24 @@ _OURS = {
 _ICEBERG = Traits(Guarantee.EXACTLY_ONCE, frozenset(Capability))
 
 
-def other_kind(settings: SinkSettings) -> TableKind | None:
+def other_kind(settings: SinkSections) -> TableKind | None:
     """Return the kind of the sink's own table, unless it is Iceberg. Raises ``KindUnknown``."""
     return kind_of(settings, settings.table.identifier)
 
 
-def kind_of(settings: SinkSettings, table: str) -> TableKind | None:
+def kind_of(settings: SinkSections, table: str) -> TableKind | None:
     """Return the kind of a table of the sink, unless it is Iceberg. Raises ``KindUnknown``."""
     name = settings.type_of(table)
     return None if name == ICEBERG else _kind(name, "table.type")
 
 
-def traits_of(settings: SinkSettings) -> Traits:
+def traits_of(settings: SinkSections) -> Traits:
     """Return what tables of the sink's kind guarantee and support. Raises ``KindUnknown``."""
     kind = other_kind(settings)
     return _ICEBERG if kind is None else Traits(kind.guarantee, kind.capabilities)
 
 
-def weaker(settings: SinkSettings) -> str | None:
+def weaker(settings: SinkSections) -> str | None:
     """Describe the guarantee of the sink's kind if it is less than exactly once."""
     guarantee = traits_of(settings).guarantee
     if guarantee is Guarantee.EXACTLY_ONCE:
@@ -76,7 +74,7 @@ def weaker(settings: SinkSettings) -> str | None:
     return f"tables of kind {settings.table.type} hold records {guarantee.value}"
 
 
-def session_conf(settings: SinkSettings) -> Mapping[str, str] | None:
+def session_conf(settings: SinkSections) -> Mapping[str, str] | None:
     """Return what the Spark session that writes the files needs for commits of the sink's kind.
 
     ``None``: they need no session of Spark, or files are written without one.
@@ -89,6 +87,8 @@ def session_conf(settings: SinkSettings) -> Mapping[str, str] | None:
 
 def kind_names() -> list[str]:
     """Return all values that ``table.type`` accepts, sorted."""
+    from importlib.metadata import entry_points
+
     registered = (point.name for point in entry_points(group=ENTRY_POINT_GROUP))
     return sorted({ICEBERG, *_OURS, *registered})
 
@@ -112,12 +112,14 @@ def _own(name: str) -> KindFactory | None:
 
 
 def _registered(name: str) -> KindFactory | None:
+    from importlib.metadata import entry_points
+
     for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
         return cast("KindFactory", point.load())
     return None
 
 
-def wanted_table(settings: SinkSettings) -> WantedTable:
+def wanted_table(settings: SinkSections) -> WantedTable:
     """Return what the sink file declares about its table. Raises ``ConfigurationError``."""
     try:
         wanted = _declared(settings, settings.table)
@@ -128,7 +130,7 @@ def wanted_table(settings: SinkSettings) -> WantedTable:
     return replace(wanted, key=_row_key(settings.table.key, settings.table.record_columns))
 
 
-def wanted_follower(settings: SinkSettings, name: str) -> WantedTable:
+def wanted_follower(settings: SinkSections, name: str) -> WantedTable:
     """Return the quarantine's declaration, or that of a routed table that must not be created."""
     if name == settings.quarantine.table:
         return wanted_quarantine(settings)
@@ -145,7 +147,7 @@ def wanted_follower(settings: SinkSettings, name: str) -> WantedTable:
 
 
 def wanted_made(
-    settings: SinkSettings, table: TableSettings, raw: str, inferred: Struct
+    settings: SinkSections, table: TableSettings, raw: str, inferred: Struct
 ) -> WantedTable:
     """Return a routed table to create; ``inferred`` are the columns that records have shown.
 
@@ -164,8 +166,10 @@ def wanted_made(
     )
 
 
-def wanted_quarantine(settings: SinkSettings) -> WantedTable:
+def wanted_quarantine(settings: SinkSections) -> WantedTable:
     """Return the quarantine's declaration if it is of the table's kind."""
+    from headgate.tables.layouts import declared_columns
+
     aside, tables = settings.quarantine, settings.tables
     beside = f"{settings.table.location.rstrip('/')}_quarantine"
     default = tables.location_of(aside.table) if tables else beside
@@ -179,7 +183,9 @@ def wanted_quarantine(settings: SinkSettings) -> WantedTable:
     )
 
 
-def _declared(settings: SinkSettings, table: TableSettings) -> WantedTable:
+def _declared(settings: SinkSections, table: TableSettings) -> WantedTable:
+    from headgate.tables.layouts import declared_columns
+
     wanted = declared(table)
     return replace(
         _wanted(settings, table.identifier, table.location),
@@ -191,7 +197,7 @@ def _declared(settings: SinkSettings, table: TableSettings) -> WantedTable:
     )
 
 
-def _wanted(settings: SinkSettings, name: str, location: str) -> WantedTable:
+def _wanted(settings: SinkSections, name: str, location: str) -> WantedTable:
     """Return what applies to all tables of a sink."""
     return WantedTable(
         name,
@@ -203,7 +209,7 @@ def _wanted(settings: SinkSettings, name: str, location: str) -> WantedTable:
     )
 
 
-def _lead_properties(settings: SinkSettings) -> Mapping[str, str]:
+def _lead_properties(settings: SinkSections) -> Mapping[str, str]:
     """Return the file's properties for the lead, or for all tables next to it."""
     tables = settings.tables
     return tables.create.properties if tables else settings.table.properties
@@ -213,7 +219,7 @@ def _row_key(key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
     return RowKey(key, places.partition, places.offset, places.topic) if key else None
 
 
-def check_kind(settings: SinkSettings) -> None:
+def check_kind(settings: SinkSections) -> None:
     """Refuse what the kind does not support, and a guarantee weaker than the sink file accepts.
 
     Raises ``KindUnknown``, ``KindLacks``, ``GuaranteeTooWeak`` or ``ConfigurationError``.
@@ -244,7 +250,7 @@ def check_kind(settings: SinkSettings) -> None:
         _refuse_aside(settings, kind)
 
 
-def _check_session(settings: SinkSettings) -> None:
+def _check_session(settings: SinkSections) -> None:
     """Check that one session can both write the files and commit them, where it has to."""
     needed, spark = session_conf(settings), settings.spark
     if needed is None:
@@ -280,7 +286,7 @@ def _any_evolves(tables: TablesSettings) -> bool:
     return bool(tables) and evolve in said
 
 
-def _check_places(settings: SinkSettings) -> None:
+def _check_places(settings: SinkSections) -> None:
     """Check that tables without a catalog can be found from their names."""
     location = settings.tables.create.location
     if not location.endswith("/{table}") or location.count("{table}") > 1:
@@ -306,7 +312,7 @@ def _check_places(settings: SinkSettings) -> None:
             kind.refuse(wanted_made(settings, table, "any", Struct()))
 
 
-def _check_type_aside(settings: SinkSettings) -> None:
+def _check_type_aside(settings: SinkSections) -> None:
     """The quarantine is of the table's kind, or an Iceberg table with a catalog of its own."""
     wanted, catalog = settings.quarantine, settings.quarantine.catalog
     if wanted.type in ("", settings.table.type):
@@ -333,7 +339,7 @@ def _check_type_aside(settings: SinkSettings) -> None:
         )
 
 
-def _check_place_aside(settings: SinkSettings) -> None:
+def _check_place_aside(settings: SinkSections) -> None:
     aside = settings.quarantine
     place = aside.location if settings.apart else wanted_quarantine(settings).location
     if place.rstrip("/") == settings.table.location.rstrip("/") != "":
@@ -342,14 +348,14 @@ def _check_place_aside(settings: SinkSettings) -> None:
         )
 
 
-def _refuse_aside(settings: SinkSettings, kind: TableKind) -> None:
+def _refuse_aside(settings: SinkSections, kind: TableKind) -> None:
     try:
         kind.refuse(wanted_quarantine(settings))
     except ConfigurationError as error:
         raise type(error)(f"the quarantine: {error.message}", error.hint) from None
 
 
-def _asked(settings: SinkSettings) -> list[tuple[Capability | None, str]]:
+def _asked(settings: SinkSections) -> list[tuple[Capability | None, str]]:
     """Return the settings that go beyond appending to one table, each with the capability it needs.
 
     Without a capability, only Iceberg supports it.

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import difflib
 import functools
-import re
+import json
 import tomllib
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data.formats.column_rules import Constant
 from headgate.kafka import keys as kafka_keys
-from headgate.sink.properties import NEVER_SECRET, Properties, Secret
+from headgate.sink.keys import Key, keys_of
+from headgate.sink.properties import Properties, WrongType
+from headgate.sink.references import Refused
 from headgate.sink.settings import SinkSettings
-from headgate.sink.table_settings import key_of
-from headgate.tables.jvm_start import variable, withhold
 
-_REFERENCE = re.compile(r"\$\{(env|file|base64):([^}]+)\}")
+_EXPECTED = {
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "string_type": "a text",
+    "tuple_type": "a list",
+    "dataclass_type": "a section",
+}
+"""Pydantic's names of what is wrong with a type, and what a key of the type takes."""
+
 _CHARACTERS_MAX = 600
 _VERY_CLOSE = 0.85
 """From here on a key is misspelt, rather than one that stands in the wrong section."""
-
-_LIKE_ONE = re.compile(r"\$\{([\w-]+):[^}]*\}?")
 
 
 def load(path: str | Path) -> SinkSettings:
@@ -50,14 +56,20 @@ def parse(text: str) -> SinkSettings:
     """Return the settings in a sink file's text. Raises ``ConfigurationError``."""
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also of numbers and lists that are too long
         raise ConfigurationError(f"is not valid TOML: {error}") from None
     kafka = document.get("kafka")
     if isinstance(kafka, dict):
         _check_kafka_keys(kafka)
-    settings = _section(SinkSettings, document, "")
-    assert isinstance(settings, SinkSettings)  # narrows the type
-    return settings
+    source = document.get("source")
+    if isinstance(source, dict) and isinstance(source.get("start_at"), datetime):
+        source["start_at"] = source["start_at"].isoformat()
+    try:
+        # As JSON: only there does a strict check take lists for tuples, and texts for choices.
+        plain = json.dumps(_plain(document, SinkSettings))
+        return _adapter().validate_json(plain, strict=True)
+    except ValidationError as error:
+        raise _mistake(error, document) from None
 
 
 def _check_kafka_keys(kafka: Mapping[str, Any]) -> None:
@@ -87,181 +99,90 @@ def _short(text: str) -> str:
     return text if left_out <= 0 else f"{text[:half]} ... {left_out} more ... {text[-half:]}"
 
 
-def _section(kind: type, table: Any, at: str) -> Any:
-    """Build a dataclass from a TOML table.
-
-    ``at`` is the section's dotted name, empty at the top.
-    """
-    if not isinstance(table, dict):
-        raise _wrong_type(at, "a section", table)
-    fields = {key_of(field): field for field in dataclasses.fields(kind)}
-    types = _types(kind)
-    hints = {key: types[field.name] for key, field in fields.items()}
-    for key in table:
-        if key not in fields:
-            raise _unknown(_dotted(at, key), key, fields)
-    for name, field in fields.items():
-        if name not in table and _required(field):
-            raise ConfigurationError(
-                f"{_dotted(at, name)} is missing", field.metadata.get("sentence", "")
-            )
-    return kind(
-        **{
-            fields[key].name: _value(hints[key], value, _dotted(at, key))
-            for key, value in table.items()
-        }
-    )
-
-
 @functools.cache
-def _types(kind: type) -> Mapping[str, Any]:
-    """Return the declared type of each field, cached: a waiting command loads its file often."""
-    return typing.get_type_hints(kind)
+def _adapter() -> TypeAdapter[SinkSettings]:
+    """Return what builds the settings, made once: a waiting command loads its file often."""
+    for section in {SinkSettings, *_sections(SinkSettings)}:
+        forbid = ConfigDict(extra="forbid", hide_input_in_errors=True)
+        section.__pydantic_config__ = forbid  # type: ignore[attr-defined]
+    return TypeAdapter(SinkSettings)
 
 
-def _required(field: dataclasses.Field[Any]) -> bool:
-    missing = dataclasses.MISSING
-    return field.default is missing and field.default_factory is missing
+def _sections(section: type) -> Iterator[type]:
+    for key in keys_of(section).values():
+        if key.inner:
+            yield key.inner
+            yield from _sections(key.inner)
 
 
-def _value(kind: Any, value: Any, at: str) -> Any:
-    """Convert a TOML value to the field's type."""
-    if isinstance(kind, typing.NewType):
-        kind = kind.__supertype__
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _section(kind, value, at)
-    if kind is Properties or typing.get_origin(kind) is Mapping:
-        return _properties(value, at)
-    if typing.get_origin(kind) is tuple:
-        if not isinstance(value, list):
-            error = _wrong_type(at, "a list", value)
-            if isinstance(value, dict):
-                error.hint = f"write [[{at}]] before the keys of each"
-            raise error
-        element = typing.get_args(kind)[0]
-        return tuple(_value(element, item, f"{at}[{i}]") for i, item in enumerate(value))
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return _choice(kind, value, at)
-    if kind is str:
-        return _text(value, at)
-    if kind is Secret:
-        return _secret(value, at)
-    if kind == Constant:
-        return _constant(value, at)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise _wrong_type(at, {bool: "true or false", int: "a whole number"}[kind], value)
-    return value
+def _plain(value: Any, hint: Any) -> Any:
+    """Return what JSON can hold of a value for a key of this type; null is what no key takes.
 
-
-def _text(value: Any, at: str) -> str:
-    if at == "source.start_at":
-        # The only key that TOML can express in three ways: text, a date-time, epoch milliseconds.
-        if isinstance(value, datetime):
-            return value.isoformat()
-        if isinstance(value, int) and not isinstance(value, bool):
-            return str(value)
-    if not isinstance(value, str):
-        raise _wrong_type(at, "a text", value)
-    return _resolved(value, at)
-
-
-def _constant(value: Any, at: str) -> Constant:
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, str):
-        return _resolved(value, at)
-    if not isinstance(value, bool | int | float):
-        raise _wrong_type(at, "a text, a number, a boolean, a date or a time", value)
-    return value
-
-
-def _secret(value: Any, at: str) -> Secret:
-    """Return a text that must come from outside the sink file; an error does not repeat it."""
-    if not isinstance(value, str) or not _REFERENCE.fullmatch(value):
-        raise ConfigurationError(
-            f"{at} must be a reference to a secret", "write ${file:PATH} or ${env:NAME}"
-        )
-    _withhold(value)
-    return Secret(_resolved(value, at))
-
-
-def _choice(kind: type[StrEnum], value: Any, at: str) -> StrEnum:
-    try:
-        return kind(value)
-    except ValueError:
-        choices = [str(member) for member in kind]
-        raise ConfigurationError(
-            f"{at} cannot be {value!r}",
-            f"it is one of {', '.join(choices)}{_nearest(value, choices)}",
-        ) from None
-
-
-def _properties(value: Any, at: str) -> Properties:
-    """Return names and texts; integers and booleans become their text."""
-    if not isinstance(value, dict):
-        raise _wrong_type(at, "a section", value)
-    values, secret_names = {}, set()
-    parts: set[str] = set()
-    for name, item in value.items():
-        key = f'{at}."{name}"'
-        if isinstance(item, bool):
-            values[name] = str(item).lower()
-        elif isinstance(item, int | float):
-            values[name] = str(item)
-        elif isinstance(item, str):
-            values[name] = _resolved(item, key)
-            if values[name] != item:
-                secret_names.add(name)
-                said = [] if name in NEVER_SECRET else _REFERENCE.finditer(item)
-                parts.update(_resolved(each[0], key) for each in said)
-                _withhold(item)
-        else:
-            raise _wrong_type(key, "a text, a number or a boolean", item)
-    return Properties(values, frozenset(secret_names), frozenset(parts))
-
-
-def _withhold(text: str) -> None:
-    """Let no JVM inherit the variables that the text refers to."""
-    for kind, name in _REFERENCE.findall(text):
-        if kind == "env":
-            withhold(name)
-
-
-def _resolved(text: str, at: str) -> str:
-    """Replace every reference in the text.
-
-    References are ``${env:NAME}``, ``${file:PATH}``, and ``${base64:PATH}`` for a binary file.
+    A moment becomes a text, but only where constants may stand.
     """
-
-    def replacement(match: re.Match[str]) -> str:
-        kind, name = match[1], match[2]
-        if kind == "env":
-            if (found := variable(name)) is None:
-                raise ConfigurationError(
-                    f"{at} refers to the environment variable {name}, which is not set",
-                    f"export {name}=...",
-                )
-            return found
-        try:
-            if kind == "base64":
-                return base64.b64encode(Path(name).read_bytes()).decode()
-            return Path(name).read_text(encoding="utf-8").rstrip("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(
-                f"{at} refers to the file {name}, which cannot be read",
-                getattr(error, "strerror", None) or "it is not text",
-            ) from None
-
-    if strange := _LIKE_ONE.search(_REFERENCE.sub("", text)):
-        raise ConfigurationError(
-            f"{at} refers to {strange[0]!r}, which is no reference that headgate knows",
-            "write ${env:NAME}, ${file:PATH}, or ${base64:PATH} for a binary file",
-        )
-    return _REFERENCE.sub(replacement, text)
+    if isinstance(value, dict) and dataclasses.is_dataclass(hint):
+        keys = keys_of(typing.cast("type", hint))
+        return {k: _plain(v, keys[k].hint) if k in keys else None for k, v in value.items()}
+    if isinstance(value, dict) and (hint is Properties or typing.get_origin(hint) is Mapping):
+        return {name: _plain(item, str) for name, item in value.items()}
+    if isinstance(value, list) and typing.get_origin(hint) is tuple:
+        return [_plain(item, typing.get_args(hint)[0]) for item in value]
+    if isinstance(value, date | time) and hint == Constant:
+        return value.isoformat()
+    return value if isinstance(value, str | int | float) else None
 
 
-def _dotted(at: str, key: str) -> str:
-    return f"{at}.{key}" if at else key
+def _mistake(error: ValidationError, document: Mapping[str, Any]) -> Exception:
+    """Return the first mistake in our words. Pydantic's show values, which may be secrets."""
+    every = error.errors(include_url=False, include_input=False)
+    first = min(every, key=lambda each: _order(each, document))
+    kind, where, raised = first["type"], first["loc"], first.get("ctx", {}).get("error")
+    if raised and not isinstance(raised, Refused | WrongType):
+        return typing.cast("Exception", raised)  # from code of ours that is wrong, not the file
+    *parents, last = where
+    value: Any = document
+    for part in parents:
+        value = value[part]
+    keys = _keys_at(parents)
+    at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)[1:]
+    if kind == "unexpected_keyword_argument":
+        return _unknown(at, str(last), keys)
+    if kind.startswith("missing"):
+        return ConfigurationError(f"{at} is missing", keys[str(last)].sentence)
+    value = value[last]
+    if raised and raised.key is not None:
+        at, value = f'{at}."{raised.key}"', value[raised.key]
+    if isinstance(raised, Refused):
+        return ConfigurationError(f"{at} {raised.message}", raised.hint)
+    if kind == "enum":
+        return _no_choice(at, value, [str(member) for member in keys[str(last)].hint])
+    return _wrong_type(at, raised.expected if raised else _EXPECTED[kind], value)
+
+
+def _order(error: Mapping[str, Any], document: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Sort by section, and in it: unknown keys, for they explain missing ones; those; the rest."""
+    found, at = [], document
+    for part in error["loc"]:
+        place = list(at).index(part) if isinstance(at, dict) and part in at else part
+        if not isinstance(place, int):
+            return [*found, (1, 0)]
+        found.append((2, place))
+        at = at[part]
+    return [*found[:-1], (0, found[-1][1])] if error["type"].startswith("unexpected") else found
+
+
+def _keys_at(where: Iterable[str | int]) -> Mapping[str, Key]:
+    """Return the keys of the section at this place of the file."""
+    section: Any = SinkSettings
+    for part in where:
+        section = keys_of(section)[part].inner if isinstance(part, str) else section
+    return keys_of(section) if section else {}
+
+
+def _no_choice(at: str, value: Any, choices: Sequence[str]) -> ConfigurationError:
+    return ConfigurationError(
+        f"{at} cannot be {value!r}", f"it is one of {', '.join(choices)}{_nearest(value, choices)}"
+    )
 
 
 def _unknown(at: str, key: str, known: Collection[str]) -> ConfigurationError:
@@ -273,13 +194,8 @@ def _unknown(at: str, key: str, known: Collection[str]) -> ConfigurationError:
 
 def _sections_with(key: str) -> list[str]:
     """Return the sections with a key of this name, in case it stands in the wrong one."""
-    sections = _types(SinkSettings).items()
-    return [
-        name
-        for name, kind in sections
-        if dataclasses.is_dataclass(kind)
-        and key in {key_of(field) for field in dataclasses.fields(kind)}
-    ]
+    sections = keys_of(SinkSettings).values()
+    return [s.name for s in sections if s.inner and key in keys_of(s.inner)]
 
 
 def _nearest(word: Any, known: Collection[str]) -> str:
@@ -292,4 +208,6 @@ def _wrong_type(at: str, expected: str, value: Any) -> ConfigurationError:
         type(value), f"{type(value).__name__}"
     )
     shown = f" ({value!r})" if isinstance(value, str | int | float) else ""
-    return ConfigurationError(f"{at or 'the file'} must be {expected}, not {got}{shown}")
+    listed = expected == "a list" and isinstance(value, dict)
+    hint = f"write [[{at}]] before the keys of each" if listed else ""
+    return ConfigurationError(f"{at} must be {expected}, not {got}{shown}", hint)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
 from headgate.control_protocol.errors import MaintenanceUnfit
-from headgate.sink.table_settings import about
 
 DAY_MS = 24 * 3_600_000
 _INTERVAL_MS_MIN = 1_000
@@ -15,60 +15,26 @@ _INTERVAL_MS_MIN = 1_000
 class MaintenanceSettings:
     """Maintenance of the sink's tables next to its commits; off unless a key turns it on."""
 
-    compact: bool = field(
-        default=False,
-        metadata=about(
-            "Whether the coordinator's process compacts the small files that this sink wrote "
-            "into fewer, larger ones."
-        ),
-    )
-    orphans: bool = field(
-        default=False,
-        metadata=about(
-            "Whether it deletes files of this sink that nothing refers to, now or later."
-        ),
-    )
-    interval_ms: int = field(
-        default=600_000, metadata=about("How often it checks the tables.", "ms")
-    )
-    files_min: int = field(
-        default=20,
-        metadata=about(
-            "A table partition is compacted once it has this many small files.", "files"
-        ),
-    )
-    dead_per_thousand: int = field(
-        default=200,
-        metadata=about(
-            "A file of any size is rewritten once this many rows per thousand are dead; 1: from "
-            "the first dead row on.",
-            "rows",
-        ),
-    )
-    target_file_bytes: int = field(
-        default=0,
-        metadata=about(
-            "Size of compacted files; 0: the table's write.target-file-size-bytes, else "
-            "coordinator.target_file_bytes.",
-            "bytes",
-        ),
-    )
-    expire_after_ms: int = field(
-        default=0,
-        metadata=about(
-            "Age at which snapshots expire if the table's owner has set no retention (neither a "
-            "history.expire.* property nor one on the branch); 0: never.",
-            "ms",
-        ),
-    )
-    orphans_after_ms: int = field(
-        default=3 * DAY_MS,
-        metadata=about(
-            "Minimum age of an orphan before it is deleted; never below "
-            "coordinator.claim_age_max_ms.",
-            "ms",
-        ),
-    )
+    compact: bool = False
+    """Whether the coordinator's process compacts the small files that this sink wrote into fewer,
+    larger ones."""
+    orphans: bool = False
+    """Whether it deletes files of this sink that nothing refers to, now or later."""
+    interval_ms: int = 600_000
+    """How often it checks the tables."""
+    files_min: int = 20
+    """A table partition is compacted once it has this many small files."""
+    dead_per_thousand: Annotated[int, "rows"] = 200
+    """A file of any size is rewritten once this many rows per thousand are dead; 1: from the first
+    dead row on."""
+    target_file_bytes: int = 0
+    """Size of compacted files; 0: the table's write.target-file-size-bytes, else
+    coordinator.target_file_bytes."""
+    expire_after_ms: int = 0
+    """Age at which snapshots expire if the table's owner has set no retention (neither a
+    history.expire.* property nor one on the branch); 0: never."""
+    orphans_after_ms: int = 3 * DAY_MS
+    """Minimum age of an orphan before it is deleted; never below coordinator.claim_age_max_ms."""
 
     def __bool__(self) -> bool:
         """Return whether a maintenance thread has anything to do."""

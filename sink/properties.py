@@ -1,11 +1,19 @@
-"""Holds pass-through properties, and hides the secrets among them."""
+"""Says what a setting may hold: texts, constants, secrets, and properties for a foreign client.
+
+Pydantic builds them from a sink file. Secrets are shown by no ``repr``.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, PlainValidator
 
 from headgate.control_protocol.redaction import MASK, without_url_password
+from headgate.data.formats.column_rules import Constant
+from headgate.sink.references import REFERENCE, Refused, resolved, withhold_variables
 
 _SECRET_NAME = re.compile(
     r"passw|secret|token$|credential|access-key|key\.pem|account-key|sas-token|user\.info|"
@@ -16,6 +24,26 @@ _PAIR_NAME = re.compile(r"credential$|user\.info$")
 """Properties of the form ``user:password``."""
 
 NEVER_SECRET = frozenset({"bootstrap.servers"})
+
+
+class WrongType(ValueError):
+    """A setting holds something else than ``expected``; ``key`` is as in ``Refused``."""
+
+    def __init__(self, expected: str, *, key: str | None = None) -> None:
+        super().__init__(expected)
+        self.expected = expected
+        self.key = key
+
+
+def _constant(value: object) -> object:
+    if not isinstance(value, str | int | float):
+        raise WrongType("a text, a number, a boolean, a date or a time")
+    return resolved(value) if isinstance(value, str) else value
+
+
+Text = Annotated[str, AfterValidator(resolved)]
+TextOrNumber = Annotated[Text, BeforeValidator(lambda v: str(v) if type(v) is int else v)]
+ConstantText = Annotated[Constant, PlainValidator(_constant)]
 
 
 class Secret:
@@ -37,6 +65,18 @@ class Secret:
 
     def __repr__(self) -> str:
         return f"Secret({MASK if self.text else ''})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> Any:
+        return handler.generate_schema(Annotated[Any, PlainValidator(cls.referred)])
+
+    @classmethod
+    def referred(cls, value: object) -> Secret:
+        """Take a text that must come from outside the sink file; an error does not repeat it."""
+        if not isinstance(value, str) or not REFERENCE.fullmatch(value):
+            raise Refused("must be a reference to a secret", "write ${file:PATH} or ${env:NAME}")
+        withhold_variables(value)
+        return cls(resolved(value))
 
 
 class Properties(Mapping[str, str]):
@@ -77,6 +117,29 @@ class Properties(Mapping[str, str]):
     def __repr__(self) -> str:
         return f"Properties({self.shown()})"
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> Any:
+        return handler.generate_schema(Annotated[Any, PlainValidator(cls.of_section)])
+
+    @classmethod
+    def of_section(cls, section: object) -> Properties:
+        """Take names and texts; numbers and booleans become their text."""
+        if not isinstance(section, dict):
+            raise WrongType("a section")
+        values, secret_names = {}, set()
+        parts: set[str] = set()
+        for name, item in section.items():
+            if not isinstance(item, str | int | float):
+                raise WrongType("a text, a number or a boolean", key=name)
+            text = str(item).lower() if isinstance(item, bool) else str(item)
+            values[name] = resolved(text, key=name)
+            if values[name] != text:
+                secret_names.add(name)
+                said = [] if name in NEVER_SECRET else REFERENCE.finditer(text)
+                parts.update(resolved(each[0], key=name) for each in said)
+                withhold_variables(text)
+        return cls(values, frozenset(secret_names), frozenset(parts))
+
     def shown(self) -> dict[str, str]:
         """Return the properties with secrets masked."""
         return {
@@ -95,3 +158,6 @@ class Properties(Mapping[str, str]):
         whole = {name: self._values[name] for name in self.secret_names}
         passwords = (v.partition(":")[2] for name, v in whole.items() if _PAIR_NAME.search(name))
         return self._parts.union(whole.values(), filter(None, passwords))
+
+
+Texts = Annotated[Mapping[str, str], PlainValidator(Properties.of_section)]

@@ -2,84 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.sink.catalog_settings import CatalogSettings
-from headgate.sink.table_settings import about
+from headgate.sink.properties import Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineSettings:
     """Records that cannot become rows: what to do with them, and how many to tolerate."""
 
-    policy: Disposal = field(
-        default=Disposal.FAIL,
-        metadata=about(
-            "What to do with a record that cannot be converted: stop before it, keep it in the "
-            "quarantine table, or skip it and count it."
-        ),
-    )
-    tombstones: Disposal = field(
-        default=Disposal.FAIL,
-        metadata=about("The same for a record without a value."),
-    )
-    table: str = field(
-        default="",
-        metadata=about(
-            "The quarantine table, created if missing; empty: the table's name with _quarantine."
-        ),
-    )
-    location: str = field(
-        default="",
-        metadata=about(
-            "Location of the quarantine; a table of a kind without a catalog is identified by its "
-            "location. Empty: the catalog chooses, or table.location with _quarantine."
-        ),
-    )
-    type: str = field(
-        default="",
-        metadata=about(
-            "Kind of the quarantine: iceberg beside a table of any kind; empty: the table's kind."
-        ),
-    )
-    catalog: CatalogSettings = field(
-        default_factory=CatalogSettings,
-        metadata=about("The catalog of a quarantine that is of another kind than the table."),
-    )
-    dead_letter_topic: str = field(
-        default="",
-        metadata=about(
-            "Topic that also receives every quarantined record, at least once, after the commit; "
-            "it must exist. Empty: none."
-        ),
-    )
-    per_thousand_max: int = field(
-        default=100,
-        metadata=about(
-            "The sink stops when more than this many records per thousand could not be converted.",
-            "records",
-        ),
-    )
-    sample_records_min: int = field(
-        default=1_000,
-        metadata=about("Minimum number of records before that rate is checked.", "records"),
-    )
-    excerpts: bool = field(
-        default=True,
-        metadata=about(
-            "Whether the errors that name a bad record (HG-207, HG-211) show how "
-            "its value begins and what was wrong; false: only its position and column."
-        ),
-    )
-    records_max: int = field(
-        default=0,
-        metadata=about(
-            "The sink stops when more than this many records of one transaction could not be "
-            "converted; 0: no limit.",
-            "records",
-        ),
-    )
+    policy: Disposal = Disposal.FAIL
+    """What to do with a record that cannot be converted: stop before it, keep it in the quarantine
+    table, or skip it and count it."""
+    tombstones: Disposal = Disposal.FAIL
+    """The same for a record without a value."""
+    table: Text = ""
+    """The quarantine table, created if missing; empty: the table's name with _quarantine."""
+    location: Text = ""
+    """Location of the quarantine; a table of a kind without a catalog is identified by its
+    location. Empty: the catalog chooses, or table.location with _quarantine."""
+    type: Text = ""
+    """Kind of the quarantine: iceberg beside a table of any kind; empty: the table's kind."""
+    catalog: CatalogSettings = CatalogSettings()
+    """The catalog of a quarantine that is of another kind than the table."""
+    dead_letter_topic: Text = ""
+    """Topic that also receives every quarantined record, at least once, after the commit; it must
+    exist. Empty: none."""
+    per_thousand_max: Annotated[int, "records"] = 100
+    """The sink stops when more than this many records per thousand could not be converted."""
+    sample_records_min: int = 1_000
+    """Minimum number of records before that rate is checked."""
+    excerpts: bool = True
+    """Whether the errors that name a bad record (HG-207, HG-211) show how its value begins and what
+    was wrong; false: only its position and column."""
+    records_max: int = 0
+    """The sink stops when more than this many records of one transaction could not be converted; 0:
+    no limit."""
 
     @property
     def keeps(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import typing
 from collections.abc import Iterator, Mapping
@@ -11,9 +10,9 @@ from typing import Any
 
 from headgate.data.formats.column_rules import Constant
 from headgate.kafka import keys as kafka_keys
+from headgate.sink.keys import Key, keys_of
 from headgate.sink.properties import Properties, Secret
 from headgate.sink.settings import SinkSettings
-from headgate.sink.table_settings import key_of
 
 _HEAD = """\
 # The sink file
@@ -53,40 +52,28 @@ def render() -> str:
 
 def _sections(kind: type, at: str) -> Iterator[tuple[str, type, str]]:
     """Yield every section below a dataclass: heading, its dataclass, a sentence."""
-    for field, hint in _fields(kind):
-        name = f"{at}.{field.name}" if at else field.name
-        section = Properties if name == "kafka" else _section_type(hint)
+    for key in keys_of(kind).values():
+        name = f"{at}.{key.name}" if at else key.name
+        section = Properties if name == "kafka" else key.inner
         if section is None:
             continue
-        listed = typing.get_origin(hint) is tuple
-        yield (f"[[{name}]]" if listed else f"[{name}]"), section, field.metadata["sentence"]
+        listed = typing.get_origin(key.hint) is tuple
+        yield (f"[[{name}]]" if listed else f"[{name}]"), section, key.sentence
         if section is not Properties:
             yield from _sections(section, name)
 
 
-def _fields(kind: type) -> list[tuple[dataclasses.Field[Any], Any]]:
-    hints = typing.get_type_hints(kind)
-    return [(field, hints[field.name]) for field in dataclasses.fields(kind)]
-
-
-def _section_type(hint: Any) -> type | None:
-    """Return the dataclass (or the Kafka keys) that a field's section is made of."""
-    if typing.get_origin(hint) is tuple:
-        hint = typing.get_args(hint)[0]
-    return hint if isinstance(hint, type) and dataclasses.is_dataclass(hint) else None
-
-
 def _table(kind: type) -> list[str]:
     lines = ["| key | type | default | unit | |", "|---|---|---|---|---|"]
-    for field, hint in _fields(kind):
-        if field.name == "kafka" or _section_type(hint) is not None:
+    for key in keys_of(kind).values():
+        if key.name == "kafka" or key.inner:
             continue
         cells = (
-            f"`{key_of(field)}`",
-            _type_words(hint),
-            _default(field),
-            field.metadata.get("unit") or "-",
-            field.metadata["sentence"].replace("<", "\\<"),
+            f"`{key.name}`",
+            _type_words(key.hint),
+            _default(key),
+            key.unit or "-",
+            key.sentence.replace("<", "\\<"),
         )
         lines.append("| " + " | ".join(cells) + " |")
     return lines
@@ -106,14 +93,13 @@ def _type_words(hint: Any) -> str:
     return {str: "text", Secret: "text", int: "whole number", bool: "boolean"}[hint]
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
-    if field.default_factory is not dataclasses.MISSING:
-        return "empty"
-    if field.default is dataclasses.MISSING:
+def _default(key: Key) -> str:
+    value = key.field.default
+    if key.required:
         return "required"
-    if isinstance(field.default, bool):
-        return f"`{str(field.default).lower()}`"
-    return f"`{field.default}`" if field.default not in ("", (), None) else "empty"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value}`" if value or value == 0 else "empty"
 
 
 def _kafka_keys() -> str:

@@ -9,11 +9,11 @@ from headgate.control_protocol.column_growth import RESERVED
 from headgate.control_protocol.errors import NameReserved
 
 if TYPE_CHECKING:
-    from headgate.sink.settings import SinkSettings
+    from headgate.sink.sections import SinkSections
     from headgate.sink.table_settings import ColumnSettings, RecordColumns
 
 
-def check_reserved(settings: SinkSettings) -> None:
+def check_reserved(settings: SinkSections) -> None:
     """Raises ``NameReserved`` if a table of the sink would have such a column."""
     table, tables = settings.table, settings.tables
     _refuse("table.columns", _named(table.columns))

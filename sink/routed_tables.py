@@ -33,7 +33,7 @@ from headgate.tables.iceberg.catalog_kinds import not_atomic, refuse_kind
 
 if TYPE_CHECKING:
     from headgate.data.writers.plan import SourcePlan
-    from headgate.sink.settings import SinkSettings
+    from headgate.sink.sections import SinkSections
 
 _PLACEHOLDER = re.compile(r"\{\w+\}")
 ONE_NAME = re.compile(r"[\w.-]+")
@@ -41,7 +41,7 @@ ONE_NAME = re.compile(r"[\w.-]+")
 _ONE_OF = re.compile(r"[^(),\s|]+(?:\|[^(),\s|]+)+")
 
 
-def check_tables(settings: SinkSettings) -> None:
+def check_tables(settings: SinkSections) -> None:
     """Raises ``ConfigurationError`` for settings that do not go together with many tables."""
     tables = settings.tables
     if not tables:
@@ -65,7 +65,7 @@ def check_tables(settings: SinkSettings) -> None:
         _check_one(settings, each)
 
 
-def _check_own(settings: SinkSettings, route: Route, number: int) -> None:
+def _check_own(settings: SinkSections, route: Route, number: int) -> None:
     """R8: refuse a route that leads nowhere but into one of the sink's own tables."""
     own = [settings.tables.ledger]
     own += [settings.quarantine.table] if settings.quarantine.keeps else []
@@ -76,7 +76,7 @@ def _check_own(settings: SinkSettings, route: Route, number: int) -> None:
         )
 
 
-def _check_inputs(settings: SinkSettings, number: int) -> None:
+def _check_inputs(settings: SinkSections, number: int) -> None:
     route = settings.tables.routing.routes[number - 1]
     made = record_format(
         settings.format.type, ValueOptions.taken(settings.format.options).of_format
@@ -109,7 +109,7 @@ def _check_behind_transform(route: Route, number: int) -> None:
         )
 
 
-def _check_transform(settings: SinkSettings) -> None:
+def _check_transform(settings: SinkSections) -> None:
     if not settings.transform.columns:
         raise TablesUnfit(
             "transform.columns are missing: with many tables, nothing else says how values are "
@@ -125,7 +125,7 @@ def _check_transform(settings: SinkSettings) -> None:
         )
 
 
-def _check_others(settings: SinkSettings) -> None:
+def _check_others(settings: SinkSections) -> None:
     if settings.transform:
         _check_transform(settings)
     policies = settings.coordinator
@@ -138,7 +138,7 @@ def _check_others(settings: SinkSettings) -> None:
             refuse_going_back(settings, f"coordinator.{name} = {value}")
 
 
-def refuse_going_back(settings: SinkSettings, what: str) -> None:
+def refuse_going_back(settings: SinkSections, what: str) -> None:
     """D9: refuse to go back, since the tables hold what a ledger would forget.
 
     Raises ``TablesUnfit``.
@@ -158,7 +158,7 @@ _FORMATS = {
 }
 
 
-def _check_creation(settings: SinkSettings) -> None:
+def _check_creation(settings: SinkSections) -> None:
     """N1: check that undeclared columns have a source."""
     wanted, name = settings.tables.create.schema, settings.format.type
     if not wanted.from_records:
@@ -177,7 +177,7 @@ def _check_creation(settings: SinkSettings) -> None:
         )
 
 
-def _check_places(settings: SinkSettings) -> None:
+def _check_places(settings: SinkSections) -> None:
     """Refuse two tables in one place: each would take for its own what the other one is owed."""
     tables = settings.tables
     names = [route.to for route in tables.routing.routes]
@@ -203,7 +203,7 @@ def _check_places(settings: SinkSettings) -> None:
     _check_aside(settings, [location for _, location in places if location])
 
 
-def _check_aside(settings: SinkSettings, places: Collection[str]) -> None:
+def _check_aside(settings: SinkSections, places: Collection[str]) -> None:
     tables, aside = settings.tables, settings.quarantine
     for place in places if aside.location else ():
         if tables.location_of(aside.table, place) == aside.location.rstrip("/"):
@@ -218,7 +218,7 @@ def _check_aside(settings: SinkSettings, places: Collection[str]) -> None:
                 )
 
 
-def _check_limits(settings: SinkSettings) -> None:
+def _check_limits(settings: SinkSections) -> None:
     tables = settings.tables
     if tables.max < 1 or tables.new_per_minute_max < 1:
         raise ConfigurationError("tables.max or tables.new_per_minute_max is below 1", "raise it")
@@ -242,7 +242,7 @@ PACE_PART = 8
 """Debts gather for at most this fraction of their lapse age: a failed payment then has time."""
 
 
-def _check_atomic(settings: SinkSettings) -> None:
+def _check_atomic(settings: SinkSections) -> None:
     """Check the settings only; the catalog's server is asked when it is opened."""
     if not settings.tables.atomic:
         return
@@ -258,7 +258,7 @@ def _check_atomic(settings: SinkSettings) -> None:
             )
 
 
-def _check_pace(settings: SinkSettings) -> None:
+def _check_pace(settings: SinkSections) -> None:
     """V4: refuse debts that would gather until they lapse."""
     most_ms = settings.coordinator.claim_age_max_ms // PACE_PART
     for each in settings.tables.table:
@@ -273,7 +273,7 @@ def _check_pace(settings: SinkSettings) -> None:
         raise TablesUnfit("tables.valid_through_refresh_ms is below 0", "0 turns it off")
 
 
-def _check_one(settings: SinkSettings, each: OneTableSettings) -> None:
+def _check_one(settings: SinkSections, each: OneTableSettings) -> None:
     where = f"tables.table {each.match!r}"
     try:
         re.compile(each.match)
@@ -346,7 +346,7 @@ def first_that_is(text: str, columns: set[str], what: str = "partition") -> str:
 class FileTables:
     """What the sink file declares for each routed table: implements ``routed_plans.OfTable``."""
 
-    def __init__(self, settings: SinkSettings) -> None:
+    def __init__(self, settings: SinkSections) -> None:
         self._settings = settings
 
     def source(self, source: SourcePlan, table: str) -> SourcePlan:
@@ -369,7 +369,7 @@ class FileTables:
         return Making(self.source(source, table), declared)
 
 
-def source_of(settings: SinkSettings, source: SourcePlan, table: str) -> SourcePlan:
+def source_of(settings: SinkSections, source: SourcePlan, table: str) -> SourcePlan:
     """Return how records are read for one of the tables."""
     each = section_of(settings.tables, table)
     columns: tuple[ColumnSettings, ...] = each.columns if each else ()

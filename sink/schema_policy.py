@@ -15,13 +15,13 @@ from headgate.participant.settings import Incompatible, UnknownFields
 from headgate.sink.table_settings import SchemaSettings
 
 if TYPE_CHECKING:
-    from headgate.sink.settings import SinkSettings
+    from headgate.sink.sections import SinkSections
 
 
 _Choice = TypeVar("_Choice", UnknownFields, Incompatible)
 
 
-def check_schema_policy(settings: SinkSettings) -> None:
+def check_schema_policy(settings: SinkSections) -> None:
     """Raises ``ColumnsCannotEvolve``, ``ConfigurationError``."""
     if settings.tables:
         if settings.table.schema != SchemaSettings():
@@ -39,7 +39,7 @@ def check_schema_policy(settings: SinkSettings) -> None:
     _check(settings, "table.schema", settings.table.schema)
 
 
-def _check(settings: SinkSettings, section: str, schema: SchemaSettings) -> None:
+def _check(settings: SinkSections, section: str, schema: SchemaSettings) -> None:
     ones = [each.unknown_fields for each in settings.tables.table]
     if schema.readd_dropped and UnknownFields.EVOLVE not in (schema.unknown_fields, *ones):
         raise ConfigurationError(
@@ -50,7 +50,7 @@ def _check(settings: SinkSettings, section: str, schema: SchemaSettings) -> None
     _check_values(settings, f"{section}.", schema.incompatible)
 
 
-def _check_values(settings: SinkSettings, where: str, wanted: Incompatible) -> None:
+def _check_values(settings: SinkSections, where: str, wanted: Incompatible) -> None:
     """Require a format that knows field names: only it can read a record again column by column."""
     name = settings.format.type
     made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
@@ -70,7 +70,7 @@ def _choice(where: str, kind: type[_Choice], text: str) -> _Choice:
         ) from None
 
 
-def _check_fields(settings: SinkSettings, where: str, wanted: UnknownFields) -> None:
+def _check_fields(settings: SinkSections, where: str, wanted: UnknownFields) -> None:
     if wanted is UnknownFields.IGNORE:
         return
     said = f'{where}unknown_fields = "{wanted}"'

@@ -19,8 +19,9 @@ from headgate.sink.assembly import second_with_spark
 from headgate.sink.face_settings import HttpSettings, address
 from headgate.sink.process import Measuring, Process, asked_by_signals, logged, run_in
 from headgate.sink.reload import Reload, when_it_holds
+from headgate.sink.sections import WriterKind
 from headgate.sink.service_manager import OfAll, ServiceManager
-from headgate.sink.settings import SinkSettings, WriterKind
+from headgate.sink.settings import SinkSettings
 from headgate.sink.telemetry.measuring import measured
 
 _log = redacted_logger("headgate.sink")

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
 
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import ConfigurationError, TablesUnfit
 from headgate.coordinator.settings import Pace
 from headgate.data.writers.routes import Route, Routing
-from headgate.sink.properties import Properties
+from headgate.sink.properties import Properties, Text, Texts
 from headgate.sink.table_settings import (
     ICEBERG,
     ColumnSettings,
     RecordColumns,
     SchemaSettings,
     TableSettings,
-    about,
 )
 
 
@@ -47,237 +48,116 @@ class OnMissing(StrEnum):
 class RouteSettings:
     """Which records go to which table. The first route that matches a record wins."""
 
-    topic: str = field(
-        default="",
-        metadata=about(
-            "Topic to which the route applies, or a pattern that begins with ^; empty: all topics."
-        ),
-    )
-    to: str = field(
-        metadata=about(
-            'Name of the table, as "namespace.name". {topic}, {field}, {header}, {record} and the '
-            "named groups of a pattern are replaced by what they matched, in lower case, with _ "
-            "instead of anything that is neither an ASCII letter nor a digit."
-        )
-    )
-    value_field: str = field(
-        default="",
-        metadata=about(
-            "Path of the field in the record's value that the route depends on; if the field is "
-            "missing or null, the next route is tried.",
-            key="field",
-        ),
-    )
-    header: str = field(
-        default="", metadata=about("Header that the route depends on, instead of a field.")
-    )
-    record: str = field(
-        default="",
-        metadata=about(
-            "Full name of an Avro record, or a pattern that begins with ^, that the route depends "
-            "on instead."
-        ),
-    )
-    value: str = field(
-        default="",
-        metadata=about(
-            "Required value of the field or header, or a pattern that begins with ^; empty: any."
-        ),
-    )
-    merge: bool = field(
-        default=False,
-        metadata=about(
-            "Whether different names may lead to the same table; if not, records with the second "
-            "name are unmatched."
-        ),
-    )
+    topic: Text = ""
+    """Topic to which the route applies, or a pattern that begins with ^; empty: all topics."""
+    to: Text
+    """Name of the table, as "namespace.name". {topic}, {field}, {header}, {record} and the named
+    groups of a pattern are replaced by what they matched, in lower case, with _ instead of anything
+    that is neither an ASCII letter nor a digit."""
+    value_field: Annotated[Text, Field(alias="field")] = ""
+    """Path of the field in the record's value that the route depends on; if the field is missing or
+    null, the next route is tried."""
+    header: Text = ""
+    """Header that the route depends on, instead of a field."""
+    record: Text = ""
+    """Full name of an Avro record, or a pattern that begins with ^, that the route depends on
+    instead."""
+    value: Text = ""
+    """Required value of the field or header, or a pattern that begins with ^; empty: any."""
+    merge: bool = False
+    """Whether different names may lead to the same table; if not, records with the second name are
+    unmatched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSettings:
     """Whether the coordinator creates missing tables that routes name."""
 
-    schema: CreateFrom = field(
-        default=CreateFrom.OFF,
-        metadata=about(
-            "Whether and how to create missing tables: never (off), or from the columns under "
-            "[[tables.table]] (declared). For tables without declared columns: from the first "
-            "records (infer, for json), from their schema in the registry (registry, for Avro and "
-            "Protobuf formats), or from the schema that they carry (connect, for connect-json)."
-        ),
-    )
-    partition_by: tuple[str, ...] = field(
-        default=(),
-        metadata=about(
-            "Partitioning of created tables, as in table.partition_by; day(a|b) takes the first "
-            "column that exists."
-        ),
-    )
-    properties: Mapping[str, str] = field(
-        default_factory=Properties,
-        metadata=about(
-            "Properties of created tables, with the names that their format defines. Hudi's "
-            "properties determine how all tables are written, including the ledger (docs/hudi.md)."
-        ),
-    )
-    sort_by: tuple[str, ...] = field(
-        default=(),
-        metadata=about(
-            'Sort order of rows in the files of created tables: "column" or "column desc"; a|b '
-            "takes the first column that exists."
-        ),
-    )
-    location: str = field(
-        default="",
-        metadata=about(
-            "Location of created tables; {namespace} and {table} are replaced by their names, and "
-            "no two tables may share a location. Empty: the catalog chooses. Tables of a kind "
-            "without a catalog, including the ledger, are identified by their location; it must "
-            "then end with /{table}."
-        ),
-    )
+    schema: CreateFrom = CreateFrom.OFF
+    """Whether and how to create missing tables: never (off), or from the columns under
+    [[tables.table]] (declared). For tables without declared columns: from the first records (infer,
+    for json), from their schema in the registry (registry, for Avro and Protobuf formats), or from
+    the schema that they carry (connect, for connect-json)."""
+    partition_by: tuple[Text, ...] = ()
+    """Partitioning of created tables, as in table.partition_by; day(a|b) takes the first column
+    that exists."""
+    properties: Texts = Properties()
+    """Properties of created tables, with the names that their format defines. Hudi's properties
+    determine how all tables are written, including the ledger (docs/hudi.md)."""
+    sort_by: tuple[Text, ...] = ()
+    """Sort order of rows in the files of created tables: "column" or "column desc"; a|b takes the
+    first column that exists."""
+    location: Text = ""
+    """Location of created tables; {namespace} and {table} are replaced by their names, and no two
+    tables may share a location. Empty: the catalog chooses. Tables of a kind without a catalog,
+    including the ledger, are identified by their location; it must then end with /{table}."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneTableSettings:
     """Settings for tables with matching names; the first section that matches counts."""
 
-    match: str = field(
-        metadata=about("Name of a table, or a pattern for the whole name, such as lake.event_.*.")
-    )
-    columns: tuple[ColumnSettings, ...] = field(
-        default=(), metadata=about("Columns, as in table.columns.")
-    )
-    partition_by: tuple[str, ...] = field(
-        default=(),
-        metadata=about(
-            "Partitioning of these tables; empty: the value of tables.create.partition_by."
-        ),
-    )
-    location: str = field(
-        default="",
-        metadata=about(
-            "Location of these tables, as in tables.create.location; empty: the value of that key."
-        ),
-    )
-    unknown_fields: str = field(
-        default="",
-        metadata=about(
-            "As tables.schema.unknown_fields, for these tables; empty: the value of that key."
-        ),
-    )
-    pay_every_ms: int = field(
-        default=0,
-        metadata=about(
-            "How long rows for such a table accumulate before one commit adds them all; offsets "
-            "are stored as early as without it. 0: every transaction's rows are added at once.",
-            "ms",
-        ),
-    )
-    maintain: bool = field(
-        default=True,
-        metadata=about("Whether [maintenance] and headgate maintain apply to these tables."),
-    )
-    incompatible: str = field(
-        default="",
-        metadata=about(
-            "As tables.schema.incompatible, for these tables; empty: the value of that key."
-        ),
-    )
-    key: tuple[str, ...] = field(
-        default=(),
-        metadata=about(
-            "Key columns of these tables, as in table.key: records replace and delete their rows "
-            "as [changes] specifies."
-        ),
-    )
+    match: Text
+    """Name of a table, or a pattern for the whole name, such as lake.event_.*."""
+    columns: tuple[ColumnSettings, ...] = ()
+    """Columns, as in table.columns."""
+    partition_by: tuple[Text, ...] = ()
+    """Partitioning of these tables; empty: the value of tables.create.partition_by."""
+    location: Text = ""
+    """Location of these tables, as in tables.create.location; empty: the value of that key."""
+    unknown_fields: Text = ""
+    """As tables.schema.unknown_fields, for these tables; empty: the value of that key."""
+    pay_every_ms: int = 0
+    """How long rows for such a table accumulate before one commit adds them all; offsets are stored
+    as early as without it. 0: every transaction's rows are added at once."""
+    maintain: bool = True
+    """Whether [maintenance] and headgate maintain apply to these tables."""
+    incompatible: Text = ""
+    """As tables.schema.incompatible, for these tables; empty: the value of that key."""
+    key: tuple[Text, ...] = ()
+    """Key columns of these tables, as in table.key: records replace and delete their rows as
+    [changes] specifies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesSettings:
     """Many tables, instead of [table]; see docs/tables.md."""
 
-    type: str = field(
-        default=ICEBERG,
-        metadata=about(
-            "Kind of all tables, including the ledger, as in table.type; see docs/kinds.md."
-        ),
-    )
-    ledger: str = field(
-        default="",
-        metadata=about(
-            'Name of a table without rows, as "namespace.table", whose commits decide for all '
-            "other tables; created if missing. If it is set, the sink fills the tables that its "
-            "routes name."
-        ),
-    )
-    unmatched: Disposal = field(
-        default=Disposal.QUARANTINE,
-        metadata=about(
-            "What to do with a record that no route sends to an existing table: keep it in the "
-            "quarantine, stop before it, or skip it and count it."
-        ),
-    )
-    on_missing: OnMissing = field(
-        default=OnMissing.PARK,
-        metadata=about(
-            "What to do if a table that holds rows of the sink was dropped or renamed: park it "
-            "(its records go to the quarantine until somebody decides), or create a new, empty "
-            "table."
-        ),
-    )
-    max: int = field(
-        default=1_000,
-        metadata=about(
-            "Maximum number of tables; records for further tables are unmatched.", "tables"
-        ),
-    )
-    new_per_minute_max: int = field(
-        default=200,
-        metadata=about(
-            "Maximum number of tables created per minute for names from fields, headers or "
-            "records; the records of further ones wait for them.",
-            "tables",
-        ),
-    )
-    atomic: bool = field(
-        default=False,
-        metadata=about(
-            "Whether a single call to a REST catalog commits what a decision owes to all of its "
-            "tables, so that readers see all of it or nothing. The call waits for the slowest "
-            "table and leaves out tables that cannot be read; if one table is refused, each table "
-            "gets its own call."
-        ),
-    )
-    valid_through_refresh_ms: int = field(
-        default=0,
-        metadata=about(
-            "A table without new rows gets an empty commit once its valid-through is this far "
-            "behind the ledger's; each transaction does this for a few tables. 0: never.",
-            "ms",
-        ),
-    )
-    shared_with: tuple[str, ...] = field(
-        default=(),
-        metadata=about("Names of other sinks that may fill these tables from the same topics."),
-    )
-    route: tuple[RouteSettings, ...] = field(
-        default=(), metadata=about("Which records go to which table, in order.")
-    )
-    schema: SchemaSettings = field(
-        default_factory=SchemaSettings,
-        metadata=about("Fields for which a table has no column, as in table.schema."),
-    )
-    create: CreateSettings = field(
-        default_factory=CreateSettings, metadata=about("How missing tables are created.")
-    )
-    table: tuple[OneTableSettings, ...] = field(
-        default=(), metadata=about("Settings for single tables.")
-    )
-    record_columns: RecordColumns = field(
-        default_factory=RecordColumns,
-        metadata=about("Columns of every table for a record's origin, key and headers."),
-    )
+    type: Text = ICEBERG
+    """Kind of all tables, including the ledger, as in table.type; see docs/kinds.md."""
+    ledger: Text = ""
+    """Name of a table without rows, as "namespace.table", whose commits decide for all other
+    tables; created if missing. If it is set, the sink fills the tables that its routes name."""
+    unmatched: Disposal = Disposal.QUARANTINE
+    """What to do with a record that no route sends to an existing table: keep it in the quarantine,
+    stop before it, or skip it and count it."""
+    on_missing: OnMissing = OnMissing.PARK
+    """What to do if a table that holds rows of the sink was dropped or renamed: park it (its
+    records go to the quarantine until somebody decides), or create a new, empty table."""
+    max: Annotated[int, "tables"] = 1_000
+    """Maximum number of tables; records for further tables are unmatched."""
+    new_per_minute_max: Annotated[int, "tables"] = 200
+    """Maximum number of tables created per minute for names from fields, headers or records; the
+    records of further ones wait for them."""
+    atomic: bool = False
+    """Whether a single call to a REST catalog commits what a decision owes to all of its tables, so
+    that readers see all of it or nothing. The call waits for the slowest table and leaves out
+    tables that cannot be read; if one table is refused, each table gets its own call."""
+    valid_through_refresh_ms: int = 0
+    """A table without new rows gets an empty commit once its valid-through is this far behind the
+    ledger's; each transaction does this for a few tables. 0: never."""
+    shared_with: tuple[Text, ...] = ()
+    """Names of other sinks that may fill these tables from the same topics."""
+    route: tuple[RouteSettings, ...] = ()
+    """Which records go to which table, in order."""
+    schema: SchemaSettings = SchemaSettings()
+    """Fields for which a table has no column, as in table.schema."""
+    create: CreateSettings = CreateSettings()
+    """How missing tables are created."""
+    table: tuple[OneTableSettings, ...] = ()
+    """Settings for single tables."""
+    record_columns: RecordColumns = RecordColumns()
+    """Columns of every table for a record's origin, key and headers."""
 
     def __bool__(self) -> bool:
         return bool(self.ledger)

@@ -26,7 +26,7 @@ from headgate.tables.jvm_start import refuse_arguments
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headgate.sink.settings import SinkSettings
+    from headgate.sink.sections import SinkSections
     from headgate.sink.table_settings import ColumnSettings, TableSettings
 
 _SINK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
@@ -43,8 +43,25 @@ _ROUNDS_MIN = 4
 """Two rounds and a time-out can pass before a late status is judged; ageing rounds by a quarter."""
 
 
-def check_sink(settings: SinkSettings) -> None:
-    """Raises ``ConfigurationError`` for the first contradiction."""
+def check_sink(settings: SinkSections) -> None:
+    """Raises ``ConfigurationError`` for the first contradiction.
+
+    What needs no library comes first: such a mistake is told at once. Then the formats of records
+    and of tables are asked, and each of them imports what it is made of.
+    """
+    _check_structure(settings)
+    _check_format(settings)
+    check_schema_policy(settings)
+    if settings.table.columns and settings.table.type == ICEBERG:
+        check_declaration(settings.table)
+    check_rules(settings)
+    transform_plan(settings.transform)
+    check_tables(settings)
+    check_keyed(settings)
+    check_kind(settings)
+
+
+def _check_structure(settings: SinkSections) -> None:
     _check_names(settings)
     _check_keys(settings)
     _check_kafka(settings)
@@ -61,23 +78,17 @@ def check_sink(settings: SinkSettings) -> None:
         ("catalog.properties", settings.catalog.properties),
     ):
         refuse_arguments(named, named.secret_names, section)
-    _check_format(settings)
-    check_rules(settings)
     _check_quarantine(settings)
-    check_schema_policy(settings)
     _check_transform(settings)
-    check_tables(settings)
-    check_keyed(settings)
     check_face(settings.telemetry, settings.http)
     check_maintenance(settings.maintenance, settings.coordinator.claim_age_max_ms)
-    check_kind(settings)
 
 
 def _wrong(message: str, hint: str) -> None:
     raise ConfigurationError(message, hint)
 
 
-def _check_where_spark_runs(settings: SinkSettings) -> None:
+def _check_where_spark_runs(settings: SinkSections) -> None:
     spark = settings.spark
     if spark.master and not _MASTER.fullmatch(spark.master):
         _wrong(
@@ -88,7 +99,7 @@ def _check_where_spark_runs(settings: SinkSettings) -> None:
         _wrong("spark.remote is no address of Spark Connect", 'write "sc://HOST:PORT"')
 
 
-def _check_jvm(settings: SinkSettings) -> None:
+def _check_jvm(settings: SinkSections) -> None:
     spark = settings.spark
     if settings.catalog.backend is Backend.JAVA and (spark.writer == "in-process" or spark.remote):
         without = "spark.writer is in-process" if not spark.remote else "spark.remote is set"
@@ -98,7 +109,7 @@ def _check_jvm(settings: SinkSettings) -> None:
         )
 
 
-def _check_names(settings: SinkSettings) -> None:
+def _check_names(settings: SinkSections) -> None:
     source = settings.source
     if not _SINK_NAME.fullmatch(settings.name):
         _wrong(
@@ -139,7 +150,7 @@ def _check_names(settings: SinkSettings) -> None:
         assert source.start_at_ms is not None  # the property raises for an invalid time
 
 
-def _check_keys(settings: SinkSettings) -> None:
+def _check_keys(settings: SinkSections) -> None:
     control = settings.control
     if control.accepted_key and not control.key:
         _wrong("control.accepted_key is set without control.key", "set control.key as well")
@@ -159,7 +170,7 @@ def _is_pattern(text: str) -> bool:
     return True
 
 
-def _check_kafka(settings: SinkSettings) -> None:
+def _check_kafka(settings: SinkSections) -> None:
     if not settings.kafka.get("bootstrap.servers"):
         _wrong('kafka."bootstrap.servers" is missing', 'write "bootstrap.servers" = "host:port"')
     for key in settings.kafka:
@@ -196,8 +207,6 @@ def _check_table(table: TableSettings) -> None:
     _check_case(table)
     if table.create and not (table.columns or table.record_columns.named()):
         _wrong("table.create is on, but no column is declared", "add [[table.columns]]")
-    if table.columns and table.type == ICEBERG:
-        check_declaration(table)
 
 
 def _are_names(parts: Sequence[str]) -> bool:
@@ -239,7 +248,7 @@ def _check_record_columns(
             )
 
 
-def _check_format(settings: SinkSettings) -> None:
+def _check_format(settings: SinkSections) -> None:
     """Build the formats, which contacts nobody, and let them check their options."""
     wanted = settings.format
     record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
@@ -254,7 +263,7 @@ def _check_format(settings: SinkSettings) -> None:
         _wrong("format.key_options are set without format.key_type", "name the keys' format")
 
 
-def _check_quarantine(settings: SinkSettings) -> None:
+def _check_quarantine(settings: SinkSections) -> None:
     wanted = settings.quarantine
     parts = wanted.table.split(".")
     if len(parts) < 2 or not _are_names(parts) or wanted.table == settings.table.identifier:
@@ -273,7 +282,7 @@ def _check_quarantine(settings: SinkSettings) -> None:
         _check_dead_letters(settings)
 
 
-def _check_dead_letters(settings: SinkSettings) -> None:
+def _check_dead_letters(settings: SinkSections) -> None:
     topic = settings.quarantine.dead_letter_topic
     if not settings.quarantine.keeps:
         _wrong(
@@ -293,7 +302,7 @@ def _check_dead_letters(settings: SinkSettings) -> None:
         )
 
 
-def _check_transform(settings: SinkSettings) -> None:
+def _check_transform(settings: SinkSections) -> None:
     """Check what needs no Spark; the start and ``headgate check`` do the rest."""
     transform, spark = settings.transform, settings.spark
     if transform.sql and transform.python:
@@ -304,7 +313,7 @@ def _check_transform(settings: SinkSettings) -> None:
     _check_record_columns("transform.columns", transform.columns, table)
     if transform.columns and not transform:
         _wrong("transform.columns are set without a transform", "set transform.sql or .python")
-    if transform_plan(transform) and spark.writer == "in-process":
+    if transform and spark.writer == "in-process":
         _wrong("a transform needs Spark", 'set spark.writer = "spark", or remove the transform')
     if spark.distribution in ("hash", "range") and spark.writer == "in-process":
         _wrong(
@@ -313,7 +322,7 @@ def _check_transform(settings: SinkSettings) -> None:
         )
 
 
-def _check_positive(settings: SinkSettings) -> None:
+def _check_positive(settings: SinkSections) -> None:
     zero_allowed = {"rebalance_delay_ms", "commit_records", "commit_bytes"}
     for section in ("coordinator", "participant"):
         values = getattr(settings, section)
@@ -328,7 +337,7 @@ def _check_positive(settings: SinkSettings) -> None:
         _wrong("spark.parallelism is negative", "0 means one per core")
 
 
-def _check_times(settings: SinkSettings) -> None:
+def _check_times(settings: SinkSections) -> None:
     coordinator, participant = settings.coordinator, settings.participant
     if coordinator.retry_backoff_ms > coordinator.retry_backoff_max_ms:
         _wrong(
@@ -368,7 +377,7 @@ def _check_times(settings: SinkSettings) -> None:
         )
 
 
-def _kafka_ms(settings: SinkSettings, key: str, default: int) -> int:
+def _kafka_ms(settings: SinkSections, key: str, default: int) -> int:
     text = settings.kafka.get(key, str(default))
     if not text.isdecimal():
         _wrong(f'kafka."{key}" cannot be {text!r}', "write a whole number of milliseconds")

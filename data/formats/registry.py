@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import entry_points
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data.formats.options import nearest
-from headgate.data.formats.port import RecordFormat
+
+if TYPE_CHECKING:  # a sink file is checked before Arrow is needed
+    from headgate.data.formats.port import RecordFormat
 
 ENTRY_POINT_GROUP = "headgate.formats"
 
-FormatFactory = Callable[[Mapping[str, str]], RecordFormat]
+FormatFactory = Callable[[Mapping[str, str]], "RecordFormat"]
 
 _OURS = {
     "avro": ("avro_records", "AvroRecords"),
@@ -82,6 +83,8 @@ def record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
 
 def format_names() -> list[str]:
     """Return all names that ``record_format`` knows, sorted."""
+    from importlib.metadata import entry_points
+
     return sorted({*_OURS, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
 
 
@@ -93,6 +96,8 @@ def _own(name: str) -> FormatFactory | None:
 
 
 def _registered(name: str) -> FormatFactory | None:
+    from importlib.metadata import entry_points
+
     for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
         return cast("FormatFactory", point.load())
     return None

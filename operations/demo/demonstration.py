@@ -46,7 +46,8 @@ from headgate.operations.demo.stream import TripStream
 from headgate.sink import early_signals
 from headgate.sink.departure import control_log
 from headgate.sink.load import load
-from headgate.sink.settings import SinkSettings, WriterKind
+from headgate.sink.sections import WriterKind
+from headgate.sink.settings import SinkSettings
 
 PARTICIPANTS = 2
 RECORDS_MIN = 10_000

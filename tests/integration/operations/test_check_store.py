@@ -17,7 +17,8 @@ from headgate.operations.check_state import NotChecked
 from headgate.operations.check_table import TableCheck
 from headgate.sink.load import load
 from headgate.sink.properties import Properties
-from headgate.sink.settings import SinkSettings, WriterKind
+from headgate.sink.sections import WriterKind
+from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.stores import s3_files

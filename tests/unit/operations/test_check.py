@@ -14,7 +14,8 @@ from headgate.native.loops import InPython, Loops
 from headgate.operations import check
 from headgate.operations.check import _clock, _writer
 from headgate.operations.check_state import NotChecked
-from headgate.sink.settings import SinkSettings, WriterKind
+from headgate.sink.sections import WriterKind
+from headgate.sink.settings import SinkSettings
 
 
 def test_whether_there_was_a_c_compiler(settings: SinkSettings, either_loops: Loops) -> None:

@@ -24,7 +24,8 @@ from headgate.operations.audit import audit
 from headgate.operations.replay_tables import GivenBack, replay_tables
 from headgate.participant.settings import UnknownFields
 from headgate.sink.quarantine_settings import QuarantineSettings
-from headgate.sink.settings import SinkSettings, TransformSettings, WriterKind
+from headgate.sink.sections import TransformSettings, WriterKind
+from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import ColumnSettings
 from headgate.sink.tables_settings import RouteSettings
 from headgate.tables.iceberg.table import IcebergTable

@@ -11,7 +11,7 @@ from unit.sink.test_load import MINIMAL
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.sink.assembly import SystemClock, open_task
 from headgate.sink.load import parse
-from headgate.sink.settings import TransformSettings
+from headgate.sink.sections import TransformSettings
 
 
 def test_a_task_in_somebodys_loop_takes_no_transform() -> None:

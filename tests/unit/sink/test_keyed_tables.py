@@ -20,13 +20,8 @@ from headgate.sink.declaration import declared
 from headgate.sink.keyed_tables import KeysByRoute
 from headgate.sink.properties import Properties
 from headgate.sink.quarantine_settings import QuarantineSettings
-from headgate.sink.settings import (
-    FormatSettings,
-    SinkSettings,
-    SourceSettings,
-    SparkSettings,
-    TransformSettings,
-)
+from headgate.sink.sections import FormatSettings, SourceSettings, SparkSettings, TransformSettings
+from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import (
     ColumnSettings,
     RecordColumns,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import traceback
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, get_origin
 
 import pytest
 
@@ -11,16 +15,14 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.seal import Keys
 from headgate.control_protocol.wire import Wire
 from headgate.coordinator.settings import RollbackPolicy
+from headgate.participant.settings import ParticipantSettings
 from headgate.sink.declaration import declaration
+from headgate.sink.keys import keys_of
 from headgate.sink.load import load, parse
 from headgate.sink.properties import Properties
-from headgate.sink.settings import (
-    ColumnSettings,
-    GroupProtocol,
-    ParticipantSettings,
-    SinkSettings,
-    WriterKind,
-)
+from headgate.sink.sections import GroupProtocol, WriterKind
+from headgate.sink.settings import SinkSettings
+from headgate.sink.table_settings import ColumnSettings
 from headgate.tables.iceberg.creation import TableDeclaration
 
 MINIMAL = """
@@ -375,6 +377,103 @@ def test_the_declaration_of_a_table() -> None:
         comments={"at": "when"},
     )
     assert declaration(replace(table, create=False)) is None
+
+
+def texts_in(section: type, where: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the way to every text and list of texts; a list of sections is a way into its first."""
+    for key in keys_of(section).values():
+        at = (*where, key.name)
+        if key.hint in (str, tuple[str, ...]) or key.name == "name":
+            yield at
+        elif key.inner:
+            yield from texts_in(key.inner, at)
+
+
+def with_text(section: type, where: tuple[str, ...], text: str) -> str:
+    """Return an inline section in which the text stands there, with all that it must hold."""
+    (name, *rest), keys = where, keys_of(section)
+    items = {key.name: '"x"' for key in keys.values() if key.required}
+    inner = keys[name].inner
+    items[name] = with_text(inner, tuple(rest), text) if inner and rest else json.dumps(text)
+    for key, value in items.items():
+        items[key] = f"[{value}]" if get_origin(keys[key].hint) is tuple else value
+    return "{" + ", ".join(f"{name} = {value}" for name, value in items.items()) + "}"
+
+
+@pytest.mark.parametrize("where", list(texts_in(SinkSettings)), ids=".".join)
+def test_every_text_may_be_a_reference(where: tuple[str, ...]) -> None:
+    name, *rest = where
+    section = keys_of(SinkSettings)[name].inner
+    reference = "${env:HEADGATE_TEST_NEVER_SET}"
+    value = with_text(section, tuple(rest), reference) if section else json.dumps(reference)
+    least: Mapping[str, Any] = {
+        "name": '"trips"',
+        "source": '{topics = ["trips"]}',
+        "kafka": '{"bootstrap.servers" = "127.0.0.1:9092"}',
+        "table": '{identifier = "db.trips"}',
+    }
+    text = "\n".join(f"{key} = {value}" for key, value in {**least, name: value}.items())
+    assert "HEADGATE_TEST_NEVER_SET, which is not set" in refusal(text).message
+
+
+@pytest.mark.parametrize(
+    ("sections", "first"),
+    [
+        ('[spark]\nwriter = 1\nmasster = "x"', "spark.masster is not a known key"),
+        ("[spark]\nwriter = 1\n[catalog]\nname = 1", "spark.writer cannot be 1"),
+        ("[catalog]\nname = 1\n[spark]\nwriter = 1", "catalog.name must be a text, not int (1)"),
+        ('[[table.columns]]\ntype = 1\n[tabel]\nx = "y"', "tabel is not a known key"),
+        ("[[table.columns]]\ntype = 1\n[spark]\nwriter = 1", "table.columns[0].name is missing"),
+    ],
+)
+def test_of_several_mistakes_the_first_is_told(sections: str, first: str) -> None:
+    assert refusal(MINIMAL + sections).message == first
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "[participant]\nfiles_max = []",
+        "[http]\nviewer_token = 5",
+        '[control]\nkey = "in-the-open"',
+        "[catalog.properties]\nuri = {}",
+        "[[table.columns]]\nname = 5",
+    ],
+)
+def test_a_mistake_shows_no_other_value_even_with_its_trace(section: str) -> None:
+    secret = '[table]\nlocation = "postgresql://me:hidden@db/x"'
+    error = refusal(MINIMAL.replace("[table]", secret) + section)
+    told = "".join(traceback.format_exception(error))
+    assert "hidden" not in told
+    assert "in-the-open" not in told
+    assert "input_value" not in told
+
+
+def test_what_a_check_raises_by_mistake_is_not_told_as_the_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def check_sink(_: SinkSettings) -> None:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr("headgate.sink.settings.check_sink", check_sink)
+    with pytest.raises(ValueError, match="a defect"):
+        parse(MINIMAL)
+
+
+@pytest.mark.parametrize("value", ["9" * 5_000, "[" * 5_000 + "]" * 5_000], ids=["long", "deep"])
+def test_a_value_that_no_program_reads_is_no_toml(value: str) -> None:
+    assert "is not valid TOML" in refusal(f"{MINIMAL}x = {value}").message
+
+
+def test_a_list_within_lists_is_told_by_its_place() -> None:
+    nested = MINIMAL.replace('["trips"]', "[" * 150 + "]" * 150)
+    assert refusal(nested).message == "source.topics[0] must be a text, not a list"
+
+
+def test_the_token_in_the_address_of_spark_is_not_shown() -> None:
+    settings = sink('[spark]\nremote = "sc://spark:15002/;token=hidden-value"')
+    assert "hidden-value" not in repr(settings)
+    assert settings.redacted("token hidden-value") == "token ***"
 
 
 OVERWRITTEN = [

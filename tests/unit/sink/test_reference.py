@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-import typing
 from collections.abc import Iterator
 from pathlib import Path
 
 from headgate.kafka import keys as kafka_keys
+from headgate.sink.keys import Key, keys_of
 from headgate.sink.reference import render
 from headgate.sink.settings import SinkSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference.md"
 
 
-def every_field(kind: type) -> Iterator[tuple[type, dataclasses.Field[object]]]:
-    hints = typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        yield kind, field
-        hint = hints[field.name]
-        element = typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else hint
-        if dataclasses.is_dataclass(element) and isinstance(element, type):
-            yield from every_field(element)
+def every_key(section: type) -> Iterator[Key]:
+    for key in keys_of(section).values():
+        yield key
+        if key.inner:
+            yield from every_key(key.inner)
 
 
 def test_the_committed_page_is_what_the_code_generates() -> None:
@@ -31,13 +27,12 @@ def test_the_committed_page_is_what_the_code_generates() -> None:
 
 
 def test_every_key_has_a_sentence_and_a_unit_where_its_name_says_one() -> None:
-    for kind, field in every_field(SinkSettings):
-        where = f"{kind.__name__}.{field.name}"
-        assert field.metadata.get("sentence", "").endswith("."), where
-        unit = field.metadata.get("unit")
-        assert unit is not None, where
-        assert (unit == "ms") == field.name.endswith("_ms"), where
-        assert (unit == "bytes") == field.name.endswith("_bytes"), where
+    for key in every_key(SinkSettings):
+        where = f"{key.section.__name__}.{key.name}"
+        assert key.sentence.endswith("."), where
+        assert bool(key.unit) == (key.hint is int), where
+        assert (key.unit == "ms") == key.field.name.endswith("_ms"), where
+        assert (key.unit == "bytes") == key.field.name.endswith("_bytes"), where
 
 
 def test_no_kafka_key_is_both_allowed_and_refused() -> None:

@@ -40,7 +40,7 @@ from headgate.data.writers.shaping import Shaping
 from headgate.kafka.fetch import Chunk
 from headgate.participant.settings import Distribution
 from headgate.sink.declaration import quarantine_declaration, transform_plan
-from headgate.sink.settings import TransformSettings
+from headgate.sink.sections import TransformSettings
 from headgate.sink.table_settings import ColumnSettings
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 

@@ -9,7 +9,7 @@ import pytest
 from headgate.operations.demo.sink_file import PARTITIONS, TOPIC, sink_file_text
 from headgate.operations.demo.trips import TRIP_COLUMNS
 from headgate.sink.load import load
-from headgate.sink.settings import WriterKind
+from headgate.sink.sections import WriterKind
 
 
 @pytest.mark.parametrize("writer", WriterKind)
