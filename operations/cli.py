@@ -98,12 +98,13 @@ def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
 @click.pass_context
 def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
     """Check settings, reachability and rights; change nothing (docs/catalogs.md)."""
+    settings = loaded(ctx, sink)
     from headgate.operations.check import check as ask
     from headgate.operations.check import exit_code
     from headgate.operations.rendering import show_checks
     from headgate.operations.rights import Role
 
-    answers = ask(loaded(ctx, sink), Role(role))
+    answers = ask(settings, Role(role))
     if as_json:
         print_json([asdict(answer) for answer in answers])
     else:
@@ -117,10 +118,10 @@ def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
 @click.pass_context
 def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
     """Serve page, metrics and operations of these sinks over HTTP (docs/http.md)."""
+    every = loaded_all(ctx, sinks)
     from headgate.operations.face.serve import serve as serve_all
     from headgate.sink.terminal import show_log
 
-    every = loaded_all(ctx, sinks)
     show_log(list(every.values()))
     serve_all(every, listen)
 
@@ -133,11 +134,11 @@ def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
 @click.pass_context
 def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: bool) -> None:
     """Show the events that the sink's members exchange (docs/events.md)."""
+    settings = loaded(ctx, sink)
     from headgate.operations.events import events as said
     from headgate.operations.events import fields
     from headgate.operations.rendering import show_event
 
-    settings = loaded(ctx, sink)
     shown = console()
     try:
         for told in map(fields, said(settings, last, follow=follow)):
@@ -162,11 +163,11 @@ def audit(
 
     Exits with 0 only if all is well; see --accept-unproven.
     """
+    settings = loaded(ctx, sink)
     from headgate.operations.audit import audit as judge
     from headgate.operations.progress import shown_progress
     from headgate.operations.rendering import show_audit
 
-    settings = loaded(ctx, sink)
     with shown_progress() as on_progress:
         report = judge(settings, with_source=not no_source, on_progress=on_progress)
     if as_json:
@@ -193,12 +194,13 @@ def tables(
     as_json: bool,
 ) -> None:
     """List the tables that the routes fill, or fill parked ones again (docs/tables.md)."""
+    settings = loaded(ctx, sink)
     from headgate.operations.tables_command import resume, show
 
     if action == "resume":
-        resume(loaded(ctx, sink), names, replay=replay)
+        resume(settings, names, replay=replay)
     else:
-        show(ctx, loaded(ctx, sink), names, replay=replay, as_json=as_json)
+        show(ctx, settings, names, replay=replay, as_json=as_json)
 
 
 @main.command()
@@ -223,9 +225,9 @@ def offsets(
 
     An OFFSET is a number, "earliest", "latest" or a time: trips=2026-01-31T06:00:00Z.
     """
+    settings = loaded(ctx, sink)
     from headgate.operations.offsets_command import move, show
 
-    settings = loaded(ctx, sink)
     if action == "set":
         move(settings, wanted, yes=yes, deleted_back=deleted_back)
     elif wanted or yes or deleted_back:
@@ -269,9 +271,9 @@ def run(ctx: click.Context, sinks: tuple[Path, ...], rehearsed: int | None) -> N
 
 
 def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
+    files = loaded_all(ctx, sinks)
     from headgate.operations.run import run_several
 
-    files = loaded_all(ctx, sinks)
     errors = run_several(files, verbose=bool(ctx.find_root().params["verbose"]))
     for name, error in errors.items():
         click.echo(f"headgate: sink {name}: {error}", err=True)
@@ -283,9 +285,10 @@ def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
 @click.pass_context
 def pause(ctx: click.Context, sink: Path) -> None:
     """Make the sink stop fetching until it is resumed, whoever coordinates it."""
+    settings = loaded(ctx, sink)
     from headgate.operations.pause import pause as ask
 
-    record = ask(loaded(ctx, sink))
+    record = ask(settings)
     click.echo("paused: nothing is fetched until headgate resume")
     echo_positions(record)
 
@@ -329,9 +332,10 @@ def resume(
 @click.pass_context
 def rights(ctx: click.Context, sink: Path, role: str, principal: str) -> None:
     """Print the rights that a role needs, as commands to paste (docs/security.md)."""
+    settings = loaded(ctx, sink)
     from headgate.operations.rights import Role, commands
 
-    click.echo(commands(loaded(ctx, sink), Role(role), principal), nl=False)
+    click.echo(commands(settings, Role(role), principal), nl=False)
 
 
 @main.command()
@@ -365,9 +369,9 @@ def rollback(
     branch: str | None,
 ) -> None:
     """Roll back table and offsets of a stopped sink together (docs/rollback.md)."""
+    settings = loaded(ctx, sink)
     from headgate.operations.rollback import carry_out, plan_rollback, show_on_branch
 
-    settings = loaded(ctx, sink)
     looks = branch is not None
     plan = plan_rollback(
         settings, to, drop_foreign=drop_foreign, deleted_back=deleted_back, look_only=looks
@@ -394,9 +398,10 @@ def rollback(
 @click.pass_context
 def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
     """Compact small files, expire snapshots, delete orphans (docs/maintenance.md)."""
+    settings = loaded(ctx, sink)
     from headgate.operations.maintain_command import carry_out
 
-    ctx.exit(carry_out(loaded(ctx, sink), **asked))
+    ctx.exit(carry_out(settings, **asked))
 
 
 @main.command(

@@ -43,11 +43,12 @@ def delete(
     as_json: bool,
 ) -> None:
     """Delete rows and quarantined records that match (docs/maintenance.md#deleting-rows)."""
-    from headgate.operations.delete_rows import Asked  # imports Arrow: not for every command
-
     if where is None and aside is None:
         raise click.UsageError("give --where, --quarantine-where, or both")
-    settings, asked = loaded(ctx, sink), Asked(where, aside, tables)
+    settings = loaded(ctx, sink)
+    from headgate.operations.delete_rows import Asked  # imports Arrow: not for every command
+
+    asked = Asked(where, aside, tables)
     if (dry_run or not yes) and not _agreed(settings, asked, dry_run=dry_run, as_json=as_json):
         return
     _carry_out(settings, asked, as_json=as_json)

@@ -31,7 +31,10 @@ deleted_back_option = click.option(
 
 
 def loaded(ctx: click.Context, sink: Path) -> SinkSettings:
-    """Load the settings, and keep them so that the error handler can mask their secrets."""
+    """Load the settings, and keep them so that the error handler can mask their secrets.
+
+    Commands call it before they import what they work with: a mistake in the file is told at once.
+    """
     from headgate.sink.load import load
 
     ctx.find_root().obj = load(sink)

@@ -51,10 +51,10 @@ def status(
     if sink is None:
         raise click.UsageError("name a sink file, or --all FOLDER")
     with _uncollected():
+        settings = loaded(ctx, sink)
         from headgate.operations.rendering import show_status
         from headgate.operations.status import status as look
 
-        settings = loaded(ctx, sink)
     if every_s is not None:
         from headgate.operations.watch import watch
 

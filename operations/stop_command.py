@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 @click.pass_context
 def stop(ctx: click.Context, sink: Path) -> None:
     """Make every participant leave, and stay away until headgate start; stored in the table."""
+    settings = loaded(ctx, sink)
     from headgate.operations.stop import stop as ask
 
-    _echo_stopped(ask(loaded(ctx, sink)), "stopped: no participant works until headgate start")
+    _echo_stopped(ask(settings), "stopped: no participant works until headgate start")
 
 
 @click.command()
@@ -28,9 +29,10 @@ def stop(ctx: click.Context, sink: Path) -> None:
 @click.pass_context
 def start(ctx: click.Context, sink: Path) -> None:
     """Let a stopped sink work again; its processes wait for that, or are started by you."""
+    settings = loaded(ctx, sink)
     from headgate.operations.stop import start as ask
 
-    record = ask(loaded(ctx, sink))
+    record = ask(settings)
     click.echo("started: waiting processes continue within seconds")
     echo_positions(record)
 
@@ -40,9 +42,10 @@ def start(ctx: click.Context, sink: Path) -> None:
 @click.pass_context
 def restart(ctx: click.Context, sink: Path) -> None:
     """Make every participant leave in order, and come again."""
+    settings = loaded(ctx, sink)
     from headgate.operations.stop import restart as ask
 
-    _echo_stopped(ask(loaded(ctx, sink)), "restarted: running processes continue within seconds")
+    _echo_stopped(ask(settings), "restarted: running processes continue within seconds")
 
 
 def _echo_stopped(done: Stopping, text: str) -> None:

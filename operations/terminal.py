@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def console() -> Console:
     """Return a console that is wide when nobody looks: a file or a pipe must not be folded."""
+    from rich.console import Console  # not for headgate --help
+
     made = Console()
     return made if made.is_terminal else Console(width=200)
 

@@ -20,8 +20,6 @@ def main() -> int:
     early_signals.catch()  # before the imports, which take a second or two
     from headgate.control_protocol.errors import HeadgateError
     from headgate.sink.load import load
-    from headgate.sink.process import run
-    from headgate.sink.terminal import show_log
 
     parser = argparse.ArgumentParser(description="Run one headgate participant as a Spark driver.")
     parser.add_argument("--config", required=True, metavar="SINK.toml", help="the sink's file")
@@ -31,6 +29,9 @@ def main() -> int:
     try:
         settings = load(options.config)
         redacted = settings.redacted
+        from headgate.sink.process import run
+        from headgate.sink.terminal import show_log
+
         show_log([settings])
         run(settings, on_progress=lambda _: _end_with(parent, stop), stop=stop)
     except HeadgateError as error:

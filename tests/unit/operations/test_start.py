@@ -39,7 +39,27 @@ HEAVY = {
     "duckdb",
 }
 FOREIGN = HEAVY | {"confluent_kafka", "fastavro", "numpy", "pyarrow", "pyiceberg", "sqlalchemy"}
-"""Not even these are needed for a command's help."""
+"""Not even these are needed for a command's help, nor to tell a mistake in the sink file."""
+
+TAKING_A_FILE = [
+    name
+    for name, command in main.commands.items()
+    if {"sink", "sinks"} & {parameter.name for parameter in command.params}
+]
+MORE = {"rollback": ["1.1"], "delete": ["--where", "id=1"]}
+"""What a command needs besides the sink file."""
+
+TOLD = """
+import json, sys
+from click.testing import CliRunner
+from headgate.operations.cli import main
+path, *commands = sys.argv[1:]
+told = []
+for command in commands:
+    result = CliRunner().invoke(main, [command.split()[0], path, *command.split()[1:]])
+    told.append((result.exit_code, result.output, sorted(sys.modules)))
+print(json.dumps(told))
+"""
 
 
 def imported(*arguments: str) -> set[str]:
@@ -53,9 +73,39 @@ def imported(*arguments: str) -> set[str]:
     return set(json.loads(names))
 
 
-@pytest.mark.parametrize("arguments", [["status", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["status", "--help"]])
 def test_help_imports_no_foreign_system(arguments: list[str]) -> None:
-    assert imported(*arguments) & FOREIGN == set()
+    assert imported(*arguments) & {*FOREIGN, "pydantic", "rich"} == set()
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told"),
+    [
+        ("[coordinator]\ncomit_interval_ms = 5", "comit_interval_ms is not a known key"),
+        ("[coordinator]\ncommit_timeout_ms = 0", "commit_timeout_ms cannot be 0"),
+        ("[coordinator]\ncommit_timeout_ms = true", "must be a whole number"),
+        ("[maintenance]\nfiles_min = 1", "one file needs no compaction"),
+        ("[quarantine]\ndead_letter_topic = 'x'", "nothing comes into the quarantine"),
+    ],
+)
+def test_every_command_tells_a_mistake_in_the_file_before_it_imports_a_library_for_tables(
+    mistake: str, told: str, tmp_path: Path
+) -> None:
+    sink = tmp_path / "sink.toml"
+    columns = '[[table.columns]]\nname = "id"\ntype = "long"\n'
+    sink.write_text(f"{sink_file_text(tmp_path)}{columns}{mistake}\n")
+    commands = [" ".join((name, *MORE.get(name, ()))) for name in TAKING_A_FILE]
+    run = subprocess.run(
+        [sys.executable, "-c", TOLD, str(sink), *commands],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stderr
+    for command, (code, output, modules) in zip(commands, json.loads(run.stdout), strict=True):
+        assert code == 2, (command, output)
+        assert told in output, command
+        assert FOREIGN & {*modules} <= {"fastavro"}, command  # it reads control events
 
 
 @pytest.mark.parametrize("command", ["status", "pause"])
