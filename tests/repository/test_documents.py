@@ -112,6 +112,13 @@ def test_commands_exist() -> None:
     assert unknown == []
 
 
+def test_the_page_of_commands_has_every_command() -> None:
+    from headgate.operations.cli import main
+
+    page = (ROOT / "docs/commands.md").read_text()
+    assert set(re.findall(r"^\| `headgate (\w+)", page, re.MULTILINE)) == set(main.commands)
+
+
 def exists(line: str) -> bool:
     words = shlex.split(line, comments=True)
     while words and "=" in words[0]:  # settings before the command
