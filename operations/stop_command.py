@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 @sink_file
 @click.pass_context
 def stop(ctx: click.Context, sink: Path) -> None:
-    """Make every participant leave, and stay away until headgate start; stored in the table."""
+    """Make every participant leave until headgate start.
+
+    The table stores it: who is started meanwhile waits, too.
+    """
     settings = loaded(ctx, sink)
     from headgate.operations.stop import stop as ask
 
@@ -28,7 +31,10 @@ def stop(ctx: click.Context, sink: Path) -> None:
 @sink_file
 @click.pass_context
 def start(ctx: click.Context, sink: Path) -> None:
-    """Let a stopped sink work again; its processes wait for that, or are started by you."""
+    """Let a stopped sink work again.
+
+    Its processes wait for that, or are started by you.
+    """
     settings = loaded(ctx, sink)
     from headgate.operations.stop import start as ask
 
@@ -41,7 +47,7 @@ def start(ctx: click.Context, sink: Path) -> None:
 @sink_file
 @click.pass_context
 def restart(ctx: click.Context, sink: Path) -> None:
-    """Make every participant leave in order, and come again."""
+    """Make every participant leave in order and come again."""
     settings = loaded(ctx, sink)
     from headgate.operations.stop import restart as ask
 
