@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from headgate.operations.shared_options import as_json_option, loaded
+from headgate.operations.shared_options import as_json_option, loaded, uncollected
 from headgate.operations.terminal import console, print_json
 
 
@@ -50,7 +47,7 @@ def status(
         ctx.exit(show(console(), folder, as_json=as_json))
     if sink is None:
         raise click.UsageError("name a sink file, or --all FOLDER")
-    with _uncollected():
+    with uncollected():
         settings = loaded(ctx, sink)
         from headgate.operations.rendering import show_status
         from headgate.operations.status import status as look
@@ -62,21 +59,10 @@ def status(
             raise click.UsageError("--watch does not go with --json; repeat the command")
         watch(console(), settings, every_s)
         return
-    with _uncollected():
+    with uncollected():
         report = look(settings)
     if as_json:
         print_json(report.as_json())
     else:
         show_status(console(), report)
     ctx.exit(report.exit_code)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Pause garbage collection, which takes a tenth of a look and finds little."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()

@@ -10,6 +10,8 @@ from headgate.data.writers.shaping import TransformPlan
 if TYPE_CHECKING:  # pyiceberg takes half a second: a mistake elsewhere in the file is told before
     from collections.abc import Mapping
 
+    from pyiceberg.schema import Schema
+
     from headgate.sink.sections import TransformSettings
     from headgate.sink.table_settings import TableSettings
     from headgate.tables.iceberg.creation import TableDeclaration
@@ -63,14 +65,8 @@ def declared(table: TableSettings) -> TableDeclaration:
     """Return the declared columns, whether or not the sink may create the table."""
     from headgate.tables.iceberg.creation import TableDeclaration
 
-    columns = {
-        column.name: f"{column.type} not null" if column.required else column.type
-        for column in table.columns
-    }
-    for what, name in table.record_columns.named().items():
-        columns.setdefault(name, _RECORD_TYPES[what])
     return TableDeclaration(
-        columns=columns,
+        columns=_type_texts(table),
         partition_by=table.partition_by,
         sort_by=table.sort_by,
         properties=table.properties,
@@ -78,6 +74,16 @@ def declared(table: TableSettings) -> TableDeclaration:
         comments={column.name: column.doc for column in table.columns if column.doc},
         key=table.key,
     )
+
+
+def _type_texts(table: TableSettings) -> dict[str, str]:
+    columns = {
+        column.name: f"{column.type} not null" if column.required else column.type
+        for column in table.columns
+    }
+    for what, name in table.record_columns.named().items():
+        columns.setdefault(name, _RECORD_TYPES[what])
+    return columns
 
 
 def quarantine_declaration(location: str = "") -> TableDeclaration:
@@ -134,34 +140,43 @@ def column_type(name: str, kind: str) -> Any:
     return schema_to_pyarrow(Schema(*parse_columns({name: kind}))).field(0)
 
 
-def check_declaration(table: TableSettings) -> None:
-    """Raises ``ConfigurationError`` if types or partitioning cannot be read."""
+def check_types(table: TableSettings) -> Schema | None:
+    """Return the declared columns. Raises ``ConfigurationError`` if their types cannot be read."""
+    if not table.columns:
+        return None
     from pyiceberg.schema import Schema
 
+    from headgate.tables.iceberg.type_text import parse_columns
+
+    try:
+        return Schema(*parse_columns(_type_texts(table)))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"table.columns: {error.message}", error.hint) from None
+
+
+def check_declaration(table: TableSettings) -> None:
+    """Raises ``ConfigurationError`` if types or partitioning cannot be read."""
+    schema = check_types(table)
+    if schema is None:
+        return
     from headgate.tables.iceberg.creation import (
         check_version,
         partition_spec,
         refuse_retention,
         sort_order,
     )
-    from headgate.tables.iceberg.type_text import parse_columns
 
-    wanted = declared(table)
-    try:
-        schema = Schema(*parse_columns(wanted.columns))
-    except ConfigurationError as error:
-        raise ConfigurationError(f"table.columns: {error.message}", error.hint) from None
     if table.create:
         try:
-            check_version(schema, wanted.properties)
+            check_version(schema, table.properties)
         except ConfigurationError as error:
             raise ConfigurationError(f"table.properties: {error.message}", error.hint) from None
-        refuse_retention(wanted.properties, "table.properties")
+        refuse_retention(table.properties, "table.properties")
     try:
-        sort_order(schema, wanted.sort_by)
+        sort_order(schema, table.sort_by)
     except ConfigurationError as error:
         raise ConfigurationError(f"table.sort_by: {error.message}", error.hint) from None
     try:
-        partition_spec(schema, wanted.partition_by)
+        partition_spec(schema, table.partition_by)
     except ConfigurationError as error:
         raise ConfigurationError(f"table.partition_by: {error.message}", error.hint) from None

@@ -161,7 +161,8 @@ def _mistake(error: ValidationError, document: Mapping[str, Any]) -> Exception:
 
 def _order(error: Mapping[str, Any], document: Mapping[str, Any]) -> list[tuple[int, int]]:
     """Sort by section, and in it: unknown keys, for they explain missing ones; those; the rest."""
-    found, at = [], document
+    found: list[tuple[int, int]] = []
+    at: Any = document
     for part in error["loc"]:
         place = list(at).index(part) if isinstance(at, dict) and part in at else part
         if not isinstance(place, int):

@@ -52,9 +52,11 @@ def _check(settings: SinkSections, section: str, schema: SchemaSettings) -> None
 
 def _check_values(settings: SinkSections, where: str, wanted: Incompatible) -> None:
     """Require a format that knows field names: only it can read a record again column by column."""
+    if wanted is not Incompatible.IGNORE:
+        return
     name = settings.format.type
     made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
-    if wanted is Incompatible.IGNORE and not hasattr(made, "lacking"):
+    if not hasattr(made, "lacking"):
         raise ColumnsCannotEvolve(
             f'{where}incompatible = "{wanted}": the format {name} does not know fields by name',
             "use json, connect-json, or a format of Avro or Protobuf; or quarantine",

@@ -12,7 +12,7 @@ from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.kafka import keys as kafka_keys
 from headgate.sink.catalog_settings import Backend
 from headgate.sink.column_rules import check_rules
-from headgate.sink.declaration import check_declaration, transform_plan
+from headgate.sink.declaration import check_declaration, check_types, transform_plan
 from headgate.sink.face_settings import check_face
 from headgate.sink.keyed_tables import check_keyed
 from headgate.sink.kinds import check_kind
@@ -50,13 +50,16 @@ def check_sink(settings: SinkSections) -> None:
     and of tables are asked, and each of them imports what it is made of.
     """
     _check_structure(settings)
-    _check_format(settings)
+    iceberg = settings.table.type == ICEBERG
+    if iceberg:
+        check_types(settings.table)
     check_schema_policy(settings)
-    if settings.table.columns and settings.table.type == ICEBERG:
+    check_tables(settings)
+    _check_format(settings)
+    if iceberg:
         check_declaration(settings.table)
     check_rules(settings)
     transform_plan(settings.transform)
-    check_tables(settings)
     check_keyed(settings)
     check_kind(settings)
 
