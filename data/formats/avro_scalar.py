@@ -60,7 +60,7 @@ def _long(raw: bytes, at: int, end: int) -> tuple[int, int]:
 def _end_of_blocks(kind: Avro, raw: bytes, at: int, end: int) -> int:
     item, text = kind.children[0], Avro("string")
     if item.bytes_min == 0 and kind.kind == "array":
-        return UNSOUND  # items of no bytes: avro_bytes limits how many a few bytes may claim
+        return UNSOUND  # of no bytes: avro_columns bounds how many may be claimed
     while True:
         count, at = _long(raw, at, end)
         if at == UNSOUND or count < 0:
