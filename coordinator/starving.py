@@ -1,4 +1,4 @@
-"""Notices participants whose files always come after the one commit that may bring them (P13)."""
+"""Detects participants that are always one transaction late (P13)."""
 
 from __future__ import annotations
 
