@@ -36,7 +36,7 @@ class Key:
     @property
     def sentence(self) -> str:
         """Return the text below the key; empty if the package was installed without its sources."""
-        return _sentences(self.section).get(self.field.name, "")
+        return sentences(self.section).get(self.field.name, "")
 
     @property
     def inner(self) -> type | None:
@@ -62,7 +62,7 @@ def keys_of(section: type) -> Mapping[str, Key]:
 
 
 @functools.cache
-def _sentences(section: type) -> Mapping[str, str]:
+def sentences(section: type) -> Mapping[str, str]:
     """Read what stands below each field. It is not kept at run time, so this reads the source."""
     found: dict[str, str] = {}
     for each in section.__mro__[-2::-1]:

@@ -37,6 +37,13 @@ ADAPTERS = {
     },
     "opentelemetry": {"headgate.sink.telemetry.open_telemetry"},
     "prometheus_client": {"headgate.sink.telemetry.open_telemetry"},
+    "pydantic": {
+        "headgate.sink.load",
+        "headgate.sink.properties",
+        "headgate.sink.sections",
+        "headgate.sink.table_settings",
+        "headgate.sink.tables_settings",
+    },
     "uvicorn": {"headgate.operations.face.server"},
     "h11": {"headgate.operations.face.server"},
     "deltalake": {"headgate.tables.delta"},

@@ -17,7 +17,7 @@ from headgate.control_protocol.wire import Wire
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.participant.settings import ParticipantSettings
 from headgate.sink.declaration import declaration
-from headgate.sink.keys import keys_of
+from headgate.sink.keys import keys_of, sentences
 from headgate.sink.load import load, parse
 from headgate.sink.properties import Properties
 from headgate.sink.sections import GroupProtocol, WriterKind
@@ -458,6 +458,19 @@ def test_what_a_check_raises_by_mistake_is_not_told_as_the_files(
     monkeypatch.setattr("headgate.sink.settings.check_sink", check_sink)
     with pytest.raises(ValueError, match="a defect"):
         parse(MINIMAL)
+
+
+def test_without_the_sources_only_the_meaning_of_a_missing_key_is_not_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def getsource(_: object) -> str:
+        raise OSError("could not get source code")
+
+    monkeypatch.setattr("inspect.getsource", getsource)
+    sentences.cache_clear()
+    error = refusal(MINIMAL.replace('topics = ["trips"]', ""))
+    assert (error.message, error.hint) == ("source.topics is missing", "")
+    sentences.cache_clear()
 
 
 @pytest.mark.parametrize("value", ["9" * 5_000, "[" * 5_000 + "]" * 5_000], ids=["long", "deep"])
