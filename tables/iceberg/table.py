@@ -66,6 +66,7 @@ from headgate.tables.iceberg.prepared import OVERTAKEN, Prepared
 from headgate.tables.iceberg.proposal import GoingBack, Proposal
 from headgate.tables.iceberg.supported import refuse_unread, refuse_unsupported
 from headgate.tables.iceberg.upkeep import Upkeep
+from headgate.tables.stores.damage import FileDamaged
 from headgate.tables.stores.files import delete_later, delete_quietly
 
 if TYPE_CHECKING:  # commands that only read load no reader of files
@@ -166,6 +167,8 @@ class IcebergTable:
             proposal = with_all_brought(table, proposal, attempt, self._keyed)
         except (StopSink, ConfigurationError):
             raise
+        except FileDamaged as error:
+            raise self._unreadable(error) from error
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             return Unknown(f"nothing was sent: what is to be added could not be read: {error!r}")
         written = SnapshotFiles(table, proposal.snapshot_id)
@@ -177,6 +180,9 @@ class IcebergTable:
                 [draft.manifest for draft in proposal.drafted],
                 deletions=proposal.deletions,
             )
+        except FileDamaged as error:
+            written.take_back()
+            raise self._unreadable(error) from error
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             written.take_back()
             return Unknown(f"nothing was sent: the manifests could not be written: {error!r}")
@@ -215,6 +221,8 @@ class IcebergTable:
             return write_drafts(table, self._sink, draft)
         except HeadgateError:
             raise
+        except FileDamaged as error:
+            raise self._unreadable(error) from error
         except Exception as error:
             raise Unreachable(
                 f"{self._identifier}: its manifests could not be written: {error!r}"
@@ -267,10 +275,15 @@ class IcebergTable:
     def _decided(self, table: Table) -> Lineage:
         try:
             return decided(table, self._branch, self._sink)
+        except FileDamaged as error:
+            raise self._unreadable(error) from error
         except Exception as error:
             raise Unreachable(
                 f"{self._identifier}: its history cannot be read: {error!r}"
             ) from error
+
+    def _unreadable(self, error: FileDamaged) -> HeadgateError:
+        return catalog_failure(error, f"table {self._identifier} cannot be read")
 
     def _record_under(self, metadata: TableMetadata, snapshot_id: int) -> CommitRecord:
         snapshot = metadata.snapshot_by_id(snapshot_id)
