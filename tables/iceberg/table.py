@@ -60,7 +60,13 @@ from headgate.tables.iceberg.evidence import decided
 from headgate.tables.iceberg.evolution import Evolution, evolution
 from headgate.tables.iceberg.kept_columns import refuse_lost
 from headgate.tables.iceberg.keyed.stored_key import refuse_other_key
-from headgate.tables.iceberg.lineage import lineage, newest_record, other_sinks, properties_of
+from headgate.tables.iceberg.lineage import (
+    deleted_in,
+    lineage,
+    newest_record,
+    other_sinks,
+    properties_of,
+)
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
 from headgate.tables.iceberg.prepared import OVERTAKEN, Prepared
 from headgate.tables.iceberg.proposal import GoingBack, Proposal
@@ -270,6 +276,7 @@ class IcebergTable:
             branch_record=newest_record(metadata, self._branch, self._sink),
             others=other_sinks(metadata, self._branch, self._sink),
             filled=filled_of(self._sink, metadata.properties),
+            deleted=deleted_in(self._sink, metadata.properties),
         )
 
     def _decided(self, table: Table) -> Lineage:
