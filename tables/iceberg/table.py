@@ -58,7 +58,7 @@ from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.drafts import drafted_keys, undecided, write_drafts
 from headgate.tables.iceberg.evidence import decided
 from headgate.tables.iceberg.evolution import Evolution, evolution
-from headgate.tables.iceberg.kept_columns import refuse_lost
+from headgate.tables.iceberg.kept_columns import refuse_lost, refuse_lost_drafts
 from headgate.tables.iceberg.keyed.stored_key import refuse_other_key
 from headgate.tables.iceberg.lineage import (
     deleted_in,
@@ -171,6 +171,8 @@ class IcebergTable:
         proposal = replace(self._proposal(table, attempt), back=back)
         try:
             proposal = with_all_brought(table, proposal, attempt, self._keyed)
+            if self._keeps_columns:
+                refuse_lost_drafts(table, (f for each in proposal.drafted for f in each.files))
         except (StopSink, ConfigurationError):
             raise
         except FileDamaged as error:
