@@ -14,6 +14,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.data.writers.encodings import format_of, refuse_files
 from headgate.data.writers.partitioning import Partitioner
+from headgate.data.writers.store_trial import try_store
 from headgate.sink.catalog_place import is_sql
 from headgate.sink.declaration import declaration
 from headgate.sink.gone import PATIENCE_S, opened_topics, patiently, refuse_gone
@@ -23,7 +24,8 @@ from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
 from headgate.tables.iceberg.creation import partition_spec, sort_order, with_defaults
 from headgate.tables.iceberg.joint import JointPayments
 from headgate.tables.iceberg.supported import refuse_unread
-from headgate.tables.stores.object_stores import temporary
+from headgate.tables.stores.files import is_far
+from headgate.tables.stores.object_stores import for_files, temporary
 
 _MISSING_MAX_S = 5.0
 
@@ -52,6 +54,17 @@ def refuse_start(catalog: Catalog, settings: SinkSettings) -> None:
     except TableMissing:
         refuse_gone(settings, PATIENCE_S)
         refuse_new(settings, catalog)
+        refuse_silent_store(settings)
+
+
+def refuse_silent_store(settings: SinkSettings) -> None:
+    """Raise in time if the store of a new table does not answer; creating it would hang there.
+
+    Only where its client has no time-out, and where keys do not come with the table.
+    """
+    location = future_location(settings)
+    if is_sql(settings.catalog) and is_far(location):
+        try_store(for_files(settings.catalog.properties, location), location)
 
 
 def refuse_there(catalog: Catalog, settings: SinkSettings) -> None:
