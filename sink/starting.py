@@ -18,16 +18,23 @@ from headgate.data.writers.store_trial import try_store
 from headgate.sink.catalog_place import is_sql
 from headgate.sink.declaration import declaration
 from headgate.sink.gone import PATIENCE_S, opened_topics, patiently, refuse_gone
-from headgate.sink.preconditions import future_location, refuse_place, refuse_table
+from headgate.sink.preconditions import (
+    future_location,
+    refuse_distribution,
+    refuse_place,
+    refuse_table,
+)
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
 from headgate.tables.iceberg.creation import partition_spec, sort_order, with_defaults
 from headgate.tables.iceberg.joint import JointPayments
 from headgate.tables.iceberg.supported import refuse_unread
 from headgate.tables.stores.files import is_far
+from headgate.tables.stores.local import local_path
 from headgate.tables.stores.object_stores import for_files, temporary
 
 _MISSING_MAX_S = 5.0
+_NAME_BYTES_MAX = 255
 
 
 def require_sources(settings: SinkSettings) -> None:
@@ -97,12 +104,27 @@ def refuse_new(settings: SinkSettings, catalog: Catalog | None = None) -> None:
     format_of(settings.table.properties)
     if wanted is None:
         return
+    refuse_distribution(settings, wanted.properties)
+    _refuse_long_names(settings, location)
     if not location and is_sql(settings.catalog):
         _refuse_nowhere(settings, catalog)
     schema = wanted.schema()
     if schema.fields:
         Partitioner(partition_spec(schema, wanted.partition_by), schema)
         refuse_files(schema, with_defaults(wanted.properties), sort_order(schema, wanted.sort_by))
+
+
+def _refuse_long_names(settings: SinkSettings, location: str) -> None:
+    """Raises where the folders of a new table would have names that no disk takes."""
+    identifier = settings.table.identifier
+    longest = max(identifier.split("."), key=len)
+    catalogs_choice = not settings.table.location and is_sql(settings.catalog)
+    if len(longest.encode()) > _NAME_BYTES_MAX and local_path(location) and catalogs_choice:
+        raise ConfigurationError(
+            f"table.identifier is too long: a folder cannot be named {longest[:40]}... "
+            f"({len(longest.encode())} bytes)",
+            f"use names of at most {_NAME_BYTES_MAX} bytes, or set table.location",
+        )
 
 
 def _refuse_nowhere(settings: SinkSettings, catalog: Catalog | None) -> None:
