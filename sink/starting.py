@@ -116,14 +116,16 @@ def refuse_new(settings: SinkSettings, catalog: Catalog | None = None) -> None:
 
 def _refuse_long_names(settings: SinkSettings, location: str) -> None:
     """Raises where the folders of a new table would have names that no disk takes."""
-    identifier = settings.table.identifier
-    longest = max(identifier.split("."), key=len)
-    catalogs_choice = not settings.table.location and is_sql(settings.catalog)
-    if len(longest.encode()) > _NAME_BYTES_MAX and local_path(location) and catalogs_choice:
+    folder = local_path(location)
+    if folder is None or not is_sql(settings.catalog):
+        return
+    below = () if settings.table.location else settings.table.identifier.split(".")
+    longest = max((*folder.parts, *below), key=len, default="")
+    if len(longest.encode()) > _NAME_BYTES_MAX:
         raise ConfigurationError(
-            f"table.identifier is too long: a folder cannot be named {longest[:40]}... "
-            f"({len(longest.encode())} bytes)",
-            f"use names of at most {_NAME_BYTES_MAX} bytes, or set table.location",
+            f"table {settings.table.identifier[:40]} cannot be created: no folder may be named "
+            f"{longest[:40]}... ({len(longest.encode())} bytes)",
+            f"use names of at most {_NAME_BYTES_MAX} bytes in table.identifier and table.location",
         )
 
 
