@@ -191,7 +191,7 @@ def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
             return
         if not told:
             text = f"sink {settings.name}: waits: {actor} started it with another sink file"
-            _log.warning("%s", text, extra=about(LogEvent.SINK_RESTS))
+            _log.warning("%s", text, extra=about(LogEvent.SINK_WAITS))
         told = True
         turn.came_round("waits for participants with another sink file")
         turn.stop.wait(_LOOKED_AT_S)

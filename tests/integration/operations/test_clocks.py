@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ from integration.operations.test_status import asked as status
 from repository.tree import ROOT
 
 from headgate.operations.cli import main
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.demo.broker import EmbeddedKafka
 
 pytestmark = pytest.mark.integration
 
 HOURS = {"ahead of": -2, "behind": 2}
 """By how this machine's clock is: by how many hours the brokers' differs."""
+Shifted = Callable[[], AbstractContextManager[None]]
 FACE: dict[str, Any] = {"http": {"listen": "127.0.0.1:0"}}
 
 
@@ -33,17 +34,22 @@ def away(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def shifted(away: str, tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
-    """From here on a broker that is started, or restarted, has another clock than this machine."""
+def shifted(away: str, tmp_path: Path) -> Shifted:
+    """A broker that is started within it has another clock than this machine."""
     if not (compiler := shutil.which("cc")):
         pytest.skip("there is no C compiler")
     library = tmp_path / "shifted_clock.so"
     source = ROOT / "tests/shifted_clock.c"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CLOCK_SHIFT_S", str(HOURS[away] * 3_600))
-        patch.setenv("LD_PRELOAD", str(library))
-        yield patch
+
+    @contextmanager
+    def within() -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("CLOCK_SHIFT_S", str(HOURS[away] * 3_600))
+            patch.setenv("LD_PRELOAD", str(library))
+            yield
+
+    return within
 
 
 @contextmanager
@@ -66,26 +72,26 @@ def checked_clock(sink: Deployment) -> str:
 
 
 def test_a_control_topic_of_headgate_s_takes_every_clock(
-    shifted: pytest.MonkeyPatch, tmp_path: Path, away: str
+    own_kafka: EmbeddedKafka, shifted: Shifted, tmp_path: Path, away: str
 ) -> None:
-    with EmbeddedKafka(tmp_path / "kafka", fetch_broker_jars()) as kafka:
-        shifted.undo()
-        with deployed(kafka, tmp_path) as sink:
-            (participant,) = sink.start()
-            sink.produce()
-            sink.wait_until_lag_zero()
-            sink.wait_until(lambda: status(sink.sink_file)[1] == 0, "status is well")
-            assert asked(participant, "/readyz") == (200, "ok\n")
-            line = checked_clock(sink)
-            assert line.startswith("wrong"), line
-            assert f"s {away} the brokers' [HG-410] - synchronize the clocks" in line
-            sink.stop()
-            sink.judge()
+    with shifted():
+        own_kafka.restart()
+    with deployed(own_kafka, tmp_path) as sink:
+        (participant,) = sink.start()
+        sink.produce()
+        sink.wait_until_lag_zero()
+        sink.wait_until(lambda: status(sink.sink_file)[1] == 0, "status is well")
+        assert asked(participant, "/readyz") == (200, "ok\n")
+        line = checked_clock(sink)
+        assert line.startswith("wrong"), line
+        assert f"s {away} the brokers' [HG-410] - synchronize the clocks" in line
+        sink.stop()
+        sink.judge()
 
 
 @pytest.mark.parametrize("away", ["ahead of"], indirect=True)
 def test_a_clock_that_an_older_control_topic_refuses_is_named_everywhere(
-    own_kafka: EmbeddedKafka, shifted: pytest.MonkeyPatch, tmp_path: Path
+    own_kafka: EmbeddedKafka, shifted: Shifted, tmp_path: Path
 ) -> None:
     """Kafka refuses what is more than an hour ahead, where the writers' time counts."""
     admin = AdminClient({"bootstrap.servers": own_kafka.bootstrap})
@@ -96,8 +102,8 @@ def test_a_clock_that_an_older_control_topic_refuses_is_named_everywhere(
         sink.wait_until_lag_zero()
         sink.kill(first)
         own_kafka.kill()
-        own_kafka.restart()
-        shifted.undo()
+        with shifted():
+            own_kafka.restart()
         (participant,) = sink.start()
         sink.wait_until(lambda: participant.said("HG-410"), "the log names the clock")
         sink.wait_until(lambda: asked(participant, "/readyz")[0] == 503, "it is not ready")
