@@ -162,7 +162,7 @@ def check_declaration(table: TableSettings) -> None:
     from headgate.tables.iceberg.creation import (
         check_version,
         partition_spec,
-        refuse_retention,
+        refuse_upkeep,
         sort_order,
     )
 
@@ -171,7 +171,7 @@ def check_declaration(table: TableSettings) -> None:
             check_version(schema, table.properties)
         except ConfigurationError as error:
             raise ConfigurationError(f"table.properties: {error.message}", error.hint) from None
-        refuse_retention(table.properties, "table.properties")
+        refuse_upkeep(table.properties, "table.properties")
     try:
         sort_order(schema, table.sort_by)
     except ConfigurationError as error:
