@@ -22,8 +22,8 @@ from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.data.spark.accounts import settled
 from headgate.data.spark.pipeline import one_stage, raised_in_task, run_job, worker_died
-from headgate.data.spark.routed_stages import accounted, set_aside, spans
 from headgate.data.spark.session import OpenSession, reason_of
+from headgate.data.spark.set_aside import accounted, set_aside, spans
 from headgate.data.spark.shares import files_of, joined, shares_of
 from headgate.data.spark.tasks import (
     RESULT_COLUMNS,

@@ -1,13 +1,14 @@
 """Runs in the tasks of a multi-stage job: read, pack, write.
 
-A record travels as a row of the columns that a transform knows or, once it is a row of the table,
-in a packet (``packets``). Failures are values here too.
+A record travels as a row of the columns that a transform knows or, once it is a row of a table, in
+a packet (``packets``) that names the table. Failures are values here too. Records that a transform
+sends to no table come out as numbers (``set_aside``).
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,20 +19,19 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.events import Destination, WrittenFile
-from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
-from headgate.data.spark.packets import PACKET, PLACE, Packing
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
+from headgate.data.spark.packets import PACKET, PLACE, TABLE, Packing
 from headgate.data.spark.tasks import keep_worker_light
-from headgate.data.transform.result_rows import RECORD, Numbered, ResultRows, rows_before
-from headgate.data.transform.result_tables import Apart
+from headgate.data.transform.result_rows import RECORD, Numbered
+from headgate.data.transform.result_tables import Apart, ResultTables, Routed, TableRows, Unmatched
 from headgate.data.transform.spark_types import to_spark
-from headgate.data.writers.aside import Aside
-from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.decoding import Decoding
+from headgate.data.writers.batch_rows import BatchRows
 from headgate.data.writers.failures import failed
+from headgate.data.writers.many_files import Decoded, Followed, ManyFiles
 from headgate.data.writers.numbering import Integers, Numbering, bitmap
-from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.ranges import chunks_of
+from headgate.data.writers.routed_table import RoutedTable, of_start, tables_of
 
 TALLY = "_headgate_tally"
 OUTCOME = "outcome"
@@ -126,8 +126,8 @@ def rows_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> S
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for share in share_numbers(batches):
             reading = _Share(plan, batch, shares, share)
-            for numbered in reading.rows():
-                yield _for_spark(numbered, schema)
+            for rows in reading.rows():
+                yield _for_spark(rows.numbered, schema)
             yield tally_row(schema, reading.read)
         keep_worker_light()
 
@@ -138,7 +138,7 @@ def packets_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -
     """Turn share numbers into packets, with a tally row after each share's packets."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        packing = Packing(plan)
+        packing = Packing(plan, batch)
         schema = tallied(packing.schema)
         for share in share_numbers(batches):
             reading = _Share(plan, batch, shares, share)
@@ -151,6 +151,38 @@ def packets_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -
     return stage
 
 
+@dataclass(slots=True)
+class _Ready:
+    """Implements ``Outlets`` into the next stage: rows of a table, with their records."""
+
+    waiting: list[tuple[str, Decoded]] = field(default_factory=list)
+
+    def of(self, known: RoutedTable, plan: WriterPlan) -> _Outlet:  # noqa: ARG002 - the port's
+        return _Outlet(known.name, self)
+
+    def flush_largest(self) -> None:
+        """Do nothing: no rows wait here."""
+
+    def finish(self) -> Followed:
+        return {}
+
+    def discard(self) -> None:
+        self.waiting = []
+
+    def drained(self) -> list[tuple[str, Decoded]]:
+        ready, self.waiting = self.waiting, []
+        return ready
+
+
+@dataclass(slots=True)
+class _Outlet:
+    table: str
+    ready: _Ready
+
+    def take(self, decoded: Decoded) -> None:
+        self.ready.waiting.append((self.table, decoded))
+
+
 class _Share:
     """One share on its way; when ``rows`` has ended, ``read`` has the result."""
 
@@ -158,42 +190,31 @@ class _Share:
         self._plan = plan
         self._share = shares[share]
         self._numbering = Numbering(batch.ranges)
+        self._numbers = BitMap64()
         self.read = ShareRead(share, BatchFailed(batch.number, "not read to its end"), BitMap64())
 
-    def rows(self) -> Iterator[Numbered]:
-        plan, share = self._plan, self._share
-        numbers = BitMap64()
-        outcome: BatchOutcome
-        aside = Aside(plan, share)
+    def rows(self) -> Iterator[TableRows]:
+        share, ready, outcome = self._share, _Ready(), self.read.outcome
+        reading = BatchRows(self._plan, share, ready)
         try:
-            decoding = Decoding(
-                *(plan.source, share, plan.decoded_schema(), plan.name_mapping()),
-                aside=aside,
-                condemned=plan.condemned,
-                evolution=plan.watched_for(share.table.refused),
-                values=plan.values,
-            )
-            with closing(chunks_of(plan, share)) as chunks:
+            with closing(chunks_of(self._plan, share)) as chunks:
                 for chunk in chunks:
-                    decoded = decoding.decoded(chunk)
-                    records = decoded.records
-                    found = self._numbering.numbers(
-                        list(share.ranges), records.places, records.offsets
-                    )
-                    numbers |= bitmap(pa.array(found))
-                    yield Numbered(decoded.rows, found)
-            aside.require_none()
-            if decoding.needs:
-                aside.discard()
-                outcome = decoding.needs.outcome(share.number)
-            else:
-                quarantined, ignored = aside.finish(), decoding.ignored()
-                results = decoding.results()
-                outcome = BatchWritten(share.number, results, (), quarantined, ignored=ignored)
+                    reading.take(chunk)
+                    yield from map(self._numbered, ready.drained())
+            reading.end()
+            yield from map(self._numbered, ready.drained())
+            outcome = reading.finish()
         except Exception as error:  # noqa: BLE001 - it goes on as a value
-            aside.discard()
+            reading.discard()
             outcome = failed(share.number, error)
-        self.read = ShareRead(self.read.share, outcome, numbers)
+        self.read = ShareRead(self.read.share, outcome, self._numbers)
+
+    def _numbered(self, some: tuple[str, Decoded]) -> TableRows:
+        table, decoded = some
+        records = decoded.records
+        found = self._numbering.numbers(list(self._share.ranges), records.places, records.offsets)
+        self._numbers |= bitmap(pa.array(found))
+        return TableRows(table, Numbered(decoded.rows, found))
 
 
 def share_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
@@ -216,19 +237,30 @@ def tally_row(schema: pa.Schema, read: ShareRead) -> pa.RecordBatch:
 
 
 def packets_of_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
-    """Turn a transform's rows into packets. A failure is a packet without a place."""
+    """Turn a transform's rows into packets. A failure, and what is unmatched, have no place."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        packing = Packing(plan)
+        packing = Packing(plan, batch)
+        aside: list[Unmatched] = []
         try:
-            result = ResultRows(plan, Numbering(batch.ranges), name)
-            yield from packing.packed(rows_before(batches, lambda rows: (result.of(rows),)))
+            rows = ResultTables(plan, batch, name).route(batches)
+            yield from packing.packed(_without_unmatched(rows, aside))
+            outcome: Any = aside
         except Exception as error:  # noqa: BLE001 - it goes on as a value
-            failure = pa.array([pickle.dumps(failed(batch.number, error))], pa.binary())
-            yield lonely(packing.schema, PACKET, failure)
+            outcome = failed(batch.number, error)
+        if outcome:
+            yield lonely(packing.schema, PACKET, pa.array([pickle.dumps(outcome)], pa.binary()))
         keep_worker_light()
 
     return stage
+
+
+def _without_unmatched(rows: Iterator[Routed], aside: list[Unmatched]) -> Iterator[TableRows]:
+    for some in rows:
+        if isinstance(some, Unmatched):
+            aside.append(some)
+        else:
+            yield some
 
 
 def lonely(schema: pa.Schema, name: str, value: pa.Array) -> pa.RecordBatch:
@@ -251,9 +283,8 @@ class _PackedFailure(Exception):
 def write_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     """Turn a transform's rows into one row of ``OUTCOMES``."""
 
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
-        result = ResultRows(plan, Numbering(batch.ranges), name)
-        return rows_before(batches, lambda rows: (result.of(rows),))
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Routed]:
+        yield from ResultTables(plan, batch, name).route(batches)
 
     return _writing(plan, batch, rows)
 
@@ -261,14 +292,15 @@ def write_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
 def write_packets(plan: WriterPlan, batch: Batch) -> Stage:
     """Turn packets into one row of ``OUTCOMES``."""
 
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
-        packing = Packing(plan)
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Routed]:
+        packing = Packing(plan, batch)
         for packets in batches:
-            columns = zip(packets.column(PLACE), packets.column(PACKET), strict=True)
-            for place, packet in columns:
-                if not place.is_valid:
-                    carried(packet)
-                yield packing.unpacked(packet)
+            columns = (packets.column(name) for name in (PLACE, TABLE, PACKET))
+            for place, table, packet in zip(*columns, strict=True):
+                if place.is_valid:
+                    yield packing.unpacked(table.as_py(), packet)
+                else:
+                    yield from carried(packet)
 
     return _writing(plan, batch, rows)
 
@@ -276,20 +308,14 @@ def write_packets(plan: WriterPlan, batch: Batch) -> Stage:
 def _writing(
     plan: WriterPlan,
     batch: Batch,
-    rows: Callable[[Iterator[pa.RecordBatch]], Iterator[Numbered]],
+    rows: Callable[[Iterator[pa.RecordBatch]], Iterator[Routed]],
 ) -> Stage:
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield outcome_row(_written(plan, batch, rows(batches)))
+        outcome = pickle.dumps(written_rows(plan, batch, rows(batches)))
+        yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], schema=OUTCOMES)
         keep_worker_light()
 
     return stage
-
-
-def outcome_row(outcome: PartWritten | BatchFailed) -> pa.RecordBatch:
-    """Return the row of ``OUTCOMES``."""
-    return pa.RecordBatch.from_arrays(
-        [pa.array([pickle.dumps(outcome)], pa.binary())], schema=OUTCOMES
-    )
 
 
 def carried(packet: pa.Scalar) -> Any:
@@ -300,27 +326,33 @@ def carried(packet: pa.Scalar) -> Any:
     return found
 
 
-def failure(batch: Batch, error: Exception) -> BatchFailed:
-    """Return the outcome of a task that ended in ``error``."""
-    return error.outcome if isinstance(error, _PackedFailure) else failed(batch.number, error)
+def written_rows(
+    plan: WriterPlan, batch: Batch, rows: Iterable[Routed]
+) -> PartWritten | BatchFailed:
+    """Write rows that are rows of their tables already: the other entry, beside ``write_chunks``.
 
-
-def _written(plan: WriterPlan, batch: Batch, rows: Iterator[Numbered]) -> PartWritten | BatchFailed:
-    files: DataFiles | None = None
-    tally = Tally()
+    Packets and a transform's result come in here. What ``rows`` raises is a value too; on any
+    error no file is left.
+    """
+    files, tally = ManyFiles(batch), Tally()
+    unmatched: dict[Apart, BitMap64] = {}
+    tables = tables_of(plan, batch)
     try:
-        shape = file_shape(plan)
-        files = DataFiles(shape, batch.table.file_prefix, batch.target_file_bytes)
-        partitioned = PartitionedRows(shape.partitioner, files)
-        for numbered in rows:
-            partitioned.take(numbered.rows)
-            tally.take(numbered.numbers)
-        partitioned.flush()
-        return tally.part(files.finish())
+        for some in rows:
+            found = tally.take(some.numbers)
+            if isinstance(some, Unmatched):
+                unmatched[some.why] = unmatched.get(some.why, BitMap64()) | found
+                continue
+            known = tables[some.table]
+            assert known.plan is not None, "its rows are of its schema"
+            files.of(known, known.plan).take_rows(some.numbered.rows)
+            files.flush_largest()
+        followed = files.finish()
+        own = followed.pop(of_start(plan, batch).at, ()) if plan.source.routing is None else ()
+        return tally.part(own, followed, unmatched)
     except Exception as error:  # noqa: BLE001 - it goes on as a value
-        if files is not None:
-            files.discard()
-        return failure(batch, error)
+        files.discard()
+        return error.outcome if isinstance(error, _PackedFailure) else failed(batch.number, error)
 
 
 def _repeated(numbers: Integers, found: BitMap64) -> BitMap64:

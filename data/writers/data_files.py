@@ -39,6 +39,7 @@ class FileShape:
         schema, order = plan.schema(), plan.sort_order()
         properties = plan.table_properties
         self.arrow_schema: pa.Schema = plan.arrow_schema()
+        self.name_mapping = plan.name_mapping()
         self.spec_id = plan.spec().spec_id
         self.io: FileIO = open_files(plan.io_properties, plan.data_location)
         leaves = leaves_of(schema, metrics_modes(schema, properties, order))

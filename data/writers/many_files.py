@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -9,14 +10,22 @@ import pyarrow as pa
 from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.ports import Batch
 from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.decoding import Decoded
 from headgate.data.writers.deleted_keys import DeletedKeys
 from headgate.data.writers.partitioned_rows import BUFFER_BYTES, PartitionedRows
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.pools import OpenFiles
 from headgate.data.writers.routed_table import RoutedTable
+from headgate.kafka.fetch import Chunk
 
 Followed = dict[Destination, tuple[WrittenFile, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """``rows`` of the schema, and the records that they came from, in the same order."""
+
+    rows: pa.RecordBatch
+    records: Chunk
 
 
 class TableOutlet(Protocol):
@@ -47,8 +56,8 @@ class TableFiles:
 
     def __init__(self, known: RoutedTable, plan: WriterPlan, batch: Batch, pool: OpenFiles) -> None:
         shape = file_shape(plan)
-        prefix = f"{plan.data_location}/{batch.folder}"
-        self.at = Destination(known.name, known.uuid, known.schema_id)
+        prefix = known.prefix or f"{plan.data_location}/{batch.folder}"
+        self.at = known.at
         self._files = DataFiles(shape, prefix, batch.target_file_bytes, pool=pool)
         self.rows = PartitionedRows(shape.partitioner, self._files)
         self.keys: DeletedKeys | None = None
@@ -100,7 +109,7 @@ class ManyFiles:
 
     def flush_largest(self) -> None:
         tables = self._open.values()
-        while sum(table.waiting_bytes for table in tables) > BUFFER_BYTES:
+        while len(tables) > 1 and sum(table.waiting_bytes for table in tables) > BUFFER_BYTES:
             max(tables, key=lambda table: table.waiting_bytes).flush()
 
     def finish(self) -> Followed:

@@ -29,7 +29,7 @@ from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.table_kinds import Dressing, HeldValues
-from headgate.data.envelopes.changes import Changes
+from headgate.data.envelopes.changes import Changes, Tombstones
 from headgate.data.formats import names
 from headgate.data.formats.column_rules import ColumnRule
 from headgate.data.formats.former_names import with_former_names
@@ -110,6 +110,11 @@ class SourcePlan:
     def has_keys(self) -> bool:
         """Return whether a table that takes its records has a key."""
         return self.changes is not None or bool(self.routing and self.routing.keys)
+
+    @property
+    def takes_tombstones(self) -> bool:
+        """Return whether records without a value delete rows of START's table."""
+        return self.changes is not None and self.changes.tombstones is Tombstones.DELETE
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,10 @@ from contextlib import closing
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
-from headgate.data.writers.aside import Aside
-from headgate.data.writers.changed_rows import write_changes
-from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.decoding import Decoding
+from headgate.data.writers.batch_rows import BatchRows
 from headgate.data.writers.failures import go_on, write_failed
-from headgate.data.writers.partitioned_rows import PartitionedRows
+from headgate.data.writers.many_files import ManyFiles
 from headgate.data.writers.plan import WriterPlan
-from headgate.data.writers.routed import write_routed
 from headgate.kafka.fetch import Chunk, Reading, read_ranges
 
 
@@ -58,48 +54,19 @@ def write_chunks(
     """Write the chunks, which hold exactly the batch's ranges. On any error no file is left.
 
     Raises ``PoisonRecord``, ``TooManyBadRecords``, ``ConfigurationError``, ``TableChanged``,
-    ``Abandoned``, whatever reading the chunks raises; for anything else ``WriteFailed``, or
-    ``Unforeseen`` where no other system is to blame.
+    ``Abandoned``, ``SourceTruncated``, ``TablesWanted`` (all that it wants), whatever reading the
+    chunks raises; for anything else ``WriteFailed``, or ``Unforeseen`` where no other system is to
+    blame.
     """
-    if plan.source.routing is not None:
-        return write_routed(plan, batch, chunks, abandoned=abandoned)
-    if plan.source.changes is not None:
-        return write_changes(plan, batch, chunks, abandoned=abandoned)
-    files: DataFiles | None = None
-    aside = Aside(plan, batch)
+    rows = BatchRows(plan, batch, ManyFiles(batch))
     try:
-        shape = file_shape(plan)
-        files = DataFiles(shape, batch.table.file_prefix, batch.target_file_bytes)
-        schema, mapping = shape.arrow_schema, plan.name_mapping()
-        decoding = Decoding(
-            plan.source,
-            batch,
-            schema,
-            mapping,
-            aside=aside,
-            condemned=plan.condemned,
-            evolution=plan.watched_for(batch.table.refused),
-            values=plan.values,
-        )
-        rows = PartitionedRows(shape.partitioner, files)
         for chunk in chunks:
-            decoded = decoding.decoded(chunk)
-            if not aside.stopping:
-                rows.take(decoded.rows)
+            rows.take(chunk)
             go_on(batch, abandoned)
-        aside.require_none()
-        if decoding.needs:
-            aside.discard()
-            files.discard()
-            return decoding.needs.outcome(batch.number)
-        rows.flush()
-        quarantined = aside.finish()
-        written, ignored = files.finish(), decoding.ignored()
-        return BatchWritten(batch.number, decoding.results(), written, quarantined, ignored=ignored)
+        rows.end()
+        return rows.finish()
     except BaseException as error:
-        aside.discard()
-        if files is not None:
-            files.discard()
+        rows.discard()
         if isinstance(error, HeadgateError) or not isinstance(error, Exception):
             raise
         raise write_failed(error, batch) from error

@@ -1,34 +1,37 @@
-"""Offset ranges in, data files of many tables out: each record goes where the routes send it.
+"""The records of a batch on their way to its tables: one table, or those that routes name.
 
-Records are told apart by columns, and wait undecoded until a portion of their table is worth
-decoding. All tables of a batch share one bound for open files and one for rows (rule R6).
+With routes, records are told apart by columns, and wait undecoded until a portion of their table is
+worth decoding. One table is what routes with one answer would be: each chunk is decoded at once,
+uncut and uncopied. All tables of a batch share one bound for open files and one for waiting rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import Protocol
 
 import numpy as np
 
-from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Destination
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.writers.aside import BAD_VALUE, OWN_TABLE, Aside
-from headgate.data.writers.failures import TablesWanted, go_on, write_failed
+from headgate.data.writers.changed_rows import ChangedRows
+from headgate.data.writers.decoding import Decoding
+from headgate.data.writers.failures import TablesWanted
 from headgate.data.writers.keyed_routes import may_key
 from headgate.data.writers.known_tables import NEW_MAX, KnownTables
-from headgate.data.writers.many_files import Followed, ManyFiles, Outlets
+from headgate.data.writers.many_files import Outlets, TableFiles, TableOutlet
+from headgate.data.writers.needs import Needs
 from headgate.data.writers.newcomers import Newcomer
-from headgate.data.writers.plan import SourcePlan, WriterPlan
-from headgate.data.writers.route_values import RouteValues
-from headgate.data.writers.routed_table import Making, RoutedTable
-from headgate.data.writers.routes import Names, Route, Target
-from headgate.data.writers.sieve import Sieve, others
-from headgate.data.writers.table_readings import TableReading, reading_of
+from headgate.data.writers.plan import WriterPlan
+from headgate.data.writers.routed_table import Making, RoutedTable, of_start
+from headgate.data.writers.router import Router
+from headgate.data.writers.routes import Target
+from headgate.data.writers.sieve import Sieve
 from headgate.data.writers.unmatched import tell
 from headgate.kafka.fetch import Chunk
 from headgate.native.loops import Integers
@@ -40,98 +43,41 @@ _LENT_PORTION = (256 * 1024, 512)
 _WAITING_BYTES_MAX = 64 * 1024 * 1024
 
 
-@dataclass(slots=True)
-class _Rule:
-    """A route for the records of one topic. ``values``: of one that looks at more than that."""
+class TableReading(Protocol):
+    """The records of one table of a batch, on their way.
 
-    route: Route
-    names: Names
-    values: RouteValues | None
-
-
-Alike = Callable[[Target], Hashable]
-"""Returns the same for tables whose records are dealt with together."""
-
-OnBad = Callable[[Chunk, Mapping[int, str]], None]
-"""Takes those records of a chunk, by their place, whose value cannot be read, with the reasons."""
-
-
-class Router:
-    """Splits chunks of one batch by table. Serves one thread.
-
-    Where a route looks at values, what has none goes to no table: nothing tells of which it is.
+    By place of the batch's ranges: ``records`` became rows, those ``deleted`` are in key files.
     """
 
-    def __init__(
-        self, source: SourcePlan, batch: Batch, on_bad: OnBad, alike: Alike = lambda target: target
-    ) -> None:
-        self._on_bad = on_bad
-        self._alike = alike
-        routing = source.routing
-        assert routing is not None, "chosen for it"
-        self._topics = [at.topic for at in batch.ranges]
-        known = sorted(set(self._topics))
-        self._codes = np.array([known.index(topic) for topic in self._topics], np.int64)
-        values = {route: _values(route, source) for route in routing.routes}
-        self._rules = [
-            [_Rule(route, Names(route, parts), values[route]) for route, parts in found]
-            for found in map(routing.of_topic, known)
-        ]
+    @property
+    def records(self) -> Integers: ...
 
-    def split(self, chunk: Chunk) -> Iterator[tuple[Target | None, Chunk]]:
-        """The chunk's records by table; ``None`` for those that no route matches, and of tables
-        that are alike any of them."""
-        codes = self._codes[chunk.places]
-        for code in np.unique(codes).tolist():
-            yield from self._of_topic(code, _where(chunk, codes == code))
+    @property
+    def deleted(self) -> Integers: ...
 
-    def _of_topic(self, code: int, chunk: Chunk) -> Iterator[tuple[Target | None, Chunk]]:
-        for rule in self._rules[code]:
-            if rule.values is None:
-                yield rule.names.alone(), chunk
-                return
-            if rule.route.by_value and chunk.values.array.null_count:
-                there = np.asarray(chunk.values.array.is_valid())
-                yield None, chunk.where(~there)
-                chunk = chunk.where(there)
-                if not len(chunk.offsets):
-                    return
-            found = rule.values.of(chunk)
-            which = found.codes
-            if found.bad:
-                self._on_bad(chunk, found.bad)
-                good = others(chunk, found.bad)
-                chunk, which = chunk.where(good), which[good]
-            named = [rule.names.of(value) for value in found.distinct]
-            taken = np.array([target is not None for target in named] + [False], np.bool_)
-            yield from _by_target(chunk, which, named, self._alike)
-            chunk = _where(chunk, ~taken[which])
-            if not len(chunk.offsets):
-                return
-        yield None, chunk
+    @property
+    def needs(self) -> Needs | None:
+        """What the table lacks for some of them (S2)."""
+
+    def take(self, chunk: Chunk, *, in_vain: bool) -> None:
+        """Take sifted records, as ``aside`` does those that become no rows.
+
+        ``in_vain``: nothing of this attempt will count, only needs. Nor does anything once a record
+        stops the sink; but the first such record of each partition does (P14).
+        """
+
+    def ignored(self) -> Mapping[str, int]:
+        """As ``Decoding.ignored``."""
 
 
-def _values(route: Route, source: SourcePlan) -> RouteValues | None:
-    return None if route.by_topic else RouteValues(route, source)
-
-
-def _by_target(
-    chunk: Chunk, codes: Integers, named: list[Target | None], alike: Alike
-) -> Iterator[tuple[Target, Chunk]]:
-    groups: dict[Hashable, tuple[int, Target]] = {}
-    places: dict[Target, int] = {}
-    for target in sorted({target for target in named if target is not None}):
-        places[target], _ = groups.setdefault(alike(target), (len(groups), target))
-    there = [target for _, target in groups.values()]
-    of_value = np.array([places[t] if t else -1 for t in named] + [-1], np.int64)
-    of_record = of_value[codes]
-    taken = of_record >= 0
-    for place, some in _where(chunk, taken).grouped(of_record[taken]):
-        yield there[place], some
-
-
-def _where(chunk: Chunk, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Chunk:
-    return chunk if wanted.all() else chunk.where(wanted)
+def reading_of(
+    known: RoutedTable, plan: WriterPlan, batch: Batch, *, aside: Aside, outlet: TableOutlet
+) -> TableReading:
+    """What is to become of the table's records. Raises ``ConfigurationError``."""
+    if plan.source.changes is None:
+        return Decoding(known, plan, batch, aside=aside, outlet=outlet)
+    assert isinstance(outlet, TableFiles), "changes are written where they are read"
+    return ChangedRows(known, plan, batch, aside=aside, outlet=outlet)
 
 
 @dataclass(slots=True)
@@ -168,31 +114,6 @@ class _Table:
         self.waiting = [chunk.kept() for chunk in self.waiting]
 
 
-def write_routed(
-    plan: WriterPlan,
-    batch: Batch,
-    chunks: Iterable[Chunk],
-    *,
-    abandoned: Callable[[], bool] = lambda: False,
-) -> BatchWritten | BatchNeeds:
-    """Write the chunks, which hold exactly the batch's ranges. On any error no file is left.
-
-    Raises ``TablesWanted`` with all the tables that it wants, and as ``write_chunks``.
-    """
-    routed = RoutedBatch(plan, batch, ManyFiles(batch))
-    try:
-        for chunk in chunks:
-            routed.take(chunk)
-            go_on(batch, abandoned)
-        routed.end()
-        return routed.finish()
-    except BaseException as error:
-        routed.discard()
-        if isinstance(error, HeadgateError) or not isinstance(error, Exception):
-            raise
-        raise write_failed(error, batch) from error
-
-
 def needed(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:
     """What all tables together need: in each partition the first record that waits."""
     first = reduce(Offsets.earliest, (need.first for need in tables))
@@ -200,11 +121,12 @@ def needed(number: int, tables: tuple[TableNeed, ...]) -> BatchNeeds:
     return BatchNeeds(number, first=first, records=records, tables=tables)
 
 
-class RoutedBatch:
+class BatchRows:
     """The records of one batch on their way to ``outlets``, table by table.
 
     ``take`` all chunks, then ``end``, which decodes what waits, then ``finish``; or ``discard``.
-    Where records need more than there is, ``finish`` says what, and no file is left.
+    Where records need more than there is, ``finish`` says what, and no file is left. Routes behind
+    a transform look at its rows (``result_tables``), not here.
     """
 
     def __init__(self, plan: WriterPlan, batch: Batch, outlets: Outlets) -> None:
@@ -212,43 +134,54 @@ class RoutedBatch:
         self._batch = batch
         self._outlets = outlets
         self._aside = Aside(plan, batch)
-        self._known = KnownTables(plan, batch)
-        assert plan.source.routing is not None, "chosen for it"
-        self._routing = plan.source.routing
-        keyed = bool(self._routing.keys)
-        self._sieve = Sieve(batch, self._aside, plan.condemned, tombstones=keyed)
-        self._router = Router(plan.source, batch, self._take_bad, self._known.alike)
-        topics = {at.topic for at in batch.ranges}
-        self._changing = {topic for topic in topics if may_key(self._routing, topic)}
         self._partitions = list(batch.ranges)
         self._open: dict[str, _Table] = {}
         self._newcomers: dict[str, Newcomer] = {}
         self._in_vain = False
+        self._only: RoutedTable | None = None
+        routing = plan.source.routing
+        if routing is None or plan.shaping.transform is not None:
+            self._only, tombstones = of_start(plan, batch), plan.source.takes_tombstones
+        else:
+            self._routing, tombstones = routing, bool(routing.keys)
+            self._known = KnownTables(plan, batch)
+            self._router = Router(plan.source, batch, self._take_bad, self._known.alike)
+            topics = {at.topic for at in batch.ranges}
+            self._changing = {topic for topic in topics if may_key(routing, topic)}
+        self._sieve = Sieve(batch, self._aside, plan.condemned, tombstones=tombstones)
 
     def take(self, chunk: Chunk) -> None:
         """Raises what ``aside`` raises about records that become no rows."""
-        for target, some in self._router.split(self._sieve.sifted(chunk)):
+        chunk = self._sieve.sifted(chunk)
+        if self._only is not None:
+            self._table(self._only, self._plan).reading.take(chunk, in_vain=False)
+            return
+        for target, some in self._router.split(chunk):
             self._take(target, some)
         self._between_chunks()
 
     def end(self) -> None:
-        """Raises ``TablesWanted``."""
+        """Raises ``TablesWanted``, and what opening the one table raises if nothing came."""
+        if self._only is not None:
+            self._table(self._only, self._plan)
+            return
         self._known.require()
         for _, table in sorted(self._open.items()):
             self._decode(table)
 
     def finish(self) -> BatchWritten | BatchNeeds:
         self._aside.require_none()
-        if self._known.put_off and not self._newcomers:
-            raise TablesWanted(frozenset({self._known.put_off}))
-        if needs := self._needs():
+        if needs := self._needed():
             self.discard()
-            return needed(self._batch.number, needs)
-        followed: Followed = self._outlets.finish()
+            return needs
+        followed = self._outlets.finish()
+        own = followed.pop(self._only.at, ()) if self._only else ()
         tell(self._aside.reasons)
         quarantined = self._aside.finish()
         results = self._sieve.results(*self._counts())
-        return BatchWritten(self._batch.number, results, (), quarantined, followed, self._ignored())
+        return BatchWritten(
+            self._batch.number, results, own, quarantined, followed, self._ignored()
+        )
 
     def discard(self) -> None:
         self._aside.discard()
@@ -301,7 +234,7 @@ class RoutedBatch:
             self._decode(max(self._open.values(), key=lambda table: table.waiting_bytes))
 
     def _decode(self, table: _Table) -> None:
-        table.decode(in_vain=self._in_vain or self._aside.stopping)
+        table.decode(in_vain=self._in_vain)
         self._in_vain |= bool(table.reading.needs)
         self._outlets.flush_largest()
 
@@ -312,6 +245,17 @@ class RoutedBatch:
             self._newcomers[target.table] = newcomer
             self._in_vain = True
         return newcomer
+
+    def _needed(self) -> BatchNeeds | None:
+        """Return what is needed; of one table START says which it is. Raises ``TablesWanted``."""
+        number = self._batch.number
+        if self._only is not None:
+            needs = self._open[self._only.name].reading.needs
+            return needs.outcome(number) if needs else None
+        if self._known.put_off and not self._newcomers:
+            raise TablesWanted(frozenset({self._known.put_off}))
+        lacking = self._needs()
+        return needed(number, lacking) if lacking else None
 
     def _needs(self) -> tuple[TableNeed, ...]:
         """S2: what any of the tables lacks. Topics first: nothing slows their tables down (R4)."""
@@ -327,7 +271,7 @@ class RoutedBatch:
     def _ignored(self) -> Mapping[str, int]:
         """By table and path: fields of how many records become no column (S6)."""
         return {
-            f"{table.at.table}: {paths}": records
+            paths if self._only else f"{table.at.table}: {paths}": records
             for table in self._open.values()
             for paths, records in table.reading.ignored().items()
         }
@@ -344,7 +288,6 @@ class RoutedBatch:
         table = self._open.get(known.name)
         if table is None:
             outlet = self._outlets.of(known, plan)
-            at = Destination(known.name, known.uuid, known.schema_id)
             reading = reading_of(known, plan, self._batch, aside=self._aside, outlet=outlet)
-            table = self._open[known.name] = _Table(at, reading)
+            table = self._open[known.name] = _Table(known.at, reading)
         return table
