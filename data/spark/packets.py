@@ -23,11 +23,10 @@ import pyarrow.types as kinds
 from headgate.control_protocol.ports import Batch
 from headgate.data.transform.result_rows import RECORD, Numbered
 from headgate.data.transform.result_tables import TableRows
-from headgate.data.writers.partitioning import Partitioner
+from headgate.data.writers.partitioning import Partitioner, TransformedColumn
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.routed_table import tables_of
 from headgate.data.writers.sorting import Sorter
-from headgate.data.writers.transforms import TransformedColumn
 from headgate.participant.settings import Distribution
 
 PLACE = "_headgate_place"

@@ -24,8 +24,8 @@ from headgate.control_protocol.ports import Batch, BatchFailed
 from headgate.data.spark import stages
 from headgate.data.spark.packets import PLACE, packet_schema, sort_names
 from headgate.data.spark.session import OpenSession, reason_of
-from headgate.data.spark.shares import files_of
 from headgate.data.spark.stages import PartWritten, ShareRead
+from headgate.data.spark.tasks import files_of
 from headgate.data.spark.transform import blames_query, transformed
 from headgate.data.transform.result_rows import RECORD
 from headgate.data.transform.result_tables import Apart
@@ -39,7 +39,7 @@ _OBSERVATION_S_MAX = 120.0
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """What the tasks read and wrote, to be settled (``accounts``)."""
+    """What the tasks read and wrote, to be settled (``stages``)."""
 
     reads: Sequence[ShareRead]
     parts: Sequence[PartWritten | BatchFailed]

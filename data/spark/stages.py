@@ -1,8 +1,11 @@
-"""Runs in the tasks of a multi-stage job: read, pack, write.
+"""Runs in the tasks of a multi-stage job (read, pack, write), and settles what they report.
 
 A record travels as a row of the columns that a transform knows or, once it is a row of a table, in
-a packet (``packets``) that names the table. Failures are values here too. Records that a transform
-sends to no table come out as numbers (``set_aside``).
+a packet (``packets``) that names the table. Failures are values here too. Each record read became
+at most one row, which is checked.
+
+Records that a transform sends to no table (rule R7) come out as numbers; a job of its own reads
+their values again and puts them aside.
 """
 
 from __future__ import annotations
@@ -10,28 +13,32 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, TransformFailed, WriteFailed
 from headgate.control_protocol.events import Destination, WrittenFile
-from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.data.spark.packets import PACKET, PLACE, TABLE, Packing
-from headgate.data.spark.tasks import keep_worker_light
+from headgate.data.spark.tasks import joined, keep_worker_light, together
 from headgate.data.transform.result_rows import RECORD, Numbered
 from headgate.data.transform.result_tables import Apart, ResultTables, Routed, TableRows, Unmatched
 from headgate.data.transform.spark_types import to_spark
-from headgate.data.writers.batch_rows import BatchRows
+from headgate.data.writers.aside import OWN_TABLE, Aside
 from headgate.data.writers.failures import failed
-from headgate.data.writers.many_files import Decoded, Followed, ManyFiles
 from headgate.data.writers.numbering import Integers, Numbering, bitmap
 from headgate.data.writers.plan import WriterPlan
-from headgate.data.writers.ranges import chunks_of
 from headgate.data.writers.routed_table import RoutedTable, of_start, tables_of
+from headgate.data.writers.sieve import Sieve
+from headgate.data.writers.table_outlets import Decoded, Followed, ManyFiles
+from headgate.data.writers.write_batch import BatchRows, chunks_of
+from headgate.kafka.fetch import Chunk
+from headgate.native.loops import Flags
 
 TALLY = "_headgate_tally"
 OUTCOME = "outcome"
@@ -360,3 +367,169 @@ def _repeated(numbers: Integers, found: BitMap64) -> BitMap64:
         return BitMap64()
     values, counts = np.unique(numbers, return_counts=True)
     return bitmap(pa.array(values[counts > 1]))
+
+
+# ----------------------------------------------------------------------------------------- settling
+
+
+def settled(
+    batch: Batch,
+    reads: Sequence[ShareRead],
+    parts: Sequence[PartWritten | BatchFailed],
+    transform: str,
+) -> BatchOutcome:
+    """Return the batch's outcome. A record read but not written was filtered: it counts as skipped.
+
+    ``transform`` names it, and is empty if there is none: then every record must be written. Raises
+    ``TransformFailed`` for a record in two rows and for one that was not read, ``WriteFailed`` for
+    a lost one, ``ValueError`` if the shares do not make up the batch.
+    """
+    # A share's task may have run twice: one failed attempt is enough.
+    by_share = {read.share: read for read in reads}
+    by_share |= {read.share: read for read in reads if isinstance(read.outcome, BatchFailed)}
+    failures = [part for part in parts if isinstance(part, BatchFailed)]
+    read = joined(batch, [*failures, *(by_share[share].outcome for share in sorted(by_share))])
+    if not isinstance(read, BatchWritten):
+        return read
+    written = [part for part in parts if isinstance(part, PartWritten)]
+    numbers = _once(batch, written, transform)
+    known = BitMap64.union(BitMap64(), *(share.numbers for share in by_share.values()))
+    numbering = Numbering(batch.ranges)
+    if unknown := numbers - known:
+        raise TransformFailed(
+            f"{transform} gives {len(unknown)} rows of records that were not read, as "
+            f"{numbering.described(unknown[0])}",
+            "carry the record's number unchanged",
+        )
+    if not transform and (lost := known - numbers):
+        raise WriteFailed(f"{len(lost)} rows are missing after Spark's shuffle")
+    return _counted(read, numbers, numbering, written)
+
+
+def _once(batch: Batch, written: Sequence[PartWritten], transform: str) -> BitMap64:
+    numbers, twice = BitMap64(), BitMap64()
+    for part in written:
+        twice |= part.twice | (numbers & part.numbers)
+        numbers |= part.numbers
+    rows = sum(part.rows for part in written)
+    if rows == len(numbers):
+        return numbers
+    example = f", as of {Numbering(batch.ranges).described(twice[0])}" if twice else ""
+    if not transform:
+        raise WriteFailed(f"{rows - len(numbers)} rows are there twice after Spark's shuffle")
+    raise TransformFailed(
+        f"{transform} gives {rows - len(numbers)} rows more than it got records{example}",
+        "a record may become one row or none: an explode or a join with several matches makes more",
+    )
+
+
+def _counted(
+    read: BatchWritten, numbers: BitMap64, numbering: Numbering, written: Sequence[PartWritten]
+) -> BatchWritten:
+    aside = BitMap64.union(BitMap64(), *(n for part in written for n in part.unmatched.values()))
+    results = {}
+    for at, result in read.partitions.items():
+        given = numbering.count(numbers, at)
+        records = given - numbering.count(aside, at)
+        skipped = result.skipped + result.records - given
+        results[at] = replace(result, records=records, skipped=skipped)
+    files = tuple(file for part in written for file in part.files)
+    return replace(read, partitions=results, files=files, followed=together(written))
+
+
+# ------------------------------------------------------------------------------------ setting aside
+
+
+def set_aside(
+    plan: WriterPlan, batch: Batch, unmatched: Mapping[Apart, BitMap64]
+) -> Callable[[Batch], BatchOutcome]:
+    """Return a function that puts these records of a share of ``spans`` aside.
+
+    Failures are values.
+    """
+
+    wanted = _Wanted(unmatched)
+
+    def write(share: Batch) -> BatchOutcome:
+        numbering, aside = Numbering(batch.ranges), Aside(plan, share)
+        sieve = Sieve(share, aside)
+        try:
+            with closing(chunks_of(plan, share)) as chunks:
+                for chunk in chunks:
+                    found = numbering.numbers(list(share.ranges), chunk.places, chunk.offsets)
+                    for why, rows in wanted.among(found):
+                        _put_aside(aside, chunk.where(rows), why)
+            nothing = np.zeros(len(share.ranges), np.int64)
+            quarantined = aside.finish()
+            return BatchWritten(share.number, sieve.results(nothing), (), quarantined)
+        except Exception as error:  # noqa: BLE001 - it goes on as a value
+            aside.discard()
+            return failed(share.number, error)
+
+    return write
+
+
+def _put_aside(aside: Aside, chunk: Chunk, why: Apart) -> None:
+    if why.table:
+        aside.diverted(chunk, why.table, why.reason)
+    elif why.bad:
+        reasons = dict.fromkeys(range(len(chunk.offsets)), why.reason)
+        aside.take(chunk, reasons, OWN_TABLE)
+    else:
+        aside.unmatched(chunk, why.reason)
+
+
+class _Wanted:
+    """Finds records among others, with the reasons why they are wanted."""
+
+    def __init__(self, unmatched: Mapping[Apart, BitMap64]) -> None:
+        self._reasons = list(unmatched)
+        arrays = [np.fromiter(some, np.int64, len(some)) for some in unmatched.values()]
+        numbers = np.concatenate([np.zeros(0, np.int64), *arrays])
+        order = np.argsort(numbers)
+        self._numbers = numbers[order]
+        self._codes = np.repeat(np.arange(len(arrays)), [len(some) for some in arrays])[order]
+
+    def among(self, found: Integers) -> Iterator[tuple[Apart, Flags]]:
+        """Yield, for each reason, the flags of its records."""
+        if not len(self._numbers):
+            return
+        places = np.searchsorted(self._numbers, found).clip(max=len(self._numbers) - 1)
+        codes = np.where(self._numbers[places] == found, self._codes[places], -1)
+        for code in np.unique(codes[codes >= 0]).tolist():
+            yield self._reasons[code], codes == code
+
+
+def spans(batch: Batch, unmatched: Mapping[Apart, BitMap64]) -> Batch:
+    """Narrow the batch to the first through last unmatched record of each partition."""
+    numbering = Numbering(batch.ranges)
+    numbers = BitMap64.union(BitMap64(), *unmatched.values())
+    ranges = {}
+    for at in numbering.partitions:
+        some = numbering.of(numbers, at)
+        if some is not None:
+            ranges[at] = OffsetRange(some[0], some[1] + 1)
+    return replace(batch, ranges=ranges)
+
+
+def accounted(
+    batch: Batch, written: BatchWritten, aside: BatchWritten, unmatched: Mapping[Apart, BitMap64]
+) -> BatchWritten:
+    """Return the outcome with what was set aside. Raises ``WriteFailed`` if records are missing."""
+    numbering = Numbering(batch.ranges)
+    numbers = BitMap64.union(BitMap64(), *unmatched.values())
+    results = dict(written.partitions)
+    for at, result in written.partitions.items():
+        found = aside.partitions.get(at)
+        if found is None:
+            continue
+        if found.quarantined + found.skipped != numbering.count(numbers, at):
+            raise WriteFailed(f"{at}: unmatched records were not there any more when read again")
+        results[at] = replace(
+            result,
+            quarantined=result.quarantined + found.quarantined,
+            skipped=result.skipped + found.skipped,
+            bad=result.bad + found.bad,
+        )
+    quarantined = (*written.quarantined, *aside.quarantined)
+    return replace(written, partitions=results, quarantined=quarantined)

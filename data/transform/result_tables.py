@@ -22,11 +22,11 @@ from headgate.data.transform.result_rows import (
     require_record,
     rows_before,
 )
-from headgate.data.writers.known_tables import KnownTables
 from headgate.data.writers.numbering import Integers, Numbering
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.routed_table import RoutedTable, of_start
 from headgate.data.writers.routes import TABLE_COLUMN, Names, Routing, Target
+from headgate.data.writers.targets import KnownTables
 
 
 @dataclass(frozen=True, slots=True)

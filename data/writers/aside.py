@@ -29,9 +29,9 @@ from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.encodings import FORMAT
 from headgate.data.writers.numbering import firsts
-from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.record_columns import MILLISECONDS_MAX, legible
+from headgate.data.writers.table_outlets import PartitionedRows
 from headgate.kafka.fetch import Chunk
 
 _SAMPLE_BYTES = 200

@@ -18,16 +18,15 @@ from headgate.data.formats.retyped import rows_from
 from headgate.data.formats.ruled_columns import RuledColumns
 from headgate.data.writers.aside import BAD_PART, BAD_VALUE, Aside
 from headgate.data.writers.data_files import file_shape
-from headgate.data.writers.held_values import held_values
-from headgate.data.writers.many_files import Decoded, TableOutlet
-from headgate.data.writers.mending import Mending
 from headgate.data.writers.needs import Evolution, Needs
 from headgate.data.writers.numbering import firsts
 from headgate.data.writers.plan import SourcePlan, WriterPlan
+from headgate.data.writers.poison_search import Read, read_apart
 from headgate.data.writers.record_columns import RecordColumns
 from headgate.data.writers.routed_table import RoutedTable
 from headgate.data.writers.sieve import others
-from headgate.data.writers.singling import Read, read_apart
+from headgate.data.writers.table_outlets import Decoded, TableOutlet
+from headgate.data.writers.unsupported_values import Mending, held_values
 from headgate.kafka.fetch import Chunk
 from headgate.participant.settings import Incompatible
 

@@ -125,10 +125,10 @@ class WriterPlan:
     fix it, since each file states its own order. ``quarantine`` is the plan for the quarantine's
     files; ``known`` the offsets that it has already, if a range is read again after a commit that
     ended between the two tables (rule Q5). ``condemned``: records that were found to make the batch
-    fail, by offset with the reason (``narrowing``). ``tables``: recently used tables that routes
-    name; ``listed``: by namespace, the tables that exist; ``closed``: why no table is made for
-    names in records. ``dressing``: additions to stamped files (P13). ``values`` checks whether the
-    table can hold a record's values; ``tamed`` replaces those that a quarantine cannot.
+    fail, by offset with the reason (``poison_search``). ``tables``: recently used tables that
+    routes name; ``listed``: by namespace, the tables that exist; ``closed``: why no table is made
+    for names in records. ``dressing``: additions to stamped files (P13). ``values`` checks whether
+    the table can hold a record's values; ``tamed`` replaces those that a quarantine cannot.
     """
 
     source: SourcePlan

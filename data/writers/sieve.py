@@ -10,7 +10,7 @@ from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Batch, PartitionResult
 from headgate.data.writers.aside import Aside
-from headgate.data.writers.singling import BAD_EXCEPTION
+from headgate.data.writers.poison_search import BAD_EXCEPTION
 from headgate.kafka.fetch import Chunk
 from headgate.native.loops import Flags, Integers
 

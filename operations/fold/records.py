@@ -28,11 +28,11 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.table_history import TableReader
 from headgate.data.envelopes.changes import Tombstones
 from headgate.data.envelopes.operations import Operation
-from headgate.data.writers.change_reading import ChangeReading
+from headgate.data.writers.change_decode import ChangeReading
 from headgate.data.writers.numbering import bitmap
 from headgate.data.writers.plan import WriterPlan
+from headgate.data.writers.poison_search import read_apart
 from headgate.data.writers.sieve import others
-from headgate.data.writers.singling import read_apart
 from headgate.kafka.fetch import Chunk
 from headgate.operations.fold.slices import OURS, SLICE_BYTES, Slices, Slicing
 from headgate.tables.iceberg.keyed.changed_keys import UNKNOWN, Sources

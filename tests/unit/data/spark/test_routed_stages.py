@@ -26,10 +26,10 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
-from headgate.data.spark import set_aside, stages
-from headgate.data.spark.accounts import settled
+from headgate.data.spark import stages
 from headgate.data.spark.packets import PLACE, sort_key
 from headgate.data.spark.pipeline import JobDone, one_stage
+from headgate.data.spark.stages import settled
 from headgate.data.transform.result_tables import check_routed
 from headgate.data.writers.failures import attempted
 from headgate.data.writers.plan import SourcePlan, WriterPlan
@@ -74,7 +74,7 @@ class Job(Desk):
         return replace(super().source, record_columns=self.record_columns)
 
     def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
-        set_aside.chunks_of = stages.chunks_of = lambda _, part: _cut(chunk, part)  # type: ignore[attr-defined]
+        stages.chunks_of = lambda _, part: _cut(chunk, part)  # type: ignore[attr-defined]
         assert not one_stage(plan)
         return attempted(batch.number, lambda: self._settled(plan, batch))
 
@@ -84,11 +84,11 @@ class Job(Desk):
         outcome = settled(batch, done.reads, done.parts, "transform.sql" if self.shape else "")
         if not isinstance(outcome, BatchWritten) or not done.unmatched:
             return outcome
-        write = set_aside.set_aside(plan, batch, done.unmatched)
-        aside = pickle.loads(pickle.dumps(write(set_aside.spans(batch, done.unmatched))))
+        write = stages.set_aside(plan, batch, done.unmatched)
+        aside = pickle.loads(pickle.dumps(write(stages.spans(batch, done.unmatched))))
         if not isinstance(aside, BatchWritten):
             return aside
-        return set_aside.accounted(batch, outcome, aside, done.unmatched)
+        return stages.accounted(batch, outcome, aside, done.unmatched)
 
     def _job(self, plan: WriterPlan, batch: Batch) -> JobDone:
         halves = [{}, {}]  # every partition in the middle
@@ -160,7 +160,6 @@ def _outcome(rows: Iterator[pa.RecordBatch]) -> Any:
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     monkeypatch.setattr(stages, "chunks_of", stages.chunks_of)
-    monkeypatch.setattr(set_aside, "chunks_of", set_aside.chunks_of)
     local = local_catalog(tmp_path)
     ensure_table(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
     ensure_table(local.catalog, "db.q", quarantine_declaration())

@@ -25,9 +25,8 @@ from pyiceberg.types import (
 
 from headgate.control_protocol.events import TableStart
 from headgate.data.writers.data_files import DataFiles, FileShape
-from headgate.data.writers.dictionaries import with_dictionary
-from headgate.data.writers.metrics import leaves_of
-from headgate.data.writers.metrics_modes import metrics_modes
+from headgate.data.writers.metrics import leaves_of, metrics_modes
+from headgate.data.writers.parquet import with_dictionary
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan, plan_for
 

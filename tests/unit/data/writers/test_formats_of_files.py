@@ -39,8 +39,7 @@ from headgate.control_protocol.events import TableStart
 from headgate.data.formats.retyped import rows_from
 from headgate.data.writers.data_files import DataFiles, FileShape
 from headgate.data.writers.encodings import encoding_of, refuse_files
-from headgate.data.writers.metrics import leaves_of
-from headgate.data.writers.metrics_modes import metrics_modes
+from headgate.data.writers.metrics import leaves_of, metrics_modes
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan, plan_for
 from headgate.tables.iceberg.file_detail import FileDetail

@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import MissingRights, PoisonRecord, Remote
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
 from headgate.data.writers.plan import Plans, SourcePlan
-from headgate.data.writers.renewing import RenewingWriter
+from headgate.data.writers.writers import RenewingWriter
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.stores.object_stores import life_s, refuse_signing, temporary
 

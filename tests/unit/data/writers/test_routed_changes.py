@@ -27,12 +27,11 @@ from headgate.control_protocol.ports import (
 )
 from headgate.data.envelopes.changes import Changes, Tombstones
 from headgate.data.spark.pipeline import one_stage
-from headgate.data.writers import batch_rows, many_files
+from headgate.data.writers import table_outlets, write_batch
 from headgate.data.writers.plan import Plans, SourcePlan, WriterPlan
-from headgate.data.writers.routed_plans import RoutedPlans
 from headgate.data.writers.routes import Route, Routing
 from headgate.data.writers.shaping import Distribution
-from headgate.data.writers.table_stock import IcebergStock
+from headgate.data.writers.table_lookup import IcebergStock, RoutedPlans
 from headgate.kafka.fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.sink.declaration import quarantine_declaration
@@ -255,8 +254,8 @@ def test_r6_keys_that_wait_are_bounded_with_the_rows(
     desk: KeyedDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.made("db.orders", "db.users")
-    monkeypatch.setattr(many_files, "BUFFER_BYTES", 1)
-    monkeypatch.setattr(batch_rows, "_PORTION", (1, 1))
+    monkeypatch.setattr(table_outlets, "BUFFER_BYTES", 1)
+    monkeypatch.setattr(write_batch, "_PORTION", (1, 1))
     outcome = written(desk, {"shop.orders": [None, None], "shop.users": [None]})
     assert len(keys_of(outcome, "db.orders")) == 2
     assert counted(outcome)["shop.users"] == (0, 1, 0, 0)

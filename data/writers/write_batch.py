@@ -1,39 +1,44 @@
-"""The records of a batch on their way to its tables: one table, or those that routes name.
+"""Writes the records of a batch into files of its tables: one table, or those that routes name.
 
-With routes, records are told apart by columns, and wait undecoded until a portion of their table is
-worth decoding. One table is what routes with one answer would be: each chunk is decoded at once,
-uncut and uncopied. All tables of a batch share one bound for open files and one for waiting rows.
+Fetched, put or handed on by Spark, with keys or without, records take this way: chunk, sieve,
+route, per table decode and shape, outlet. With routes, records are told apart by columns, and wait
+undecoded until a portion of their table is worth decoding. One table is what routes with one answer
+would be: each chunk is decoded at once, uncut and uncopied.
+
+At most one fetched chunk, the records and rows that wait, and the open files' buffers are in
+memory, whatever the ranges' length; all tables of a batch share these bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from typing import Protocol
 
 import numpy as np
 
+from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Destination
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
+from headgate.control_protocol.ports import Batch, BatchNeeds, BatchOutcome, BatchWritten
 from headgate.control_protocol.table_changes import TableNeed
 from headgate.data.writers.aside import BAD_VALUE, OWN_TABLE, Aside
-from headgate.data.writers.changed_rows import ChangedRows
+from headgate.data.writers.change_decode import ChangedRows
 from headgate.data.writers.decoding import Decoding
-from headgate.data.writers.failures import TablesWanted
+from headgate.data.writers.failures import TablesWanted, attempted, go_on, write_failed
 from headgate.data.writers.keyed_routes import may_key
-from headgate.data.writers.known_tables import NEW_MAX, KnownTables
-from headgate.data.writers.many_files import Outlets, TableFiles, TableOutlet
 from headgate.data.writers.needs import Needs
-from headgate.data.writers.newcomers import Newcomer
 from headgate.data.writers.plan import WriterPlan
+from headgate.data.writers.poison_search import narrowed
 from headgate.data.writers.routed_table import Making, RoutedTable, of_start
 from headgate.data.writers.router import Router
 from headgate.data.writers.routes import Target
 from headgate.data.writers.sieve import Sieve
-from headgate.data.writers.unmatched import tell
-from headgate.kafka.fetch import Chunk
+from headgate.data.writers.table_outlets import ManyFiles, Outlets, TableFiles, TableOutlet
+from headgate.data.writers.targets import NEW_MAX, KnownTables, Newcomer, tell
+from headgate.kafka.fetch import Chunk, Reading, read_ranges
 from headgate.native.loops import Integers
 
 _PORTION = (1024 * 1024, 8_192)
@@ -291,3 +296,91 @@ class BatchRows:
             reading = reading_of(known, plan, self._batch, aside=self._aside, outlet=outlet)
             table = self._open[known.name] = _Table(known.at, reading)
         return table
+
+
+# ------------------------------------------------------------------------------------------ entries
+
+
+def write_ranges(
+    plan: WriterPlan, batch: Batch, *, abandoned: Callable[[], bool] = lambda: False
+) -> BatchWritten | BatchNeeds:
+    """Read exactly the batch's ranges from the source, and write them; errors as ``write_chunks``.
+
+    Also raises ``OffsetOutOfRange``, ``TopicRecreated`` and ``MissingRights``.
+    """
+    # Closed at once on an error too: a suspended reader would go on fetching behind our back.
+    with closing(chunks_of(plan, batch)) as chunks:
+        return write_chunks(plan, batch, chunks, abandoned=abandoned)
+
+
+def chunks_of(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
+    """Yield all records of the batch's ranges, with the parts that the plan asks for. Close it."""
+    source, parts = plan.source, plan.record_parts()
+    by_header = source.routing is not None and any(r.header for r in source.routing.routes)
+    reading = Reading(
+        source.kafka,
+        batch.ranges,
+        source.topic_ids,
+        with_keys="key" in parts or source.handling.keeps or source.has_keys,
+        with_headers="headers" in parts or source.handling.keeps or by_header,
+    )
+    return read_ranges(reading)
+
+
+def write_chunks(
+    plan: WriterPlan,
+    batch: Batch,
+    chunks: Iterable[Chunk],
+    *,
+    abandoned: Callable[[], bool] = lambda: False,
+) -> BatchWritten | BatchNeeds:
+    """Write the chunks, which hold exactly the batch's ranges. On any error no file is left.
+
+    Raises ``PoisonRecord``, ``TooManyBadRecords``, ``ConfigurationError``, ``TableChanged``,
+    ``Abandoned``, ``SourceTruncated``, ``TablesWanted`` (all that it wants), whatever reading the
+    chunks raises; for anything else ``WriteFailed``, or ``Unforeseen`` where no other system is to
+    blame.
+    """
+    rows = BatchRows(plan, batch, ManyFiles(batch))
+    try:
+        for chunk in chunks:
+            rows.take(chunk)
+            go_on(batch, abandoned)
+        rows.end()
+        return rows.finish()
+    except BaseException as error:
+        rows.discard()
+        if isinstance(error, HeadgateError) or not isinstance(error, Exception):
+            raise
+        raise write_failed(error, batch) from error
+
+
+def write_narrowed(
+    plan: WriterPlan, batch: Batch, *, abandoned: Callable[[], bool] = lambda: False
+) -> BatchOutcome:
+    """Read the batch's ranges from the source and write them. Raises ``Abandoned``."""
+
+    def attempt(plan: WriterPlan, batch: Batch) -> BatchOutcome:
+        write = partial(write_ranges, plan, batch, abandoned=abandoned)
+        return attempted(batch.number, write)
+
+    return narrowed(attempt, plan, batch)
+
+
+def write_put(
+    plan: WriterPlan, batch: Batch, chunk: Chunk, *, abandoned: Callable[[], bool] = lambda: False
+) -> BatchOutcome:
+    """Write the chunk, which holds exactly the batch's ranges. Raises ``Abandoned``."""
+
+    def attempt(plan: WriterPlan, part: Batch) -> BatchOutcome:
+        chunks = [chunk if part is batch else _within(chunk, part)]
+        write = partial(write_chunks, plan, part, chunks, abandoned=abandoned)
+        return attempted(part.number, write)
+
+    return narrowed(attempt, plan, batch)
+
+
+def _within(chunk: Chunk, part: Batch) -> Chunk:
+    begins = np.array([span.begin for span in part.ranges.values()], np.int64)[chunk.places]
+    ends = np.array([span.end for span in part.ranges.values()], np.int64)[chunk.places]
+    return chunk.where((chunk.offsets >= begins) & (chunk.offsets < ends))
