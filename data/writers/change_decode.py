@@ -92,9 +92,9 @@ class ChangeReading:
     """Reads chunks of one batch. Serves one thread.
 
     ``schema``: the table's columns, an ``OPERATION``, and the key that a record deletes; all null
-    where they say nothing. With an ``evolution`` fields of rows that the table lacks are looked
-    for, and ``needs`` tells of them. Raises ``ConfigurationError`` for names that do not go
-    together.
+    where they say nothing. ``mapping``: the plan's of names. With an ``evolution`` fields of rows
+    that the table lacks are looked for, and ``needs`` tells of them. Raises ``ConfigurationError``
+    for names that do not go together.
     """
 
     def __init__(
@@ -103,12 +103,14 @@ class ChangeReading:
         batch: Batch,
         schema: pa.Schema,
         evolution: Evolution | None = None,
+        *,
+        mapping: str | None,
     ) -> None:
         source, changes = plan.source, plan.source.changes
         assert changes is not None, "chosen for it"
         self._changes, self._columns = changes, schema
         self._record_columns = RecordColumns(source, schema, list(batch.ranges))
-        values = named_columns(source, schema, plan.name_mapping(), batch.table.table)
+        values = named_columns(source, schema, mapping, batch.table.table)
         options = ValueOptions.taken(source.format_options)
         formats: list[RecordFormat] = []
 
@@ -362,8 +364,10 @@ class ChangedRows:
         self._sieve = Sieve(batch, aside)
         self._rows, self._keys = outlet.rows, outlet.keys
         self._partitions = list(batch.ranges)
-        schema = file_shape(plan).arrow_schema
-        self._reading = ChangeReading(plan, batch, schema, plan.watched_for(known.refused))
+        shape, evolution = file_shape(plan), plan.watched_for(known.refused)
+        self._reading = ChangeReading(
+            *(plan, batch, shape.arrow_schema, evolution), mapping=shape.name_mapping
+        )
         self.needs, self.ignored = self._reading.needs, self._reading.ignored
         self._read = held_values(self._reading.read, plan.values)
         self.records = np.zeros(len(batch.ranges), np.int64)

@@ -50,7 +50,8 @@ class Decoding:
     ) -> None:
         source, evolution = plan.source, plan.watched_for(known.refused)
         if plan.shaping.transform is None:
-            schema, mapping = file_shape(plan).arrow_schema, file_shape(plan).name_mapping
+            shape = file_shape(plan)
+            schema, mapping = shape.arrow_schema, shape.name_mapping
         else:
             schema, mapping = plan.decoded_schema(), plan.name_mapping()
         self._source = source

@@ -181,7 +181,8 @@ class BatchRows:
             return needs
         followed = self._outlets.finish()
         own = followed.pop(self._only.at, ()) if self._only else ()
-        tell(self._aside.reasons)
+        if self._aside.reasons:
+            tell(self._aside.reasons)
         quarantined = self._aside.finish()
         results = self._sieve.results(*self._counts())
         return BatchWritten(

@@ -186,7 +186,9 @@ class _SourceReading:
         self._deleting = changes.tombstones is Tombstones.DELETE
         self._partitions = list(batch.ranges)
         self._numbers = np.array([fold.source(at) for at in self._partitions], np.int32)
-        self._reading = ChangeReading(fold.plan, batch, fold.plan.arrow_schema())
+        self._reading = ChangeReading(
+            *(fold.plan, batch, fold.plan.arrow_schema()), mapping=fold.plan.name_mapping()
+        )
         self.slices = fold.slices("records")
         self.read = ReadRecords(offsets, {at: BitMap64() for at in self._partitions})
 
