@@ -63,12 +63,12 @@ class _TablePacking:
         self.waiting: list[pa.RecordBatch] = []
         self.waiting_bytes = 0
         self._table = table
-        self._rows = plan.arrow_schema().append(pa.field(RECORD, pa.int64()))
-        self._partitioner = Partitioner(plan.spec(), plan.schema())
-        order = plan.sort_order()
-        self._sorter = Sorter(order, plan.schema())
+        self._rows = plan.shape.arrow_schema().append(pa.field(RECORD, pa.int64()))
+        self._partitioner = Partitioner(plan.shape.spec(), plan.shape.schema())
+        order = plan.shape.sort_order()
+        self._sorter = Sorter(order, plan.shape.schema())
         self._sort_columns = [
-            TransformedColumn(field.transform, field.source_id, plan.schema(), "sort field")
+            TransformedColumn(field.transform, field.source_id, plan.shape.schema(), "sort field")
             for field in order.fields
             if distribution is Distribution.RANGE
         ]

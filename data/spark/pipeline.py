@@ -78,9 +78,9 @@ def _distributed(plan: WriterPlan) -> bool:
         return False
     if plan.source.routing is not None:
         return plan.shaping.distribution in (Distribution.HASH, Distribution.RANGE)
-    if plan.shaping.distribution is Distribution.RANGE and plan.sort_order().fields:
+    if plan.shaping.distribution is Distribution.RANGE and plan.shape.sort_order().fields:
         return True
-    return plan.shaping.distribution is not Distribution.NONE and bool(plan.spec().fields)
+    return plan.shaping.distribution is not Distribution.NONE and bool(plan.shape.spec().fields)
 
 
 def run_job(

@@ -198,7 +198,7 @@ class ResultTables:
         return self._tables[known.name]
 
     def _fitted(self, known: RoutedTable, plan: WriterPlan, result: pa.Schema) -> _TableResult:
-        has = {*plan.arrow_schema().names, *coordinate_columns(plan), RECORD}
+        has = {*plan.shape.arrow_schema().names, *coordinate_columns(plan), RECORD}
         lacking = [name for name in result.names if name not in has and name != TABLE_COLUMN]
         made = _TableResult(ResultRows(plan, self._numbering, self._name), lacking)
         try:

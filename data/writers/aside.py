@@ -296,8 +296,8 @@ class _Quarantine:
 
 def _in_parquet(plan: WriterPlan) -> WriterPlan:
     """Return the plan with Parquet, whatever the table asks for: headgate reads it again (Q5)."""
-    kept = {name: value for name, value in plan.table_properties.items() if name != FORMAT}
-    return replace(plan, table_properties=kept)
+    kept = {name: value for name, value in plan.shape.table_properties.items() if name != FORMAT}
+    return replace(plan, shape=replace(plan.shape, table_properties=kept))
 
 
 def _refusal(error_class: str, text: str, first: Offsets) -> StopBefore:

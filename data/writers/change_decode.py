@@ -358,7 +358,7 @@ class ChangedRows:
         changes = plan.source.changes
         assert changes is not None, "chosen for it"
         assert outlet.keys is not None, "the plan is the same"
-        refuse_for_keys(known.name, plan.table_properties)
+        refuse_for_keys(known.name, plan.shape.table_properties)
         self._changes = changes
         self._aside = aside
         self._sieve = Sieve(batch, aside)

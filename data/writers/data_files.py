@@ -30,7 +30,7 @@ from headgate.data.writers.encodings import FORMAT, encoding_of, target_bytes
 from headgate.data.writers.metrics import leaves_of, metrics_modes
 from headgate.data.writers.parquet import ParquetEncoding
 from headgate.data.writers.partitioning import Partitioner, PartitionKey
-from headgate.data.writers.plan import WriterPlan
+from headgate.data.writers.plan import TableShape, WriterPlan
 from headgate.data.writers.sorting import Sorter
 from headgate.tables.iceberg.file_detail import FileDetail
 from headgate.tables.stores.files import Unhurried, delete_quietly, open_files, store_files
@@ -133,26 +133,24 @@ _GIVEN_UP_S = 30.0
 class FileShape:
     """The properties that all files of one table share."""
 
-    def __init__(self, plan: WriterPlan) -> None:
-        schema, order = plan.schema(), plan.sort_order()
-        properties = plan.table_properties
-        self.arrow_schema: pa.Schema = plan.arrow_schema()
-        self.name_mapping = plan.name_mapping()
-        self.spec_id = plan.spec().spec_id
-        self.io: FileIO = open_files(plan.io_properties, plan.data_location)
+    def __init__(self, table: TableShape, io_properties: Mapping[str, str]) -> None:
+        schema, spec, order = table.schema(), table.spec(), table.sort_order()
+        properties = table.table_properties
+        self.arrow_schema: pa.Schema = table.arrow_schema()
+        self.name_mapping = table.name_mapping()
+        self.spec_id = spec.spec_id
+        self.io: FileIO = open_files(io_properties, table.data_location)
         leaves = leaves_of(schema, metrics_modes(schema, properties, order))
         self.encoding = encoding_of(schema, properties, leaves)
         self._parquet = encoding_of(schema, {**properties, FORMAT: "parquet"}, leaves)
         self.target_bytes = target_bytes(properties)
         self.spread = Spread.of(properties)
         self.sorter = Sorter(order, schema)
-        self.partitioner = Partitioner(plan.spec(), schema)
-        self._dressing = plan.dressing
-        if plan.dressing is not None:
-            self.encoding = ParquetEncoding(schema, properties, leaves, plan.dressing.columns)
-        self._partition: list[Any] = [
-            f.field_type for f in plan.spec().partition_type(schema).fields
-        ]
+        self.partitioner = Partitioner(spec, schema)
+        self._dressing = table.dressing
+        if table.dressing is not None:
+            self.encoding = ParquetEncoding(schema, properties, leaves, table.dressing.columns)
+        self._partition: list[Any] = [f.field_type for f in spec.partition_type(schema).fields]
 
     def encoding_for(self, rows: pa.Table) -> Encoding:
         """Return the table's own, or Parquet for rows with values that its own cannot hold."""
@@ -189,11 +187,15 @@ class FileShape:
         return rows if self._dressing is None else self._dressing.dressed(rows, path, begin)
 
 
-@lru_cache(maxsize=256)
 def file_shape(plan: WriterPlan) -> FileShape:
     """Return the shape of the plan's files, cached with its client of the object store: to rebuild
     it for every batch would cost more than a small batch does."""
-    return FileShape(plan)
+    return _file_shape(plan.shape, tuple(sorted(plan.io_properties.items())))
+
+
+@lru_cache(maxsize=256)
+def _file_shape(table: TableShape, io_properties: tuple[tuple[str, str], ...]) -> FileShape:
+    return FileShape(table, dict(io_properties))  # renewed keys make a client anew
 
 
 @dataclass(slots=True)

@@ -250,7 +250,7 @@ def discard(plan: WriterPlan, files: Iterable[WrittenFile]) -> None:
     """Remove files that were never announced: only this process ever knew their names."""
     for file in files:
         owner = _owner(plan, file)
-        io = open_files(owner.io_properties, owner.data_location)
+        io = open_files(owner.io_properties, owner.shape.data_location)
         try:
             io.delete(file.path)
         except OSError as error:
@@ -260,4 +260,6 @@ def discard(plan: WriterPlan, files: Iterable[WrittenFile]) -> None:
 def _owner(plan: WriterPlan, file: WrittenFile) -> WriterPlan:
     """Return the plan of the table that the file was for."""
     routed = (table.plan for table in plan.tables.values() if table.plan)
-    return next((own for own in routed if file.path.startswith(f"{own.data_location}/")), plan)
+    return next(
+        (own for own in routed if file.path.startswith(f"{own.shape.data_location}/")), plan
+    )

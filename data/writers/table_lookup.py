@@ -233,8 +233,8 @@ class RoutedPlans:
         lead = replace(source, record_columns={}, rules={}, routing=None)
         plan = self._plans.plan_of(batch, lead)
         check_folder(
-            replace(batch.table, file_prefix=f"{plan.data_location}/{batch.folder}"),
-            plan.data_location,
+            replace(batch.table, file_prefix=f"{plan.shape.data_location}/{batch.folder}"),
+            plan.shape.data_location,
         )
         self._pass_over(frozenset(batch.parked))
         self._heed(batch.told)

@@ -82,7 +82,7 @@ class DeletedKeys:
     def __init__(
         self, plan: WriterPlan, io: FileIO, prefix: str, partitions: Sequence[TopicPartition]
     ) -> None:
-        changes, schema = plan.source.changes, plan.schema()
+        changes, schema = plan.source.changes, plan.shape.schema()
         assert changes is not None, "only then are there keys"
         self._io = io
         self._prefix = prefix
@@ -176,7 +176,7 @@ class TableFiles:
 
     def __init__(self, known: RoutedTable, plan: WriterPlan, batch: Batch, pool: OpenFiles) -> None:
         shape = file_shape(plan)
-        prefix = known.prefix or f"{plan.data_location}/{batch.folder}"
+        prefix = known.prefix or f"{plan.shape.data_location}/{batch.folder}"
         self.at = known.at
         self._files = DataFiles(shape, prefix, batch.target_file_bytes, pool=pool)
         self.rows = PartitionedRows(shape.partitioner, self._files)

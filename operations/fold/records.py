@@ -74,7 +74,9 @@ class Fold:
     @property
     def columns(self) -> pa.Schema:
         """Return the table's columns; any may be null, since a deleting record has no row."""
-        return pa.schema([each.with_nullable(nullable=True) for each in self.plan.arrow_schema()])
+        return pa.schema(
+            [each.with_nullable(nullable=True) for each in self.plan.shape.arrow_schema()]
+        )
 
     @property
     def schema(self) -> pa.Schema:
@@ -187,7 +189,7 @@ class _SourceReading:
         self._partitions = list(batch.ranges)
         self._numbers = np.array([fold.source(at) for at in self._partitions], np.int32)
         self._reading = ChangeReading(
-            *(fold.plan, batch, fold.plan.arrow_schema()), mapping=fold.plan.name_mapping()
+            *(fold.plan, batch, fold.plan.shape.arrow_schema()), mapping=fold.plan.name_mapping()
         )
         self.slices = fold.slices("records")
         self.read = ReadRecords(offsets, {at: BitMap64() for at in self._partitions})

@@ -266,8 +266,8 @@ def _shape(table: Table, *, numbered: bool) -> FileShape:
         "",
     )
     plan = plan_of_table(table, start, SourcePlan(kafka={}))
-    properties = {**plan.table_properties, FORMAT: "parquet"}
-    shape = FileShape(replace(plan, table_properties=properties))
+    properties = {**plan.shape.table_properties, FORMAT: "parquet"}
+    shape = FileShape(replace(plan.shape, table_properties=properties), plan.io_properties)
     shape.target_bytes = 0
     if numbered:
         schema = table.schema()

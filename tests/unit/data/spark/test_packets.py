@@ -36,7 +36,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.data.spark.packets import PACKET, PLACE, Packing
 from headgate.data.transform.result_rows import Numbered
 from headgate.data.transform.result_tables import TableRows
-from headgate.data.writers.plan import SourcePlan, WriterPlan
+from headgate.data.writers.plan import SourcePlan, TableShape, WriterPlan
 from headgate.data.writers.shaping import Shaping
 from headgate.participant.settings import Distribution
 
@@ -64,12 +64,14 @@ def plan(
 ) -> WriterPlan:
     return WriterPlan(
         source=SourcePlan({}),
-        schema_json=SCHEMA.model_dump_json(),
-        spec_json=SPEC.model_dump_json(),
-        sort_order_json=order.model_dump_json(),
-        table_properties={},
+        shape=TableShape(
+            schema_json=SCHEMA.model_dump_json(),
+            spec_json=SPEC.model_dump_json(),
+            sort_order_json=order.model_dump_json(),
+            table_properties={},
+            location="",
+        ),
         io_properties={},
-        location="",
         shaping=Shaping(None, mode),
     )
 
@@ -94,7 +96,7 @@ def row(number: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def rows() -> pa.RecordBatch:
-    schema = plan().arrow_schema()
+    schema = plan().shape.arrow_schema()
     return pa.RecordBatch.from_pylist([row(number) for number in range(ROWS)], schema=schema)
 
 

@@ -121,7 +121,7 @@ def test_a_plan_travels_whatever_opens_the_catalog(local: LocalCatalog) -> None:
     plan = Plans(catalog).plan_for(start(local), SOURCE)  # type: ignore[arg-type]
     there = pickle.loads(pickle.dumps(plan))
     assert there == plan
-    assert hash(there) == hash(plan)
+    assert hash(there.shape) == hash(plan.shape)
     assert all(name.startswith(("s3.", "py-io-impl")) for name in plan.io_properties)
     assert VENDED.items() <= plan.io_properties.items()
 
