@@ -145,7 +145,7 @@ class Inquiry:
         self._mixed = False  # some files hold rows of nobody knows which sink
         self._found_deleted = 0  # records that are missing because people deleted their rows
         self._absent: dict[TopicPartition, BitMap64] = {}  # that the source holds, and nobody else
-        self._harmless = 0  # of those that were skipped, could be no rows
+        self._harmless = 0  # skipped records that could not have become rows anyway
 
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history)
