@@ -352,7 +352,7 @@ def written_rows(
                 continue
             known = tables[some.table]
             assert known.plan is not None, "its rows are of its schema"
-            files.of(known, known.plan).take_rows(some.numbered.rows)
+            files.of(known, known.plan).rows.take(some.numbered.rows)
             files.flush_largest()
         followed = files.finish()
         own = followed.pop(of_start(plan, batch).at, ()) if plan.source.routing is None else ()

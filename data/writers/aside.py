@@ -88,12 +88,15 @@ class Aside:
         self.bad += self._by_place(chunk.places[known & ~tombstones])
         return chunk.where(~known)
 
-    def tombstones(
-        self, chunk: Chunk, rows: np.ndarray[Any, Any], disposal: Disposal | None = None
-    ) -> None:
-        """Take these records without a value; ``disposal`` overrides the settings of all tables."""
-        reasons = dict.fromkeys(rows.tolist(), "has no value (a tombstone)")
+    def without_tombstones(self, chunk: Chunk, disposal: Disposal | None = None) -> Chunk:
+        """Take the records without a value, and return the others; ``disposal`` overrides the
+        settings of all tables."""
+        if not chunk.values.array.null_count:
+            return chunk
+        empty = np.asarray(chunk.values.array.is_null())
+        reasons = dict.fromkeys(np.flatnonzero(empty).tolist(), "has no value (a tombstone)")
         self._dispose(disposal or self._handling.tombstones, chunk, reasons, TOMBSTONE)
+        return chunk.where(~empty)
 
     def unmatched(self, chunk: Chunk, reason: str) -> None:
         """Take all these records, which no route sends to a table (R2). They are not bad."""

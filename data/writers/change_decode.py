@@ -36,7 +36,7 @@ from headgate.data.writers.plan import SourcePlan, WriterPlan
 from headgate.data.writers.poison_search import Read, read_apart
 from headgate.data.writers.record_columns import RecordColumns
 from headgate.data.writers.routed_table import RoutedTable
-from headgate.data.writers.sieve import Sieve, others
+from headgate.data.writers.sieve import others
 from headgate.data.writers.table_outlets import TableFiles
 from headgate.data.writers.unsupported_values import held_values
 from headgate.kafka.fetch import Chunk
@@ -361,7 +361,6 @@ class ChangedRows:
         refuse_for_keys(known.name, plan.shape.table_properties)
         self._changes = changes
         self._aside = aside
-        self._sieve = Sieve(batch, aside)
         self._rows, self._keys = outlet.rows, outlet.keys
         self._partitions = list(batch.ranges)
         shape, evolution = file_shape(plan), plan.watched_for(known.refused)
@@ -381,7 +380,7 @@ class ChangedRows:
         if in_vain and self.needs is None:
             return
         if disposal := self._changes.tombstones.disposal:
-            chunk = self._sieve.without_tombstones(chunk, disposal)
+            chunk = self._aside.without_tombstones(chunk, disposal)
         try:
             read = read_apart(chunk, self._reading.schema, self._read)
         except StopBefore as error:

@@ -187,10 +187,6 @@ class TableFiles:
     def take(self, decoded: Decoded) -> None:
         self.rows.take(decoded.rows)
 
-    def take_rows(self, rows: pa.RecordBatch) -> None:
-        """Do as ``take``, for rows whose records are noted elsewhere."""
-        self.rows.take(rows)
-
     @property
     def waiting_bytes(self) -> int:
         return self.rows.waiting_bytes + (self.keys.waiting_bytes if self.keys else 0)

@@ -228,9 +228,9 @@ class BatchRows:
         if not self._routing.keys or (target and self._routing.key_of(target.table)):
             return chunk
         if target is not None or self._partitions[chunk.places[0]].topic not in self._changing:
-            return self._sieve.without_tombstones(chunk)
+            return self._aside.without_tombstones(chunk)
         untold = self._plan.source.handling.untold_tombstones
-        return self._sieve.without_tombstones(chunk, untold) if untold else chunk
+        return self._aside.without_tombstones(chunk, untold) if untold else chunk
 
     def _between_chunks(self) -> None:
         """Bounds what waits; headers are lent until the next chunk."""
