@@ -37,7 +37,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
 from headgate.data.writers.plan import Handling, Plans, SourcePlan
-from headgate.data.writers.ranges import write_ranges
+from headgate.data.writers.write_batch import write_ranges
 from headgate.sink.declaration import quarantine_declaration
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table

@@ -50,8 +50,8 @@ from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_kinds import WantedTable
 from headgate.data.writers.layout_plans import LayoutPlans
 from headgate.data.writers.plan import Plans, SourcePlan, WriterPlan
-from headgate.data.writers.ranges import write_chunks
 from headgate.data.writers.shaping import Shaping
+from headgate.data.writers.write_batch import write_chunks
 from headgate.kafka.fetch import Chunk
 from headgate.native.packed import Packed
 from headgate.tables.delta.kind import DeltaKind

@@ -16,8 +16,8 @@ from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.data.writers.plan import SourcePlan, WriterPlan, plan_of_table
-from headgate.data.writers.ranges import chunks_of
 from headgate.data.writers.routed_table import RoutedTable
+from headgate.data.writers.write_batch import chunks_of
 from headgate.kafka.fetch import Chunk
 from headgate.operations.audit_report import Finding
 from headgate.operations.fold.comparison import WRONG, Fault, Faults, Held, compare

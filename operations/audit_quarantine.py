@@ -14,7 +14,7 @@ from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.table_history import History, TableReader
 from headgate.data.writers.aside import ROUTE, TABLE
 from headgate.data.writers.diverted import MEANT_FOR
-from headgate.data.writers.known_tables import NO_ROUTE
+from headgate.data.writers.targets import NO_ROUTE
 from headgate.operations.audit_chain import examine_chain
 from headgate.operations.audit_files import (
     OnProgress,

@@ -8,9 +8,8 @@ from headgate.control_protocol.errors import (
     TableMissing,
 )
 from headgate.data.writers.encodings import refuse_files
-from headgate.data.writers.metrics import leaves_of
-from headgate.data.writers.metrics_modes import metrics_modes
-from headgate.data.writers.parquet_options import unheeded
+from headgate.data.writers.metrics import leaves_of, metrics_modes
+from headgate.data.writers.parquet import unheeded
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.check_aside import check_aside
 from headgate.operations.check_state import NotChecked, StateCheck

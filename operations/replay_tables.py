@@ -35,8 +35,8 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import REPLAY, CommitRecord, Replayed
 from headgate.control_protocol.replay_errors import ReplayRefused, ReplayUnfit
 from headgate.data.writers.diverted import MEANT_FOR, DivertedRecords, Place, given_back
-from headgate.data.writers.put import chunk_of
-from headgate.data.writers.whole import write_put
+from headgate.data.writers.write_batch import write_put
+from headgate.data.writers.writers import chunk_of
 from headgate.operations.actor import actor, tell
 from headgate.operations.asked_tables import start_of, with_what_is_needed
 from headgate.operations.paid_tables import PaidTables, record_of, refuse_keyed, refuse_one_table

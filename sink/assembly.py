@@ -24,10 +24,8 @@ from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.coordinator import driver as coordinator
 from headgate.coordinator.service import CoordinatorService
 from headgate.coordinator.state import Identity
-from headgate.data.writers.in_process import InProcessWriter
-from headgate.data.writers.put import PutWriter, chunk_of
-from headgate.data.writers.renewing import RenewingWriter
-from headgate.data.writers.whole import write_narrowed, write_put
+from headgate.data.writers.write_batch import write_narrowed, write_put
+from headgate.data.writers.writers import InProcessWriter, PutWriter, RenewingWriter, chunk_of
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.kafka.group_member import KafkaGroupMember
 from headgate.kafka.source_topics import KafkaSourceTopics

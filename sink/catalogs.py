@@ -30,7 +30,7 @@ def open_catalog(
     catalog = of or settings.catalog
     if catalog.backend is Backend.PYICEBERG:
         return load_catalog(catalog.name, catalog.properties, timeout_s, looking=looking)
-    from headgate.data.spark.jvm import open_jvm
+    from headgate.data.spark.session import open_jvm
 
     jvm = open_jvm(spark_options(settings))
     return load_catalog(catalog.name, catalog.properties, timeout_s, jvm)

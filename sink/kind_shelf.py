@@ -13,7 +13,7 @@ from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import TableSettings
 
 if TYPE_CHECKING:
-    from headgate.data.writers.table_stock import KindStock
+    from headgate.data.writers.table_lookup import KindStock
 
 
 class KindShelf:
@@ -50,6 +50,6 @@ class KindShelf:
 
     def stock(self) -> KindStock:
         """Return the tables as participants use them."""
-        from headgate.data.writers.table_stock import KindStock  # not for readers
+        from headgate.data.writers.table_lookup import KindStock  # not for readers
 
         return KindStock(self.names, self.layout)

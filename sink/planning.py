@@ -9,9 +9,8 @@ from pyiceberg.catalog import Catalog
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.data.writers.plan import Handling, Plans, SourcePlan, WriterPlan
-from headgate.data.writers.routed_plans import RoutedPlans, TablePlans
 from headgate.data.writers.shaping import Shaping
-from headgate.data.writers.table_stock import IcebergStock, TableStock
+from headgate.data.writers.table_lookup import IcebergStock, RoutedPlans, TablePlans, TableStock
 from headgate.sink.column_rules import rules_of
 from headgate.sink.declaration import transform_plan
 from headgate.sink.routed_tables import FileTables

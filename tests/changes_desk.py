@@ -35,8 +35,8 @@ from headgate.control_protocol.ports import (
 from headgate.data.envelopes.changes import Changes
 from headgate.data.formats.column_rules import ColumnRule
 from headgate.data.writers.plan import Handling, Plans, SourcePlan, WriterPlan
-from headgate.data.writers.put import chunk_of
-from headgate.data.writers.whole import write_put
+from headgate.data.writers.write_batch import write_put
+from headgate.data.writers.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.participant.settings import SchemaPolicy
 from headgate.sink.declaration import quarantine_declaration

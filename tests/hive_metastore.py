@@ -13,8 +13,7 @@ from integration.readers import iceberg_jars
 from java_server import java_server
 from maven import maven_jars
 
-from headgate.data.spark.jvm import open_jvm
-from headgate.data.spark.session import SparkOptions
+from headgate.data.spark.session import SparkOptions, open_jvm
 from headgate.operations.demo.broker import free_port
 from headgate.tables.iceberg.jvm import Jvm
 

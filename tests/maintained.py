@@ -25,7 +25,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView
 from headgate.control_protocol.record import CommitRecord
-from headgate.data.writers.data_files import DataFiles, FileShape
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.plan import SourcePlan, plan_of_table
 from headgate.sink.load import parse
 from headgate.sink.maintenance.rounds import Round
@@ -143,7 +143,7 @@ class Maintained:
         }
         metadata = table.metadata
         start = TableStart("db.trips", "", metadata.current_schema_id, metadata.default_spec_id, "")
-        shape = FileShape(plan_of_table(table, start, SourcePlan(kafka={})))
+        shape = file_shape(plan_of_table(table, start, SourcePlan(kafka={})))
         prefix = f"{metadata.location}/data/headgate/{SINK}/1-life/{self.number}"
         files = DataFiles(shape, prefix, 2**27)
         given = pa.table({name: values[name] for name in shape.arrow_schema.names})

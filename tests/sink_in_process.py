@@ -25,8 +25,8 @@ from headgate.control_protocol.testing import (
 )
 from headgate.coordinator.driver import CoordinatorDriver, StartAt
 from headgate.coordinator.driver import World as CoordinatorWorld
-from headgate.data.writers.put import chunk_of
-from headgate.data.writers.whole import write_put
+from headgate.data.writers.write_batch import write_put
+from headgate.data.writers.writers import chunk_of
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.embedding import Record

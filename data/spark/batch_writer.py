@@ -20,20 +20,21 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.whose_thread import for_the_same_sink
-from headgate.data.spark.accounts import settled
 from headgate.data.spark.pipeline import one_stage, raised_in_task, run_job, worker_died
-from headgate.data.spark.routed_stages import accounted, set_aside, spans
 from headgate.data.spark.session import OpenSession, reason_of
-from headgate.data.spark.shares import files_of, joined, shares_of
+from headgate.data.spark.stages import accounted, set_aside, settled, spans
 from headgate.data.spark.tasks import (
     RESULT_COLUMNS,
+    files_of,
+    joined,
     outcome_of,
     share_writer,
+    shares_of,
     write_share,
 )
 from headgate.data.writers.failures import failed
-from headgate.data.writers.narrowing import discard, narrowed
 from headgate.data.writers.plan import WriterPlan
+from headgate.data.writers.poison_search import discard, narrowed
 
 log = redacted_logger(__name__)
 

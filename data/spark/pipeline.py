@@ -21,12 +21,11 @@ from pyroaring import BitMap64
 from headgate.control_protocol.errors import TransformFailed, TransformRaised, WriteFailed
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Batch, BatchFailed
-from headgate.data.spark import routed_stages, stages
-from headgate.data.spark.packets import PLACE, Packing
-from headgate.data.spark.routed_packets import RoutedPacking
+from headgate.data.spark import stages
+from headgate.data.spark.packets import PLACE, packet_schema, sort_names
 from headgate.data.spark.session import OpenSession, reason_of
-from headgate.data.spark.shares import files_of
 from headgate.data.spark.stages import PartWritten, ShareRead
+from headgate.data.spark.tasks import files_of
 from headgate.data.spark.transform import blames_query, transformed
 from headgate.data.transform.result_rows import RECORD
 from headgate.data.transform.result_tables import Apart
@@ -40,7 +39,7 @@ _OBSERVATION_S_MAX = 120.0
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """What the tasks read and wrote, to be settled (``accounts``)."""
+    """What the tasks read and wrote, to be settled (``stages``)."""
 
     reads: Sequence[ShareRead]
     parts: Sequence[PartWritten | BatchFailed]
@@ -79,9 +78,9 @@ def _distributed(plan: WriterPlan) -> bool:
         return False
     if plan.source.routing is not None:
         return plan.shaping.distribution in (Distribution.HASH, Distribution.RANGE)
-    if plan.shaping.distribution is Distribution.RANGE and plan.sort_order().fields:
+    if plan.shaping.distribution is Distribution.RANGE and plan.shape.sort_order().fields:
         return True
-    return plan.shaping.distribution is not Distribution.NONE and bool(plan.spec().fields)
+    return plan.shaping.distribution is not Distribution.NONE and bool(plan.shape.spec().fields)
 
 
 def run_job(
@@ -100,7 +99,7 @@ def run_job(
     rows = shaped(numbers, _Work(plan, batch, shares, seen))
     if _distributed(plan):
         rows = _brought_together(rows, plan, session.parallelism)
-        rows = _stage(rows, _stages(plan).write_packets(plan, batch), stages.OUTCOMES)
+        rows = _stage(rows, stages.write_packets(plan, batch), stages.OUTCOMES)
     try:
         outcomes = rows.collect()
     except Exception as error:
@@ -125,8 +124,8 @@ class _Work:
 
 
 def _without_transform(numbers: Any, work: _Work) -> Any:
-    read = _stages(work.plan).packets_of_shares(work.plan, work.batch, work.shares)
-    return _observed(_stage(numbers, read, stages.tallied(_packing(work.plan).schema)), work.seen)
+    read = stages.packets_of_shares(work.plan, work.batch, work.shares)
+    return _observed(_stage(numbers, read, stages.tallied(packet_schema(work.plan))), work.seen)
 
 
 def _with_transform(numbers: Any, work: _Work) -> Any:
@@ -138,18 +137,9 @@ def _with_transform(numbers: Any, work: _Work) -> Any:
     assert plan.shaping.transform is not None, "chosen for it"
     name = plan.shaping.transform.name
     if _distributed(plan):
-        packets = _stages(plan).packets_of_result(plan, batch, name)
-        return _stage(rows, packets, _packing(plan).schema)
-    return _stage(rows, _stages(plan).write_result(plan, batch, name), stages.OUTCOMES)
-
-
-def _stages(plan: WriterPlan) -> Any:
-    """Return the module whose stages write the plan's one table, or its many."""
-    return stages if plan.source.routing is None else routed_stages
-
-
-def _packing(plan: WriterPlan) -> Packing | RoutedPacking:
-    return Packing(plan) if plan.source.routing is None else RoutedPacking(plan)
+        packets = stages.packets_of_result(plan, batch, name)
+        return _stage(rows, packets, packet_schema(plan))
+    return _stage(rows, stages.write_result(plan, batch, name), stages.OUTCOMES)
 
 
 def _stage(rows: Any, stage: stages.Stage, schema: pa.Schema) -> Any:
@@ -178,7 +168,7 @@ def _observed(rows: Any, seen: Any) -> Any:
 def _brought_together(packets: Any, plan: WriterPlan, tasks: int) -> Any:
     if plan.shaping.distribution is Distribution.HASH:
         return packets.repartition(tasks, PLACE)
-    return packets.repartitionByRange(tasks, PLACE, *_packing(plan).sort_names)
+    return packets.repartitionByRange(tasks, PLACE, *sort_names(plan))
 
 
 def raised_in_task(error: Exception) -> bool:

@@ -1,37 +1,44 @@
-"""Runs in the tasks of a multi-stage job: read, pack, write.
+"""Runs in the tasks of a multi-stage job (read, pack, write), and settles what they report.
 
-A record travels as a row of the columns that a transform knows or, once it is a row of the table,
-in a packet (``packets``). Failures are values here too.
+A record travels as a row of the columns that a transform knows or, once it is a row of a table, in
+a packet (``packets``) that names the table. Failures are values here too. Each record read became
+at most one row, which is checked.
+
+Records that a transform sends to no table (rule R7) come out as numbers; a job of its own reads
+their values again and puts them aside.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, TransformFailed, WriteFailed
 from headgate.control_protocol.events import Destination, WrittenFile
+from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
-from headgate.data.spark.packets import PACKET, PLACE, Packing
-from headgate.data.spark.tasks import keep_worker_light
-from headgate.data.transform.result_rows import RECORD, Numbered, ResultRows, rows_before
-from headgate.data.transform.result_tables import Apart
+from headgate.data.spark.packets import PACKET, PLACE, TABLE, Packing
+from headgate.data.spark.tasks import joined, keep_worker_light, together
+from headgate.data.transform.result_rows import RECORD, Numbered
+from headgate.data.transform.result_tables import Apart, ResultTables, Routed, TableRows, Unmatched
 from headgate.data.transform.spark_types import to_spark
-from headgate.data.writers.aside import Aside
-from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.decoding import Decoding
+from headgate.data.writers.aside import OWN_TABLE, Aside
 from headgate.data.writers.failures import failed
 from headgate.data.writers.numbering import Integers, Numbering, bitmap
-from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import WriterPlan
-from headgate.data.writers.ranges import chunks_of
+from headgate.data.writers.routed_table import RoutedTable, of_start, tables_of
+from headgate.data.writers.sieve import Sieve
+from headgate.data.writers.table_outlets import Decoded, Followed, ManyFiles
+from headgate.data.writers.write_batch import BatchRows, chunks_of
+from headgate.kafka.fetch import Chunk
+from headgate.native.loops import Flags
 
 TALLY = "_headgate_tally"
 OUTCOME = "outcome"
@@ -126,8 +133,8 @@ def rows_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> S
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for share in share_numbers(batches):
             reading = _Share(plan, batch, shares, share)
-            for numbered in reading.rows():
-                yield _for_spark(numbered, schema)
+            for rows in reading.rows():
+                yield _for_spark(rows.numbered, schema)
             yield tally_row(schema, reading.read)
         keep_worker_light()
 
@@ -138,7 +145,7 @@ def packets_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -
     """Turn share numbers into packets, with a tally row after each share's packets."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        packing = Packing(plan)
+        packing = Packing(plan, batch)
         schema = tallied(packing.schema)
         for share in share_numbers(batches):
             reading = _Share(plan, batch, shares, share)
@@ -151,6 +158,38 @@ def packets_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -
     return stage
 
 
+@dataclass(slots=True)
+class _Ready:
+    """Implements ``Outlets`` into the next stage: rows of a table, with their records."""
+
+    waiting: list[tuple[str, Decoded]] = field(default_factory=list)
+
+    def of(self, known: RoutedTable, plan: WriterPlan) -> _Outlet:  # noqa: ARG002 - the port's
+        return _Outlet(known.name, self)
+
+    def flush_largest(self) -> None:
+        """Do nothing: no rows wait here."""
+
+    def finish(self) -> Followed:
+        return {}
+
+    def discard(self) -> None:
+        self.waiting = []
+
+    def drained(self) -> list[tuple[str, Decoded]]:
+        ready, self.waiting = self.waiting, []
+        return ready
+
+
+@dataclass(slots=True)
+class _Outlet:
+    table: str
+    ready: _Ready
+
+    def take(self, decoded: Decoded) -> None:
+        self.ready.waiting.append((self.table, decoded))
+
+
 class _Share:
     """One share on its way; when ``rows`` has ended, ``read`` has the result."""
 
@@ -158,42 +197,31 @@ class _Share:
         self._plan = plan
         self._share = shares[share]
         self._numbering = Numbering(batch.ranges)
+        self._numbers = BitMap64()
         self.read = ShareRead(share, BatchFailed(batch.number, "not read to its end"), BitMap64())
 
-    def rows(self) -> Iterator[Numbered]:
-        plan, share = self._plan, self._share
-        numbers = BitMap64()
-        outcome: BatchOutcome
-        aside = Aside(plan, share)
+    def rows(self) -> Iterator[TableRows]:
+        share, ready, outcome = self._share, _Ready(), self.read.outcome
+        reading = BatchRows(self._plan, share, ready)
         try:
-            decoding = Decoding(
-                *(plan.source, share, plan.decoded_schema(), plan.name_mapping()),
-                aside=aside,
-                condemned=plan.condemned,
-                evolution=plan.watched_for(share.table.refused),
-                values=plan.values,
-            )
-            with closing(chunks_of(plan, share)) as chunks:
+            with closing(chunks_of(self._plan, share)) as chunks:
                 for chunk in chunks:
-                    decoded = decoding.decoded(chunk)
-                    records = decoded.records
-                    found = self._numbering.numbers(
-                        list(share.ranges), records.places, records.offsets
-                    )
-                    numbers |= bitmap(pa.array(found))
-                    yield Numbered(decoded.rows, found)
-            aside.require_none()
-            if decoding.needs:
-                aside.discard()
-                outcome = decoding.needs.outcome(share.number)
-            else:
-                quarantined, ignored = aside.finish(), decoding.ignored()
-                results = decoding.results()
-                outcome = BatchWritten(share.number, results, (), quarantined, ignored=ignored)
+                    reading.take(chunk)
+                    yield from map(self._numbered, ready.drained())
+            reading.end()
+            yield from map(self._numbered, ready.drained())
+            outcome = reading.finish()
         except Exception as error:  # noqa: BLE001 - it goes on as a value
-            aside.discard()
+            reading.discard()
             outcome = failed(share.number, error)
-        self.read = ShareRead(self.read.share, outcome, numbers)
+        self.read = ShareRead(self.read.share, outcome, self._numbers)
+
+    def _numbered(self, some: tuple[str, Decoded]) -> TableRows:
+        table, decoded = some
+        records = decoded.records
+        found = self._numbering.numbers(list(self._share.ranges), records.places, records.offsets)
+        self._numbers |= bitmap(pa.array(found))
+        return TableRows(table, Numbered(decoded.rows, found))
 
 
 def share_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
@@ -216,19 +244,30 @@ def tally_row(schema: pa.Schema, read: ShareRead) -> pa.RecordBatch:
 
 
 def packets_of_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
-    """Turn a transform's rows into packets. A failure is a packet without a place."""
+    """Turn a transform's rows into packets. A failure, and what is unmatched, have no place."""
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        packing = Packing(plan)
+        packing = Packing(plan, batch)
+        aside: list[Unmatched] = []
         try:
-            result = ResultRows(plan, Numbering(batch.ranges), name)
-            yield from packing.packed(rows_before(batches, lambda rows: (result.of(rows),)))
+            rows = ResultTables(plan, batch, name).route(batches)
+            yield from packing.packed(_without_unmatched(rows, aside))
+            outcome: Any = aside
         except Exception as error:  # noqa: BLE001 - it goes on as a value
-            failure = pa.array([pickle.dumps(failed(batch.number, error))], pa.binary())
-            yield lonely(packing.schema, PACKET, failure)
+            outcome = failed(batch.number, error)
+        if outcome:
+            yield lonely(packing.schema, PACKET, pa.array([pickle.dumps(outcome)], pa.binary()))
         keep_worker_light()
 
     return stage
+
+
+def _without_unmatched(rows: Iterator[Routed], aside: list[Unmatched]) -> Iterator[TableRows]:
+    for some in rows:
+        if isinstance(some, Unmatched):
+            aside.append(some)
+        else:
+            yield some
 
 
 def lonely(schema: pa.Schema, name: str, value: pa.Array) -> pa.RecordBatch:
@@ -251,9 +290,8 @@ class _PackedFailure(Exception):
 def write_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
     """Turn a transform's rows into one row of ``OUTCOMES``."""
 
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
-        result = ResultRows(plan, Numbering(batch.ranges), name)
-        return rows_before(batches, lambda rows: (result.of(rows),))
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Routed]:
+        yield from ResultTables(plan, batch, name).route(batches)
 
     return _writing(plan, batch, rows)
 
@@ -261,14 +299,15 @@ def write_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
 def write_packets(plan: WriterPlan, batch: Batch) -> Stage:
     """Turn packets into one row of ``OUTCOMES``."""
 
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
-        packing = Packing(plan)
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Routed]:
+        packing = Packing(plan, batch)
         for packets in batches:
-            columns = zip(packets.column(PLACE), packets.column(PACKET), strict=True)
-            for place, packet in columns:
-                if not place.is_valid:
-                    carried(packet)
-                yield packing.unpacked(packet)
+            columns = (packets.column(name) for name in (PLACE, TABLE, PACKET))
+            for place, table, packet in zip(*columns, strict=True):
+                if place.is_valid:
+                    yield packing.unpacked(table.as_py(), packet)
+                else:
+                    yield from carried(packet)
 
     return _writing(plan, batch, rows)
 
@@ -276,20 +315,14 @@ def write_packets(plan: WriterPlan, batch: Batch) -> Stage:
 def _writing(
     plan: WriterPlan,
     batch: Batch,
-    rows: Callable[[Iterator[pa.RecordBatch]], Iterator[Numbered]],
+    rows: Callable[[Iterator[pa.RecordBatch]], Iterator[Routed]],
 ) -> Stage:
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield outcome_row(_written(plan, batch, rows(batches)))
+        outcome = pickle.dumps(written_rows(plan, batch, rows(batches)))
+        yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], schema=OUTCOMES)
         keep_worker_light()
 
     return stage
-
-
-def outcome_row(outcome: PartWritten | BatchFailed) -> pa.RecordBatch:
-    """Return the row of ``OUTCOMES``."""
-    return pa.RecordBatch.from_arrays(
-        [pa.array([pickle.dumps(outcome)], pa.binary())], schema=OUTCOMES
-    )
 
 
 def carried(packet: pa.Scalar) -> Any:
@@ -300,27 +333,33 @@ def carried(packet: pa.Scalar) -> Any:
     return found
 
 
-def failure(batch: Batch, error: Exception) -> BatchFailed:
-    """Return the outcome of a task that ended in ``error``."""
-    return error.outcome if isinstance(error, _PackedFailure) else failed(batch.number, error)
+def written_rows(
+    plan: WriterPlan, batch: Batch, rows: Iterable[Routed]
+) -> PartWritten | BatchFailed:
+    """Write rows that are rows of their tables already: the other entry, beside ``write_chunks``.
 
-
-def _written(plan: WriterPlan, batch: Batch, rows: Iterator[Numbered]) -> PartWritten | BatchFailed:
-    files: DataFiles | None = None
-    tally = Tally()
+    Packets and a transform's result come in here. What ``rows`` raises is a value too; on any
+    error no file is left.
+    """
+    files, tally = ManyFiles(batch), Tally()
+    unmatched: dict[Apart, BitMap64] = {}
+    tables = tables_of(plan, batch)
     try:
-        shape = file_shape(plan)
-        files = DataFiles(shape, batch.table.file_prefix, batch.target_file_bytes)
-        partitioned = PartitionedRows(shape.partitioner, files)
-        for numbered in rows:
-            partitioned.take(numbered.rows)
-            tally.take(numbered.numbers)
-        partitioned.flush()
-        return tally.part(files.finish())
+        for some in rows:
+            found = tally.take(some.numbers)
+            if isinstance(some, Unmatched):
+                unmatched[some.why] = unmatched.get(some.why, BitMap64()) | found
+                continue
+            known = tables[some.table]
+            assert known.plan is not None, "its rows are of its schema"
+            files.of(known, known.plan).rows.take(some.numbered.rows)
+            files.flush_largest()
+        followed = files.finish()
+        own = followed.pop(of_start(plan, batch).at, ()) if plan.source.routing is None else ()
+        return tally.part(own, followed, unmatched)
     except Exception as error:  # noqa: BLE001 - it goes on as a value
-        if files is not None:
-            files.discard()
-        return failure(batch, error)
+        files.discard()
+        return error.outcome if isinstance(error, _PackedFailure) else failed(batch.number, error)
 
 
 def _repeated(numbers: Integers, found: BitMap64) -> BitMap64:
@@ -328,3 +367,169 @@ def _repeated(numbers: Integers, found: BitMap64) -> BitMap64:
         return BitMap64()
     values, counts = np.unique(numbers, return_counts=True)
     return bitmap(pa.array(values[counts > 1]))
+
+
+# ----------------------------------------------------------------------------------------- settling
+
+
+def settled(
+    batch: Batch,
+    reads: Sequence[ShareRead],
+    parts: Sequence[PartWritten | BatchFailed],
+    transform: str,
+) -> BatchOutcome:
+    """Return the batch's outcome. A record read but not written was filtered: it counts as skipped.
+
+    ``transform`` names it, and is empty if there is none: then every record must be written. Raises
+    ``TransformFailed`` for a record in two rows and for one that was not read, ``WriteFailed`` for
+    a lost one, ``ValueError`` if the shares do not make up the batch.
+    """
+    # A share's task may have run twice: one failed attempt is enough.
+    by_share = {read.share: read for read in reads}
+    by_share |= {read.share: read for read in reads if isinstance(read.outcome, BatchFailed)}
+    failures = [part for part in parts if isinstance(part, BatchFailed)]
+    read = joined(batch, [*failures, *(by_share[share].outcome for share in sorted(by_share))])
+    if not isinstance(read, BatchWritten):
+        return read
+    written = [part for part in parts if isinstance(part, PartWritten)]
+    numbers = _once(batch, written, transform)
+    known = BitMap64.union(BitMap64(), *(share.numbers for share in by_share.values()))
+    numbering = Numbering(batch.ranges)
+    if unknown := numbers - known:
+        raise TransformFailed(
+            f"{transform} gives {len(unknown)} rows of records that were not read, as "
+            f"{numbering.described(unknown[0])}",
+            "carry the record's number unchanged",
+        )
+    if not transform and (lost := known - numbers):
+        raise WriteFailed(f"{len(lost)} rows are missing after Spark's shuffle")
+    return _counted(read, numbers, numbering, written)
+
+
+def _once(batch: Batch, written: Sequence[PartWritten], transform: str) -> BitMap64:
+    numbers, twice = BitMap64(), BitMap64()
+    for part in written:
+        twice |= part.twice | (numbers & part.numbers)
+        numbers |= part.numbers
+    rows = sum(part.rows for part in written)
+    if rows == len(numbers):
+        return numbers
+    example = f", as of {Numbering(batch.ranges).described(twice[0])}" if twice else ""
+    if not transform:
+        raise WriteFailed(f"{rows - len(numbers)} rows are there twice after Spark's shuffle")
+    raise TransformFailed(
+        f"{transform} gives {rows - len(numbers)} rows more than it got records{example}",
+        "a record may become one row or none: an explode or a join with several matches makes more",
+    )
+
+
+def _counted(
+    read: BatchWritten, numbers: BitMap64, numbering: Numbering, written: Sequence[PartWritten]
+) -> BatchWritten:
+    aside = BitMap64.union(BitMap64(), *(n for part in written for n in part.unmatched.values()))
+    results = {}
+    for at, result in read.partitions.items():
+        given = numbering.count(numbers, at)
+        records = given - numbering.count(aside, at)
+        skipped = result.skipped + result.records - given
+        results[at] = replace(result, records=records, skipped=skipped)
+    files = tuple(file for part in written for file in part.files)
+    return replace(read, partitions=results, files=files, followed=together(written))
+
+
+# ------------------------------------------------------------------------------------ setting aside
+
+
+def set_aside(
+    plan: WriterPlan, batch: Batch, unmatched: Mapping[Apart, BitMap64]
+) -> Callable[[Batch], BatchOutcome]:
+    """Return a function that puts these records of a share of ``spans`` aside.
+
+    Failures are values.
+    """
+
+    wanted = _Wanted(unmatched)
+
+    def write(share: Batch) -> BatchOutcome:
+        numbering, aside = Numbering(batch.ranges), Aside(plan, share)
+        sieve = Sieve(share, aside)
+        try:
+            with closing(chunks_of(plan, share)) as chunks:
+                for chunk in chunks:
+                    found = numbering.numbers(list(share.ranges), chunk.places, chunk.offsets)
+                    for why, rows in wanted.among(found):
+                        _put_aside(aside, chunk.where(rows), why)
+            nothing = np.zeros(len(share.ranges), np.int64)
+            quarantined = aside.finish()
+            return BatchWritten(share.number, sieve.results(nothing), (), quarantined)
+        except Exception as error:  # noqa: BLE001 - it goes on as a value
+            aside.discard()
+            return failed(share.number, error)
+
+    return write
+
+
+def _put_aside(aside: Aside, chunk: Chunk, why: Apart) -> None:
+    if why.table:
+        aside.diverted(chunk, why.table, why.reason)
+    elif why.bad:
+        reasons = dict.fromkeys(range(len(chunk.offsets)), why.reason)
+        aside.take(chunk, reasons, OWN_TABLE)
+    else:
+        aside.unmatched(chunk, why.reason)
+
+
+class _Wanted:
+    """Finds records among others, with the reasons why they are wanted."""
+
+    def __init__(self, unmatched: Mapping[Apart, BitMap64]) -> None:
+        self._reasons = list(unmatched)
+        arrays = [np.fromiter(some, np.int64, len(some)) for some in unmatched.values()]
+        numbers = np.concatenate([np.zeros(0, np.int64), *arrays])
+        order = np.argsort(numbers)
+        self._numbers = numbers[order]
+        self._codes = np.repeat(np.arange(len(arrays)), [len(some) for some in arrays])[order]
+
+    def among(self, found: Integers) -> Iterator[tuple[Apart, Flags]]:
+        """Yield, for each reason, the flags of its records."""
+        if not len(self._numbers):
+            return
+        places = np.searchsorted(self._numbers, found).clip(max=len(self._numbers) - 1)
+        codes = np.where(self._numbers[places] == found, self._codes[places], -1)
+        for code in np.unique(codes[codes >= 0]).tolist():
+            yield self._reasons[code], codes == code
+
+
+def spans(batch: Batch, unmatched: Mapping[Apart, BitMap64]) -> Batch:
+    """Narrow the batch to the first through last unmatched record of each partition."""
+    numbering = Numbering(batch.ranges)
+    numbers = BitMap64.union(BitMap64(), *unmatched.values())
+    ranges = {}
+    for at in numbering.partitions:
+        some = numbering.of(numbers, at)
+        if some is not None:
+            ranges[at] = OffsetRange(some[0], some[1] + 1)
+    return replace(batch, ranges=ranges)
+
+
+def accounted(
+    batch: Batch, written: BatchWritten, aside: BatchWritten, unmatched: Mapping[Apart, BitMap64]
+) -> BatchWritten:
+    """Return the outcome with what was set aside. Raises ``WriteFailed`` if records are missing."""
+    numbering = Numbering(batch.ranges)
+    numbers = BitMap64.union(BitMap64(), *unmatched.values())
+    results = dict(written.partitions)
+    for at, result in written.partitions.items():
+        found = aside.partitions.get(at)
+        if found is None:
+            continue
+        if found.quarantined + found.skipped != numbering.count(numbers, at):
+            raise WriteFailed(f"{at}: unmatched records were not there any more when read again")
+        results[at] = replace(
+            result,
+            quarantined=result.quarantined + found.quarantined,
+            skipped=result.skipped + found.skipped,
+            bad=result.bad + found.bad,
+        )
+    quarantined = (*written.quarantined, *aside.quarantined)
+    return replace(written, partitions=results, quarantined=quarantined)

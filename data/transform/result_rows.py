@@ -54,7 +54,7 @@ def check_result(result: pa.Schema, plan: WriterPlan, name: str) -> None:
         raise ConfigurationError(f"{name} gives the column {twice[0]!r} twice", "name it once")
     require_record(result, name)
     ours = coordinate_columns(plan)
-    wanted = {field.name: field for field in plan.arrow_schema() if field.name not in ours}
+    wanted = {field.name: field for field in plan.shape.arrow_schema() if field.name not in ours}
     for field in result:
         if field.name == RECORD or field.name in ours:
             continue
@@ -131,7 +131,7 @@ class ResultRows:
     def __init__(self, plan: WriterPlan, numbering: Numbering, name: str) -> None:
         self._name = name
         self._numbering = numbering
-        self._schema = plan.arrow_schema()
+        self._schema = plan.shape.arrow_schema()
         self._ours = coordinate_columns(plan)
         self._fitted = pa.schema([field for field in self._schema if field.name not in self._ours])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,12 +20,13 @@ from headgate.data.transform.result_rows import (
     coordinate_columns,
     record_numbers,
     require_record,
+    rows_before,
 )
-from headgate.data.writers.known_tables import KnownTables
 from headgate.data.writers.numbering import Integers, Numbering
 from headgate.data.writers.plan import WriterPlan
-from headgate.data.writers.routed_table import RoutedTable
+from headgate.data.writers.routed_table import RoutedTable, of_start
 from headgate.data.writers.routes import TABLE_COLUMN, Names, Routing, Target
+from headgate.data.writers.targets import KnownTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +125,30 @@ class _TableResult:
 
 
 class ResultTables:
-    """Turns a transform's batches into rows of the tables that routes name."""
+    """Turns a transform's batches into rows of START's table, or of those that routes name."""
 
     def __init__(self, plan: WriterPlan, batch: Batch, name: str) -> None:
-        assert plan.source.routing is not None, "chosen for it"
         self._name = name
         self._numbering = Numbering(batch.ranges)
+        self._only: RoutedTable | None = None
+        if plan.source.routing is None:
+            self._only = of_start(plan, batch)
+            self._rows = ResultRows(plan, self._numbering, name)
+            return
         self._router = _RowRouter(plan.source.routing, self._numbering)
         self._known = KnownTables(plan, batch)
         self._tables: dict[str, _TableResult] = {}
 
-    def of(self, batch: pa.RecordBatch) -> Iterator[Routed]:
-        """Raises as ``ResultRows.of``."""
+    def route(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Routed]:
+        """Raises ``TablesWanted``, and as ``ResultRows.of`` and ``rows_before``."""
+        yield from rows_before(batches, self._of)
+        if self._only is None:
+            self._known.require()
+
+    def _of(self, batch: pa.RecordBatch) -> Iterator[Routed]:
+        if self._only is not None:
+            yield TableRows(self._only.name, self._rows.of(batch))
+            return
         numbers, places, _ = record_numbers(batch, self._numbering, self._name)
         named = TABLE_COLUMN in batch.schema.names
         said = batch.column(TABLE_COLUMN) if named else pa.nulls(batch.num_rows, pa.string())
@@ -162,10 +175,6 @@ class ResultTables:
         together = np.array([*places, -1], np.int64)[codes]
         return together, [targets[places.index(place)] for place in range(len(groups))]
 
-    def end(self) -> None:
-        """Raises ``TablesWanted``."""
-        self._known.require()
-
     def _of_table(
         self, known: RoutedTable, batch: pa.RecordBatch, numbers: Integers
     ) -> Iterator[Routed]:
@@ -189,7 +198,7 @@ class ResultTables:
         return self._tables[known.name]
 
     def _fitted(self, known: RoutedTable, plan: WriterPlan, result: pa.Schema) -> _TableResult:
-        has = {*plan.arrow_schema().names, *coordinate_columns(plan), RECORD}
+        has = {*plan.shape.arrow_schema().names, *coordinate_columns(plan), RECORD}
         lacking = [name for name in result.names if name not in has and name != TABLE_COLUMN]
         made = _TableResult(ResultRows(plan, self._numbering, self._name), lacking)
         try:

@@ -29,9 +29,9 @@ from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.encodings import FORMAT
 from headgate.data.writers.numbering import firsts
-from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.record_columns import MILLISECONDS_MAX, legible
+from headgate.data.writers.table_outlets import PartitionedRows
 from headgate.kafka.fetch import Chunk
 
 _SAMPLE_BYTES = 200
@@ -88,12 +88,15 @@ class Aside:
         self.bad += self._by_place(chunk.places[known & ~tombstones])
         return chunk.where(~known)
 
-    def tombstones(
-        self, chunk: Chunk, rows: np.ndarray[Any, Any], disposal: Disposal | None = None
-    ) -> None:
-        """Take these records without a value; ``disposal`` overrides the settings of all tables."""
-        reasons = dict.fromkeys(rows.tolist(), "has no value (a tombstone)")
+    def without_tombstones(self, chunk: Chunk, disposal: Disposal | None = None) -> Chunk:
+        """Take the records without a value, and return the others; ``disposal`` overrides the
+        settings of all tables."""
+        if not chunk.values.array.null_count:
+            return chunk
+        empty = np.asarray(chunk.values.array.is_null())
+        reasons = dict.fromkeys(np.flatnonzero(empty).tolist(), "has no value (a tombstone)")
         self._dispose(disposal or self._handling.tombstones, chunk, reasons, TOMBSTONE)
+        return chunk.where(~empty)
 
     def unmatched(self, chunk: Chunk, reason: str) -> None:
         """Take all these records, which no route sends to a table (R2). They are not bad."""
@@ -296,8 +299,8 @@ class _Quarantine:
 
 def _in_parquet(plan: WriterPlan) -> WriterPlan:
     """Return the plan with Parquet, whatever the table asks for: headgate reads it again (Q5)."""
-    kept = {name: value for name, value in plan.table_properties.items() if name != FORMAT}
-    return replace(plan, table_properties=kept)
+    kept = {name: value for name, value in plan.shape.table_properties.items() if name != FORMAT}
+    return replace(plan, shape=replace(plan.shape, table_properties=kept))
 
 
 def _refusal(error_class: str, text: str, first: Offsets) -> StopBefore:

@@ -44,8 +44,7 @@ from pyiceberg.types import (
 
 from headgate.data.writers.encoding import Encoder, one_of
 from headgate.data.writers.lowering import Lowering, Stored, as_numbers, as_they_are
-from headgate.data.writers.metrics import Leaf
-from headgate.data.writers.row_metrics import RowMetrics
+from headgate.data.writers.metrics import Leaf, RowMetrics
 
 _BLOCK_BYTES = 256 * 1024
 """In Arrow memory; a block is compressed as a whole."""

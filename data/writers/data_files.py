@@ -1,30 +1,128 @@
-"""Writes Arrow tables into data files of the format that their table wants."""
+"""Writes Arrow tables into data files of the format that their table wants.
+
+A file's place in the sink's folder is by partition, or spread as object stores like it: they
+partition objects by the first characters of their names. A table that asks for it
+(``write.object-storage.enabled``) has twenty random bits in front of each file's name, as Iceberg's
+own writers have it; here they stand behind the sink's folder, so that orphans stay provably ours.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
+from uuid import uuid4
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO, OutputStream
+from pyiceberg.table import TableProperties
+from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import WrittenFile
 from headgate.data.writers.encoding import Encoder, Encoding
 from headgate.data.writers.encodings import FORMAT, encoding_of, target_bytes
-from headgate.data.writers.metrics import leaves_of
-from headgate.data.writers.metrics_modes import metrics_modes
-from headgate.data.writers.parquet_encoding import ParquetEncoding
+from headgate.data.writers.metrics import leaves_of, metrics_modes
+from headgate.data.writers.parquet import ParquetEncoding
 from headgate.data.writers.partitioning import Partitioner, PartitionKey
-from headgate.data.writers.plan import WriterPlan
-from headgate.data.writers.pools import OPEN_FILES_MAX, OpenFiles
+from headgate.data.writers.plan import TableShape, WriterPlan
 from headgate.data.writers.sorting import Sorter
-from headgate.data.writers.spread import Spread
 from headgate.tables.iceberg.file_detail import FileDetail
 from headgate.tables.stores.files import Unhurried, delete_quietly, open_files, store_files
+
+# ------------------------------------------------------------------------------------------- places
+
+
+_BITS = 20
+_FOLDER_CHARACTERS_MAX = 160
+"""File systems take 255 bytes for a folder's name. No reader needs the value in a file's path."""
+_CUT_ESCAPE = re.compile(r"%[0-9A-F]?$")
+_FOLDERS = (slice(0, 4), slice(4, 8), slice(8, 12), slice(12, _BITS))
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """``partitioned``: whether the partition is in the path of files that are spread."""
+
+    enabled: bool = False
+    partitioned: bool = True
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> Self:
+        """Read the table's properties. Raises ``ValueError`` for what is not true or false."""
+        asked = dict(properties)
+        return cls(
+            bool(
+                property_as_bool(
+                    asked,
+                    TableProperties.OBJECT_STORE_ENABLED,
+                    TableProperties.OBJECT_STORE_ENABLED_DEFAULT,
+                )
+            ),
+            bool(
+                property_as_bool(
+                    asked,
+                    TableProperties.WRITE_OBJECT_STORE_PARTITIONED_PATHS,
+                    TableProperties.WRITE_OBJECT_STORE_PARTITIONED_PATHS_DEFAULT,
+                )
+            ),
+        )
+
+    def path(self, partition: str) -> str:
+        """Return a new file's path below the sink's folder, without its ending."""
+        name = uuid4()
+        partition = "/".join(_short(folder) for folder in partition.split("/"))
+        if not self.enabled:
+            return f"{partition}/{name}" if partition else str(name)
+        bits = f"{name.int & (1 << _BITS) - 1:0{_BITS}b}"
+        spread = "/".join(bits[part] for part in _FOLDERS)
+        if not self.partitioned:
+            return f"{spread}-{name}"
+        return f"{spread}/{partition}/{name}" if partition else f"{spread}/{name}"
+
+
+def _short(folder: str) -> str:
+    """Return the escaped name of a partition's folder, cut off if it is too long."""
+    return _CUT_ESCAPE.sub("", folder[:_FOLDER_CHARACTERS_MAX])
+
+
+# --------------------------------------------------------------------------------------- open files
+
+
+OPEN_FILES_MAX = 32
+"""Object stores buffer up to 10 MB of every open file."""
+
+
+class OpenFiles:
+    """Open files, least recently written first; beyond the bound that one is closed."""
+
+    def __init__(self, most: int = OPEN_FILES_MAX) -> None:
+        self._most = most
+        self._open: OrderedDict[Hashable, Callable[[], None]] = OrderedDict()
+
+    def used(self, file: Hashable) -> None:
+        self._open.move_to_end(file)
+
+    def make_room(self) -> None:
+        """Close one if needed; called before another one is opened."""
+        while len(self._open) >= self._most:
+            _, close = self._open.popitem(last=False)
+            close()
+
+    def opened(self, file: Hashable, close: Callable[[], None]) -> None:
+        self._open[file] = close
+
+    def closed(self, file: Hashable) -> None:
+        self._open.pop(file, None)
+
+
+# -------------------------------------------------------------------------------------------- files
+
 
 _SHRINKAGE_GUESS = 4
 _ROWS_MIN = 1024
@@ -35,25 +133,24 @@ _GIVEN_UP_S = 30.0
 class FileShape:
     """The properties that all files of one table share."""
 
-    def __init__(self, plan: WriterPlan) -> None:
-        schema, order = plan.schema(), plan.sort_order()
-        properties = plan.table_properties
-        self.arrow_schema: pa.Schema = plan.arrow_schema()
-        self.spec_id = plan.spec().spec_id
-        self.io: FileIO = open_files(plan.io_properties, plan.data_location)
+    def __init__(self, table: TableShape, io_properties: Mapping[str, str]) -> None:
+        schema, spec, order = table.schema(), table.spec(), table.sort_order()
+        properties = table.table_properties
+        self.arrow_schema: pa.Schema = table.arrow_schema()
+        self.name_mapping = table.name_mapping()
+        self.spec_id = spec.spec_id
+        self.io: FileIO = open_files(io_properties, table.data_location)
         leaves = leaves_of(schema, metrics_modes(schema, properties, order))
         self.encoding = encoding_of(schema, properties, leaves)
         self._parquet = encoding_of(schema, {**properties, FORMAT: "parquet"}, leaves)
         self.target_bytes = target_bytes(properties)
         self.spread = Spread.of(properties)
         self.sorter = Sorter(order, schema)
-        self.partitioner = Partitioner(plan.spec(), schema)
-        self._dressing = plan.dressing
-        if plan.dressing is not None:
-            self.encoding = ParquetEncoding(schema, properties, leaves, plan.dressing.columns)
-        self._partition: list[Any] = [
-            f.field_type for f in plan.spec().partition_type(schema).fields
-        ]
+        self.partitioner = Partitioner(spec, schema)
+        self._dressing = table.dressing
+        if table.dressing is not None:
+            self.encoding = ParquetEncoding(schema, properties, leaves, table.dressing.columns)
+        self._partition: list[Any] = [f.field_type for f in spec.partition_type(schema).fields]
 
     def encoding_for(self, rows: pa.Table) -> Encoding:
         """Return the table's own, or Parquet for rows with values that its own cannot hold."""
@@ -90,11 +187,15 @@ class FileShape:
         return rows if self._dressing is None else self._dressing.dressed(rows, path, begin)
 
 
-@lru_cache(maxsize=256)
 def file_shape(plan: WriterPlan) -> FileShape:
     """Return the shape of the plan's files, cached with its client of the object store: to rebuild
     it for every batch would cost more than a small batch does."""
-    return FileShape(plan)
+    return _file_shape(plan.shape, tuple(sorted(plan.io_properties.items())))
+
+
+@lru_cache(maxsize=256)
+def _file_shape(table: TableShape, io_properties: tuple[tuple[str, str], ...]) -> FileShape:
+    return FileShape(table, dict(io_properties))  # renewed keys make a client anew
 
 
 @dataclass(slots=True)

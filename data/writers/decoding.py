@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.control_protocol.errors import ConfigurationError, IncompatibleValue, StopBefore
-from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.ports import Batch, PartitionResult
-from headgate.control_protocol.table_kinds import HeldValues
+from headgate.control_protocol.ports import Batch
 from headgate.data.formats import names
 from headgate.data.formats.lookout import Lookout, RowPlace, WatchfulFormat
 from headgate.data.formats.port import RecordFormat, UndecodableRecords
@@ -20,59 +17,54 @@ from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.data.formats.retyped import rows_from
 from headgate.data.formats.ruled_columns import RuledColumns
 from headgate.data.writers.aside import BAD_PART, BAD_VALUE, Aside
-from headgate.data.writers.held_values import held_values
-from headgate.data.writers.mending import Mending
+from headgate.data.writers.data_files import file_shape
 from headgate.data.writers.needs import Evolution, Needs
 from headgate.data.writers.numbering import firsts
-from headgate.data.writers.plan import SourcePlan
+from headgate.data.writers.plan import SourcePlan, WriterPlan
+from headgate.data.writers.poison_search import Read, read_apart
 from headgate.data.writers.record_columns import RecordColumns
-from headgate.data.writers.sieve import Sieve, others
-from headgate.data.writers.singling import Read, read_apart
+from headgate.data.writers.routed_table import RoutedTable
+from headgate.data.writers.sieve import others
+from headgate.data.writers.table_outlets import Decoded, TableOutlet
+from headgate.data.writers.unsupported_values import Mending, held_values
 from headgate.kafka.fetch import Chunk
 from headgate.participant.settings import Incompatible
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """``rows`` of the schema, and the records that they came from, in the same order."""
-
-    rows: pa.RecordBatch
-    records: Chunk
-
-
 class Decoding:
-    """Decodes one batch's records into rows of ``schema``, whatever becomes of the rows.
+    """Each record of one table adds a row. Implements ``TableReading``.
 
-    ``mapping``: the table's name mapping, when it has one. ``aside`` takes records that are not
-    rows: among others the ``condemned``, for these reasons by their offsets. ``records`` counts, by
-    place, those that became rows. With ``evolution`` it looks for fields that the table lacks, and
-    ``needs`` reports them. ``values``: checks what the table can hold. Raises
-    ``ConfigurationError`` for names or options that do not go together.
+    ``aside`` takes records that are not rows. ``records`` counts, by place, those that became
+    rows. It looks for fields that the table lacks, unless they are ignored, and ``needs`` reports
+    them. Raises ``ConfigurationError`` for names or options that do not go together.
     """
 
     def __init__(
         self,
-        source: SourcePlan,
+        known: RoutedTable,
+        plan: WriterPlan,
         batch: Batch,
-        schema: pa.Schema,
-        mapping: str | None,
         *,
         aside: Aside,
-        condemned: Mapping[TopicPartition, Mapping[int, str]] | None = None,
-        evolution: Evolution | None = None,
-        values: HeldValues | None = None,
+        outlet: TableOutlet,
     ) -> None:
+        source, evolution = plan.source, plan.watched_for(known.refused)
+        if plan.shaping.transform is None:
+            shape = file_shape(plan)
+            schema, mapping = shape.arrow_schema, shape.name_mapping
+        else:
+            schema, mapping = plan.decoded_schema(), plan.name_mapping()
         self._source = source
         self._mending: Mending | None = None
         self._batch = batch
         self._aside = aside
-        self._sieve = Sieve(batch, aside, condemned)
-        self._read_held = held_values(self._read, values)
+        self._outlet = outlet
+        self._read_held = held_values(self._read, plan.values)
         self._schema = schema
         self._record_columns = RecordColumns(source, schema, list(batch.ranges))
         self._options = ValueOptions.taken(source.format_options)
         self._format: RecordFormat = record_format(source.format_name, self._options.of_format)
-        self._read_schema = named_columns(source, schema, mapping, batch.table.table)
+        self._read_schema = named_columns(source, schema, mapping, known.name)
         self.needs: Needs | None = None
         if evolution is not None:
             self._watch(source, batch, evolution)
@@ -81,6 +73,7 @@ class Decoding:
                 self._format, source.rules, self._read_schema, caseless=self._options.caseless
             )
         self.records = np.zeros(len(batch.ranges), np.int64)
+        self.deleted = np.zeros(len(batch.ranges), np.int64)
 
     def _watch(self, source: SourcePlan, batch: Batch, evolution: Evolution) -> None:
         """Look for fields that the table lacks and that nothing else takes."""
@@ -124,19 +117,15 @@ class Decoding:
             return made
         return RuledColumns(made, rules, schema, caseless=self._options.caseless)
 
-    def decoded(self, chunk: Chunk) -> Decoded:
-        """Return the chunk's records that become rows. Raises what ``aside`` raises for others."""
-        return self.rows_of(self._sieve.sifted(chunk))
+    def take(self, chunk: Chunk, *, in_vain: bool) -> None:
+        """Hand on the rows of sifted records. Raises what ``aside`` raises for those that are none.
 
-    def results(self) -> dict[TopicPartition, PartitionResult]:
-        """Return the counts of what was read so far, as if it were all."""
-        return self._sieve.results(self.records)
-
-    def rows_of(self, chunk: Chunk) -> Decoded:
-        """Do as ``decoded``, for records that were sifted already."""
+        ``in_vain``: as ``TableReading.take``.
+        """
         decoded = self._rows(chunk)
         self.records += np.bincount(decoded.records.places, minlength=len(self.records))
-        return decoded
+        if not (in_vain or self.needs or self._aside.stopping):
+            self._outlet.take(decoded)
 
     def _rows(self, chunk: Chunk) -> Decoded:
         try:

@@ -10,9 +10,8 @@ from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
 
 from headgate.control_protocol.errors import ConfigurationError, KeyUnfit
 from headgate.data.writers.encoding import Encoding, one_of, whole_number
-from headgate.data.writers.metrics import Leaf, leaves_of
-from headgate.data.writers.metrics_modes import metrics_modes
-from headgate.data.writers.parquet_encoding import ParquetEncoding
+from headgate.data.writers.metrics import Leaf, leaves_of, metrics_modes
+from headgate.data.writers.parquet import ParquetEncoding
 
 FORMAT = "write.format.default"
 _TARGET = "write.target-file-size-bytes"

@@ -17,6 +17,7 @@ from headgate.control_protocol.table_kinds import Layout
 from headgate.data.writers.known_offsets import Again, known_offsets, rows_of_reader
 from headgate.data.writers.plan import (
     SourcePlan,
+    TableShape,
     WriterPlan,
     check_columns,
     check_folder,
@@ -108,8 +109,8 @@ class _OnePlan:
                 )
             self._kept = plan_of_layout(layout, start.table, source, self._shaping)
             self._known = wanted
-        if self._kept.dressing is None:
-            check_folder(start, self._kept.data_location)
+        if self._kept.shape.dressing is None:
+            check_folder(start, self._kept.shape.data_location)
         return self._kept
 
 
@@ -126,16 +127,19 @@ def plan_of_layout(
     """Plan for a layout. Raises ``ConfigurationError`` for record columns that the table lacks."""
     schema = schema_of(layout.columns)
     check_columns(table, schema, source.record_columns)
-    return WriterPlan(
-        source=source,
+    shape = TableShape(
         schema_json=schema.model_dump_json(),
         spec_json=spec_of(layout).model_dump_json(),
         sort_order_json=UNSORTED_SORT_ORDER.model_dump_json(),
         table_properties={},
-        io_properties=for_files(dict(layout.storage), layout.location),
         location=layout.location,
-        shaping=(shaping or Shaping()).settled(table, {}),
         dressing=layout.dressing,
+    )
+    return WriterPlan(
+        source=source,
+        shape=shape,
+        io_properties=for_files(dict(layout.storage), layout.location),
+        shaping=(shaping or Shaping()).settled(table, {}),
         values=layout.values,
         tamed=layout.tamed,
     )

@@ -1,24 +1,32 @@
-"""The statistics of a data file in a manifest, equal to those of Iceberg's own writers.
+"""Makes the statistics of a data file in a manifest, equal to those of Iceberg's own writers.
 
 Most of them are in the file's footer. It lacks: NaN, which Parquet does not count; the sign of a
 zero, since Parquet widens a bound of zero to both; bounds of values beyond ``_FOOTER_VALUE_MAX``.
-These are taken from the rows on their way into the file. Columns inside of lists and maps have only
-a size.
+These are taken from the rows on their way into the file, as are all of them for formats whose
+footers cannot be read for them. Columns inside of lists and maps have only a size.
+
+Which of them a table wants of each column its properties say (``write.metadata.metrics.*``). Where
+Iceberg's documentation leaves details open (which columns come first, what a wrong value means) its
+Java library decides.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyarrow.types as kinds
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -35,9 +43,138 @@ from pyiceberg.types import (
     StructType,
 )
 
-from headgate.data.writers.metrics_modes import MetricsMode
-from headgate.data.writers.transforms import column_at
-from headgate.data.writers.truncation import bytes_above, text_above
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.data.writers.partitioning import column_at
+
+log = redacted_logger(__name__)
+
+
+# ------------------------------------------------------------------------------- what a table wants
+
+
+_DEFAULT = "write.metadata.metrics.default"
+_COLUMN = "write.metadata.metrics.column."
+_INFERRED_MAX = "write.metadata.metrics.max-inferred-column-defaults"
+_INFERRED_MAX_DEFAULT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsMode:
+    """``length``: the limit of text and bytes bounds; 0: no bounds, ``None``: whole values."""
+
+    counts: bool = True
+    length: int | None = 16
+
+
+NONE = MetricsMode(counts=False, length=0)
+COUNTS = MetricsMode(length=0)
+FULL = MetricsMode(length=None)
+TRUNCATE_16 = MetricsMode()
+
+
+def metrics_modes(
+    schema: Schema, properties: Mapping[str, str], order: SortOrder
+) -> dict[int, MetricsMode]:
+    """Return the mode of every column that holds values, nested ones included, by field id.
+
+    A column's own property comes first; then columns of the sort order, which have bounds; then the
+    table's default; without one only the first hundred columns have statistics.
+    """
+    default = _mode(properties, _DEFAULT)
+    eligible = list(_leaves(schema.as_struct()))
+    if default is None:
+        count = _inferred_max(properties)
+        modes = {
+            field_id: TRUNCATE_16 if place < count else NONE
+            for place, field_id in enumerate(eligible)
+        }
+    else:
+        modes = dict.fromkeys(eligible, default)
+    sorted_mode = TRUNCATE_16 if default in (None, NONE, COUNTS) else default
+    for by in order.fields:
+        if by.transform.preserves_order and by.source_id in modes:
+            modes[by.source_id] = sorted_mode
+    for field_id in eligible:
+        own = _mode(properties, f"{_COLUMN}{schema.find_column_name(field_id)}")
+        if own is not None:
+            modes[field_id] = own
+    return modes
+
+
+def _leaves(kind: IcebergType, field_id: int = 0) -> Iterator[int]:
+    """Yield columns with values: of a struct first its own, then those within its fields."""
+    if isinstance(kind, PrimitiveType):
+        yield field_id
+        return
+    children = _children(kind)
+    yield from (child for child, inner in children if isinstance(inner, PrimitiveType))
+    for child, inner in children:
+        if not isinstance(inner, PrimitiveType):
+            yield from _leaves(inner, child)
+
+
+def _children(kind: IcebergType) -> list[tuple[int, IcebergType]]:
+    if isinstance(kind, StructType):
+        return [(field.field_id, field.field_type) for field in kind.fields]
+    if isinstance(kind, ListType):
+        return [(kind.element_id, kind.element_type)]
+    if isinstance(kind, MapType):
+        return [(kind.key_id, kind.key_type), (kind.value_id, kind.value_type)]
+    return []
+
+
+def _mode(properties: Mapping[str, str], name: str) -> MetricsMode | None:
+    """Return the mode that the property names; one that does not exist counts as not set."""
+    text = properties.get(name)
+    if text is None:
+        return None
+    word = text.strip().lower()
+    known = {"none": NONE, "counts": COUNTS, "full": FULL}
+    if word in known:
+        return known[word]
+    truncate = re.fullmatch(r"truncate\((\d+)\)", word)
+    if truncate and int(truncate[1]) > 0:
+        return MetricsMode(length=int(truncate[1]))
+    log.warning("the table's property %s = %s names no metrics mode: it is ignored", name, text)
+    return None
+
+
+def _inferred_max(properties: Mapping[str, str]) -> int:
+    text = properties.get(_INFERRED_MAX, "")
+    return int(text) if text.isdecimal() else _INFERRED_MAX_DEFAULT
+
+
+# ------------------------------------------------------------------------------------- upper bounds
+
+
+_LAST = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+"""Not characters, and not in UTF-8: U+D7FF is followed by U+E000."""
+
+
+def text_above(value: str, length: int) -> str | None:
+    """Return at most ``length`` characters, not below ``value``; ``None`` if there are none."""
+    if len(value) <= length:
+        return value
+    begin = value[:length].rstrip(chr(_LAST))
+    if not begin:
+        return None
+    following = ord(begin[-1]) + 1
+    if following in _SURROGATES:
+        following = _SURROGATES.stop
+    return begin[:-1] + chr(following)
+
+
+def bytes_above(value: bytes, length: int) -> bytes | None:
+    """Return at most ``length`` bytes, not below ``value``; ``None`` if there are no such bytes."""
+    if len(value) <= length:
+        return value
+    begin = value[:length].rstrip(b"\xff")
+    return begin[:-1] + bytes([begin[-1] + 1]) if begin else None
+
+
+# ------------------------------------------------------------------------------------------ footers
+
 
 _FOOTER_VALUE_MAX = 4096
 """In bytes; pyarrow leaves out both bounds when one of them is longer."""
@@ -248,3 +385,61 @@ def _single_value(kind: PrimitiveType, value: Any) -> bytes:
 def _octets(value: int) -> int:
     """Return the fewest bytes that hold the number and its sign."""
     return ((value if value >= 0 else ~value).bit_length() // 8) + 1
+
+
+# --------------------------------------------------------------------------------------------- rows
+
+
+@dataclass(slots=True)
+class RowMetrics(FileMetrics):
+    """As ``FileMetrics``, without the sizes of columns, which only a footer knows."""
+
+    rows: int = 0
+    null_counts: dict[int, int] = field(default_factory=dict)
+
+    def see(self, rows: pa.Table) -> None:
+        self.rows += rows.num_rows
+        for leaf in self.leaves:
+            if leaf.repeated or not leaf.mode.counts:
+                continue
+            column = column_at(rows, leaf.name)
+            nulls = self.null_counts.get(leaf.field_id, 0)
+            self.null_counts[leaf.field_id] = nulls + column.null_count
+            if leaf.floating:
+                self._see_floats(leaf, column)
+            elif leaf.bounded:
+                found = pc.min_max(_comparable(column))
+                low, high = (_raw(found[end].as_py(), column.type) for end in ("min", "max"))
+                self._range(leaf).widen(low, high)
+
+    def of_rows(self) -> dict[str, Any]:
+        """Return the statistics fields of ``FileDetail``."""
+        return {
+            "value_counts": dict.fromkeys(self.null_counts, self.rows),
+            "null_value_counts": self.null_counts,
+            "nan_value_counts": self.nan_counts,
+            **self._bounds(),
+        }
+
+
+def _comparable(column: pa.Array) -> pa.Array:
+    """Return the values in a form with Iceberg's order: numbers, or bytes."""
+    kind = column.type
+    if isinstance(column, pa.ExtensionArray):
+        return column.storage
+    if kinds.is_date32(kind):
+        return column.view(pa.int32())
+    if kinds.is_temporal(kind):
+        return column.view(pa.int64())
+    if kinds.is_string(kind) or kinds.is_large_string(kind):
+        return column.cast(pa.large_binary())
+    return column
+
+
+def _raw(value: Any, kind: pa.DataType) -> Any:
+    """Return a decimal as its unscaled number, and anything else as it is."""
+    if not isinstance(value, Decimal):
+        return value
+    sign, digits, exponent = value.as_tuple()
+    number = int("".join(map(str, digits))) * 10 ** (int(exponent) + kind.scale)
+    return -number if sign else number

@@ -16,8 +16,7 @@ from pyiceberg.types import FixedType, NestedField, PrimitiveType, TimeType, UUI
 
 from headgate.data.writers.encoding import STORED_BYTES_MAX, Encoder, one_of, whole_number
 from headgate.data.writers.lowering import Lowering, Stored, as_numbers, as_they_are
-from headgate.data.writers.metrics import Leaf
-from headgate.data.writers.row_metrics import RowMetrics
+from headgate.data.writers.metrics import Leaf, RowMetrics
 
 _ORC = "write.orc."
 _CODECS = {"zlib": "zlib", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd", "none": "uncompressed"}

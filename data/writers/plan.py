@@ -29,7 +29,7 @@ from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.table_kinds import Dressing, HeldValues
-from headgate.data.envelopes.changes import Changes
+from headgate.data.envelopes.changes import Changes, Tombstones
 from headgate.data.formats import names
 from headgate.data.formats.column_rules import ColumnRule
 from headgate.data.formats.former_names import with_former_names
@@ -90,14 +90,14 @@ class SourcePlan:
     records do to the rows of a keyed table.
     """
 
-    kafka: Mapping[str, str]
+    kafka: Mapping[str, str] = field(repr=False)
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
     format_name: str = "json"
-    format_options: Mapping[str, str] = field(default_factory=dict)
+    format_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     record_columns: Mapping[str, str] = field(default_factory=dict)
     rules: Mapping[str, ColumnRule] = field(default_factory=dict)
     key_format_name: str = ""
-    key_format_options: Mapping[str, str] = field(default_factory=dict)
+    key_format_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     handling: Handling = field(default_factory=Handling)
     sink: str = ""
     redaction: Redaction = field(default_factory=Redaction)
@@ -111,39 +111,29 @@ class SourcePlan:
         """Return whether a table that takes its records has a key."""
         return self.changes is not None or bool(self.routing and self.routing.keys)
 
+    @property
+    def takes_tombstones(self) -> bool:
+        """Return whether records without a value delete rows of START's table."""
+        return self.changes is not None and self.changes.tombstones is Tombstones.DELETE
+
 
 @dataclass(frozen=True, slots=True)
-class WriterPlan:
-    """The ``*_json`` are the table format's own; picklable throughout.
+class TableShape:
+    """What a table's files are like and where they go; no secret is in it.
 
-    ``sort_order_json``: the table's default order when the plan was made; a transaction does not
-    fix it, since each file states its own order. ``quarantine`` is the plan for the quarantine's
-    files; ``known`` the offsets that it has already, if a range is read again after a commit that
-    ended between the two tables (rule Q5). ``condemned``: records that were found to make the batch
-    fail, by offset with the reason (``narrowing``). ``tables``: recently used tables that routes
-    name; ``listed``: by namespace, the tables that exist; ``closed``: why no table is made for
-    names in records. ``dressing``: additions to stamped files (P13). ``values`` checks whether the
-    table can hold a record's values; ``tamed`` replaces those that a quarantine cannot.
+    The ``*_json`` are the table format's own. ``sort_order_json``: the table's default order when
+    the plan was made; a transaction does not fix it, since each file states its own order.
+    ``older_schemas``: those before it, the oldest first, as far as their names matter.
+    ``dressing``: additions to stamped files (P13).
     """
 
-    source: SourcePlan
     schema_json: str
     spec_json: str
     sort_order_json: str
     table_properties: Mapping[str, str]
-    io_properties: Mapping[str, str]
     location: str
-    quarantine: WriterPlan | None = None
-    known: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
-    condemned: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
-    shaping: Shaping = field(default_factory=Shaping)
     older_schemas: tuple[str, ...] = ()
-    tables: Mapping[str, RoutedTable] = field(default_factory=dict)
-    listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    closed: str = NOTHING_IS_MADE
     dressing: Dressing | None = None
-    values: HeldValues | None = None
-    tamed: Callable[[Any], Any] | None = None
 
     @property
     def data_location(self) -> str:
@@ -166,6 +156,40 @@ class WriterPlan:
     def arrow_schema(self) -> pa.Schema:
         return schema_to_pyarrow(self.schema())
 
+    def name_mapping(self) -> str | None:
+        """Return the table's name mapping, with the former names of its columns."""
+        known = evolution_of(self.schema_json, self.older_schemas, SchemaPolicy())
+        mapping = self.table_properties.get(names.MAPPING_PROPERTY)
+        return with_former_names(mapping, known.columns, known.past)
+
+
+@dataclass(frozen=True, slots=True)
+class WriterPlan:
+    """All that a task needs to write a batch, and nothing else; picklable throughout.
+
+    What of it is secret, no ``repr`` shows: ``io_properties``, for the table's object store, and
+    parts of ``source``. ``quarantine`` is the plan for the quarantine's
+    files; ``known`` the offsets that it has already, if a range is read again after a commit that
+    ended between the two tables (rule Q5). ``condemned``: records that were found to make the batch
+    fail, by offset with the reason (``poison_search``). ``tables``: recently used tables that
+    routes name; ``listed``: by namespace, the tables that exist; ``closed``: why no table is made
+    for names in records. ``values`` checks whether the table can hold a record's values; ``tamed``
+    replaces those that a quarantine cannot.
+    """
+
+    source: SourcePlan
+    shape: TableShape
+    io_properties: Mapping[str, str] = field(repr=False)
+    quarantine: WriterPlan | None = None
+    known: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    condemned: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
+    shaping: Shaping = field(default_factory=Shaping)
+    tables: Mapping[str, RoutedTable] = field(default_factory=dict)
+    listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    closed: str = NOTHING_IS_MADE
+    values: HeldValues | None = None
+    tamed: Callable[[Any], Any] | None = None
+
     def record_parts(self) -> set[str]:
         """Return the parts of records that are wanted beside the value, also inside of a struct."""
         if self.source.routing is not None and self.shaping.transform is None:
@@ -180,15 +204,12 @@ class WriterPlan:
     def name_mapping(self) -> str | None:
         """Return the table's name mapping; it does not cover columns that a transform declares."""
         transform = self.shaping.transform
-        if transform is not None and transform.schema_json:
-            return None
-        known, mapping = self.evolution(()), self.table_properties.get(names.MAPPING_PROPERTY)
-        return with_former_names(mapping, known.columns, known.past)
+        return None if transform and transform.schema_json else self.shape.name_mapping()
 
     def evolution(self, refused: tuple[Refusal, ...]) -> Evolution:
         """Return how to treat fields that the table lacks."""
         policy = self.source.schema_policy
-        return evolution_of(self.schema_json, self.older_schemas, policy, refused)
+        return evolution_of(self.shape.schema_json, self.shape.older_schemas, policy, refused)
 
     def watched_for(self, refused: tuple[Refusal, ...]) -> Evolution | None:
         """Do as ``evolution``; ``None`` where they are ignored, so that nothing is spent on it."""
@@ -198,7 +219,7 @@ class WriterPlan:
     def decoded_schema(self) -> pa.Schema:
         """Return the columns that records are decoded into: the table's, or those that a transform
         declares; with many tables it declares those of the record's parts, too."""
-        table = self.arrow_schema()
+        table = self.shape.arrow_schema()
         transform = self.shaping.transform
         if transform is None or not transform.schema_json:
             return table
@@ -256,10 +277,10 @@ class Plans:
     def _within_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
         """Return the plan, renewed where the table may want its files elsewhere by now."""
         plan = self.plan_for(start, source)
-        if not _is_inside(start, plan.data_location):
+        if not _is_inside(start, plan.shape.data_location):
             self._kept.pop((start.uuid, start.schema_id, start.spec_id), None)
             plan = self.plan_for(start, source)
-        check_folder(start, plan.data_location)
+        check_folder(start, plan.shape.data_location)
         return plan
 
     def plan_for(self, start: TableStart, source: SourcePlan) -> WriterPlan:
@@ -305,18 +326,20 @@ def plan_of_table(
     check_columns(start.table, schema, source.record_columns)
     if source.changes:
         key_ids(schema, source.changes.key)
-    return WriterPlan(
-        source=source,
+    location = table.location()
+    shape = TableShape(
         schema_json=schema.model_dump_json(),
         spec_json=spec.model_dump_json(),
         sort_order_json=_order_within(table.sort_order(), schema).model_dump_json(),
         table_properties=dict(table.properties),
-        io_properties=for_files(
-            table.io.properties, data_location(table.properties, table.location())
-        ),
-        location=table.location(),
-        shaping=(shaping or Shaping()).settled(start.table, table.properties),
+        location=location,
         older_schemas=older_schemas(table, start.schema_id, source.schema_policy),
+    )
+    return WriterPlan(
+        source=source,
+        shape=shape,
+        io_properties=for_files(table.io.properties, shape.data_location),
+        shaping=(shaping or Shaping()).settled(start.table, table.properties),
     )
 
 

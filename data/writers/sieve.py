@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Batch, PartitionResult
 from headgate.data.writers.aside import Aside
-from headgate.data.writers.singling import BAD_EXCEPTION
+from headgate.data.writers.poison_search import BAD_EXCEPTION
 from headgate.kafka.fetch import Chunk
 from headgate.native.loops import Flags, Integers
 
@@ -49,7 +48,7 @@ class Sieve:
         np.maximum.at(self._newest_ms, chunk.places, chunk.timestamps)
         chunk = self._aside.without_known(chunk)
         if not self._tombstones:
-            chunk = self.without_tombstones(chunk)
+            chunk = self._aside.without_tombstones(chunk)
         return self._without_condemned(chunk)
 
     def results(
@@ -72,14 +71,6 @@ class Sieve:
             )
             for place, at in enumerate(self._partitions)
         }
-
-    def without_tombstones(self, chunk: Chunk, disposal: Disposal | None = None) -> Chunk:
-        """Return the records that have a value. The settings, or ``disposal``, treat the others."""
-        if not chunk.values.array.null_count:
-            return chunk
-        empty = np.asarray(chunk.values.array.is_null())
-        self._aside.tombstones(chunk, np.flatnonzero(empty), disposal)
-        return chunk.where(~empty)
 
     def _without_condemned(self, chunk: Chunk) -> Chunk:
         reasons = {

@@ -13,7 +13,7 @@ import pyarrow.types as kinds
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 
-from headgate.data.writers.transforms import TransformedColumn
+from headgate.data.writers.partitioning import TransformedColumn
 
 
 class Sorter:

@@ -28,11 +28,11 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.table_history import TableReader
 from headgate.data.envelopes.changes import Tombstones
 from headgate.data.envelopes.operations import Operation
-from headgate.data.writers.change_reading import ChangeReading
+from headgate.data.writers.change_decode import ChangeReading
 from headgate.data.writers.numbering import bitmap
 from headgate.data.writers.plan import WriterPlan
+from headgate.data.writers.poison_search import read_apart
 from headgate.data.writers.sieve import others
-from headgate.data.writers.singling import read_apart
 from headgate.kafka.fetch import Chunk
 from headgate.operations.fold.slices import OURS, SLICE_BYTES, Slices, Slicing
 from headgate.tables.iceberg.keyed.changed_keys import UNKNOWN, Sources
@@ -74,7 +74,9 @@ class Fold:
     @property
     def columns(self) -> pa.Schema:
         """Return the table's columns; any may be null, since a deleting record has no row."""
-        return pa.schema([each.with_nullable(nullable=True) for each in self.plan.arrow_schema()])
+        return pa.schema(
+            [each.with_nullable(nullable=True) for each in self.plan.shape.arrow_schema()]
+        )
 
     @property
     def schema(self) -> pa.Schema:
@@ -186,7 +188,9 @@ class _SourceReading:
         self._deleting = changes.tombstones is Tombstones.DELETE
         self._partitions = list(batch.ranges)
         self._numbers = np.array([fold.source(at) for at in self._partitions], np.int32)
-        self._reading = ChangeReading(fold.plan, batch, fold.plan.arrow_schema())
+        self._reading = ChangeReading(
+            *(fold.plan, batch, fold.plan.shape.arrow_schema()), mapping=fold.plan.name_mapping()
+        )
         self.slices = fold.slices("records")
         self.read = ReadRecords(offsets, {at: BitMap64() for at in self._partitions})
 

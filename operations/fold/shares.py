@@ -15,7 +15,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.data.writers.numbering import bitmap
 from headgate.data.writers.plan import SourcePlan
-from headgate.data.writers.routed import Router
+from headgate.data.writers.router import Router
 from headgate.kafka.fetch import Chunk
 
 

@@ -26,12 +26,11 @@ from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.data.writers.data_files import DataFiles, FileShape
 from headgate.data.writers.encodings import FORMAT
-from headgate.data.writers.metrics import leaves_of
-from headgate.data.writers.metrics_modes import metrics_modes
-from headgate.data.writers.parquet_encoding import ParquetEncoding
-from headgate.data.writers.partitioned_rows import BUFFER_BYTES
+from headgate.data.writers.metrics import leaves_of, metrics_modes
+from headgate.data.writers.parquet import ParquetEncoding
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan, plan_of_table
+from headgate.data.writers.table_outlets import BUFFER_BYTES
 from headgate.tables.iceberg.condemned import now_s
 from headgate.tables.iceberg.keyed.delete_files import Positions, positions_of
 from headgate.tables.iceberg.moved_rows import MovedRows
@@ -267,8 +266,8 @@ def _shape(table: Table, *, numbered: bool) -> FileShape:
         "",
     )
     plan = plan_of_table(table, start, SourcePlan(kafka={}))
-    properties = {**plan.table_properties, FORMAT: "parquet"}
-    shape = FileShape(replace(plan, table_properties=properties))
+    properties = {**plan.shape.table_properties, FORMAT: "parquet"}
+    shape = FileShape(replace(plan.shape, table_properties=properties), plan.io_properties)
     shape.target_bytes = 0
     if numbered:
         schema = table.schema()

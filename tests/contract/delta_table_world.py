@@ -14,7 +14,7 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_kinds import WantedTable
-from headgate.data.writers.data_files import DataFiles, FileShape
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.layout_plans import plan_of_layout
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan
@@ -67,8 +67,8 @@ class DeltaWorld:
         plan = plan_of_layout(DeltaKind().layout(self.wanted), "db.trips", SourcePlan(kafka={}))
         self._files += 1
         prefix = f"{self.place.location}/data/headgate/x/{self._files}"
-        files = DataFiles(FileShape(plan), prefix, 1 << 20)
-        files.write(PartitionKey(), rows(number).cast(plan.arrow_schema()))
+        files = DataFiles(file_shape(plan), prefix, 1 << 20)
+        files.write(PartitionKey(), rows(number).cast(plan.shape.arrow_schema()))
         (written,) = files.finish()
         return written
 

@@ -26,7 +26,7 @@ from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_kinds import WantedTable
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.data.writers.data_files import DataFiles, FileShape
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.layout_plans import plan_of_layout
 from headgate.data.writers.plan import SourcePlan
 from headgate.tables.delta.kind import DeltaKind
@@ -77,7 +77,7 @@ def filled(folder: Path, columns: Struct, files: Sequence[pa.Table], *by: str) -
     wanted = WantedTable("db.t", str(folder / "t"), create=True, columns=columns, partition_by=by)
     DeltaKind().ensure(wanted)
     layout = DeltaKind().layout(wanted)
-    shape = FileShape(plan_of_layout(layout, "db.t", SourcePlan(kafka={})))
+    shape = file_shape(plan_of_layout(layout, "db.t", SourcePlan(kafka={})))
     written = []
     for number, rows in enumerate(files):
         file = DataFiles(shape, f"{layout.location}/data/headgate/{number}", 1 << 30)

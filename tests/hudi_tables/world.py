@@ -17,7 +17,7 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_kinds import RowKey, WantedTable
-from headgate.data.writers.data_files import DataFiles, FileShape
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.layout_plans import plan_of_layout
 from headgate.data.writers.plan import SourcePlan
 from headgate.tables.hudi.base_files import instant_of
@@ -132,9 +132,9 @@ class HudiWorld:
         self, table: pa.Table, stamp: str, target_bytes: int = 1 << 20
     ) -> tuple[WrittenFile, ...]:
         plan = plan_of_layout(HudiKind().layout(self.wanted), "db.trips", SourcePlan(kafka={}))
-        shape = FileShape(plan)
+        shape = file_shape(plan)
         files = DataFiles(shape, stamp, target_bytes)
-        for key, part in shape.partitioner.split(table.cast(plan.arrow_schema())):
+        for key, part in shape.partitioner.split(table.cast(plan.shape.arrow_schema())):
             files.write(key, part)
         return files.finish()
 

@@ -35,7 +35,7 @@ from pyiceberg.types import (
 )
 
 from headgate.control_protocol.events import TableStart, WrittenFile
-from headgate.data.writers.data_files import DataFiles, FileShape
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.plan import SourcePlan, plan_for
 from headgate.tables.iceberg.manifests import manifest_files
 
@@ -145,7 +145,7 @@ def append(catalog: Catalog, table: Table, some: list[dict[str, Any]]) -> tuple[
         spec_id=table.spec().spec_id,
         file_prefix=f"{table.location()}/data/nonce",
     )
-    shape = FileShape(plan_for(catalog, start, SourcePlan({})))
+    shape = file_shape(plan_for(catalog, start, SourcePlan({})))
     files = DataFiles(shape, start.file_prefix, 1 << 27)
     for key, of_partition in shape.partitioner.split(arrow_rows(table, some)):
         files.write(key, of_partition)

@@ -37,7 +37,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
 from headgate.data.writers.plan import SourcePlan, plan_for
-from headgate.data.writers.ranges import write_ranges
+from headgate.data.writers.write_batch import write_ranges
 from headgate.kafka.fetch import Reading, read_ranges
 
 pytestmark = pytest.mark.integration

@@ -36,7 +36,7 @@ from headgate.control_protocol.testing.contract.world import claimed, commit, la
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.failures import failed
 from headgate.data.writers.plan import Plans, SourcePlan
-from headgate.data.writers.renewing import RenewingWriter
+from headgate.data.writers.writers import RenewingWriter
 from headgate.tables.stores import s3_store
 from headgate.tables.stores.s3_files import S3_PART_BYTES, S3Files
 from headgate.tables.stores.s3_store import TRIES, S3Store, UploadUnknown, Waiting

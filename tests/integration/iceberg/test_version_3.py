@@ -19,7 +19,7 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Draft
 from headgate.control_protocol.record import Debt
-from headgate.data.writers.data_files import DataFiles, FileShape
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.plan import SourcePlan, plan_for
 from headgate.operations.audit_files import examine_live
 from headgate.tables.iceberg.catalog import load_catalog
@@ -170,7 +170,7 @@ def test_nanoseconds_arrive_exactly_at_javas_reader(
             spec_id=table.spec().spec_id,
             file_prefix=f"{table.location()}/data/{commit}",
         )
-        shape = FileShape(plan_for(world.catalog, start, SourcePlan({})))
+        shape = file_shape(plan_for(world.catalog, start, SourcePlan({})))
         numbers = [commit * len(EDGES) + place for place in range(len(EDGES))]
         counts = pa.array(EDGES, pa.int64())
         written = pa.table(

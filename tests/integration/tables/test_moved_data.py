@@ -13,7 +13,7 @@ from integration.sink_file import COORDINATES
 from integration.tables.routed_sink import judge, routed, rows_of, table_of, with_zones
 from integration.tables.test_parked import running
 
-from headgate.data.writers import routed_plans
+from headgate.data.writers import table_lookup
 
 pytestmark = pytest.mark.integration
 
@@ -53,7 +53,7 @@ def test_a_table_whose_data_its_owner_moves_is_filled_at_the_new_place(deploy: D
 def test_of_many_tables_the_moved_one_and_all_others_are_filled(
     deploy: Deploy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routed_plans, "LOADED_S", 0.5)
+    monkeypatch.setattr(table_lookup, "LOADED_S", 0.5)
     sink = routed(deploy)
     with_zones(sink)
     tables = ["db.orders", "db.zone_a", "db.zone_b", table_of(sink, sink.topics[1])]

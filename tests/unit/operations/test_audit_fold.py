@@ -23,7 +23,7 @@ from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
 from headgate.data.writers.plan import WriterPlan
-from headgate.data.writers.put import chunk_of
+from headgate.data.writers.writers import chunk_of
 from headgate.kafka.fetch import Chunk
 from headgate.native.loops import Words
 from headgate.operations.audit_fold import FoldEvidence, SourceRanges, fold_and_compare

@@ -13,8 +13,8 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.data.writers.plan import Handling, SourcePlan
-from headgate.data.writers.put import chunk_of
 from headgate.data.writers.routes import Route, Routing
+from headgate.data.writers.writers import chunk_of
 from headgate.operations.audit_keyed_routes import KeyedFollower, KeyedFollowers
 from headgate.operations.fold.records import fold_batch
 from headgate.operations.fold.shares import Others, RoutedShares

@@ -17,8 +17,8 @@ from headgate.control_protocol.filled_tables import filled_property
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, TopicState
-from headgate.data.writers import ranges
-from headgate.data.writers.put import chunk_of
+from headgate.data.writers import write_batch
+from headgate.data.writers.writers import chunk_of
 from headgate.kafka.fetch import Chunk
 from headgate.operations import rehearsal
 from headgate.operations.cli import main
@@ -91,7 +91,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     ensure_table(catalog, "db.here", TableDeclaration(columns, partition_by=("zone",)))
     catalog.close()
     monkeypatch.setattr(rehearsal, "source_topics", lambda _: nullcontext(made))
-    monkeypatch.setattr(ranges, "chunks_of", made.chunks)
+    monkeypatch.setattr(write_batch, "chunks_of", made.chunks)
     return made
 
 

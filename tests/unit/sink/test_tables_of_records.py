@@ -43,10 +43,10 @@ from headgate.control_protocol.ports import (
     TopicState,
 )
 from headgate.control_protocol.table_changes import Changed, TableNeed, Want
-from headgate.data.writers.known_tables import NEW_MAX
-from headgate.data.writers.put import chunk_of
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
-from headgate.data.writers.whole import write_put
+from headgate.data.writers.targets import NEW_MAX
+from headgate.data.writers.write_batch import write_put
+from headgate.data.writers.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.sink.declaration import quarantine_declaration
 from headgate.sink.followers import iceberg_table

@@ -15,8 +15,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
-from headgate.data.spark.accounts import settled
-from headgate.data.spark.stages import PartWritten, ShareRead
+from headgate.data.spark.stages import PartWritten, ShareRead, settled
 
 ONE, TWO = TopicPartition("a", 0), TopicPartition("a", 1)
 BATCH = Batch(

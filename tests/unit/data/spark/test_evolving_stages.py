@@ -26,11 +26,11 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchOutcome, BatchWritten
 from headgate.data.spark import stages
-from headgate.data.spark.accounts import settled
 from headgate.data.spark.pipeline import JobDone
+from headgate.data.spark.stages import settled
 from headgate.data.writers.plan import Plans, SourcePlan
-from headgate.data.writers.put import chunk_of
 from headgate.data.writers.shaping import Shaping
+from headgate.data.writers.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.participant.settings import Distribution, SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table

@@ -30,9 +30,13 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
+from headgate.control_protocol.ports import Batch
 from headgate.data.spark.packets import PACKET, PLACE, Packing
 from headgate.data.transform.result_rows import Numbered
-from headgate.data.writers.plan import SourcePlan, WriterPlan
+from headgate.data.transform.result_tables import TableRows
+from headgate.data.writers.plan import SourcePlan, TableShape, WriterPlan
 from headgate.data.writers.shaping import Shaping
 from headgate.participant.settings import Distribution
 
@@ -51,6 +55,8 @@ SCHEMA = Schema(
 )
 SPEC = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "zone"))
 ROWS = 6_000
+START = TableStart("db.t", "u", 0, 0, "/t/data/7")
+BATCH = Batch(1, TransactionId(Epoch(1), TransactionNumber(1)), START, {}, 1 << 27)
 
 
 def plan(
@@ -58,12 +64,14 @@ def plan(
 ) -> WriterPlan:
     return WriterPlan(
         source=SourcePlan({}),
-        schema_json=SCHEMA.model_dump_json(),
-        spec_json=SPEC.model_dump_json(),
-        sort_order_json=order.model_dump_json(),
-        table_properties={},
+        shape=TableShape(
+            schema_json=SCHEMA.model_dump_json(),
+            spec_json=SPEC.model_dump_json(),
+            sort_order_json=order.model_dump_json(),
+            table_properties={},
+            location="",
+        ),
         io_properties={},
-        location="",
         shaping=Shaping(None, mode),
     )
 
@@ -88,19 +96,20 @@ def row(number: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def rows() -> pa.RecordBatch:
-    schema = plan().arrow_schema()
+    schema = plan().shape.arrow_schema()
     return pa.RecordBatch.from_pylist([row(number) for number in range(ROWS)], schema=schema)
 
 
-def numbered(rows: pa.RecordBatch) -> Iterator[Numbered]:
+def numbered(rows: pa.RecordBatch) -> Iterator[TableRows]:
     for begin in range(0, ROWS, 1_000):
-        yield Numbered(rows.slice(begin, 1_000), np.arange(begin, begin + 1_000, dtype=np.int64))
+        some = Numbered(rows.slice(begin, 1_000), np.arange(begin, begin + 1_000, dtype=np.int64))
+        yield TableRows("db.t", some)
 
 
 def test_every_type_comes_back_as_it_went(rows: pa.RecordBatch) -> None:
-    packing = Packing(plan())
+    packing = Packing(plan(), BATCH)
     back = [
-        packing.unpacked(packet)
+        packing.unpacked(0, packet).numbered
         for packets in packing.packed(numbered(rows))
         for packet in packets.column(PACKET)
     ]
@@ -110,10 +119,12 @@ def test_every_type_comes_back_as_it_went(rows: pa.RecordBatch) -> None:
 
 
 def test_rows_of_a_table_partition_have_one_place_and_others_another(rows: pa.RecordBatch) -> None:
-    packing = Packing(plan())
+    packing = Packing(plan(), BATCH)
     zones: dict[int, set[str | None]] = {}
     for packet in packing.packed(numbered(rows)):
-        held = set(packing.unpacked(packet.column(PACKET)[0]).rows.column("zone").to_pylist())
+        held = set(
+            packing.unpacked(0, packet.column(PACKET)[0]).numbered.rows.column("zone").to_pylist()
+        )
         zones.setdefault(packet.column(PLACE)[0].as_py(), set()).update(held)
     assert sorted(map(len, zones.values())) == [1] * 5
 
@@ -127,12 +138,29 @@ def test_sorted_packets_are_short_runs_that_say_where_they_begin(
     order = SortOrder(
         SortField(source_id=column, transform=transform, direction=SortDirection.DESC), order_id=1
     )
-    packing = Packing(plan(order, Distribution.RANGE))
+    packing = Packing(plan(order, Distribution.RANGE), BATCH)
     packets = list(packing.packed(numbered(rows)))
     assert len(packets) == 10, "1,200 rows of each zone in runs of 1,024"
     begins: dict[int, list[Any]] = {}
     for packet in packets:
-        (begin,) = packet.column(packing.sort_names[0]).to_pylist()
+        (begin,) = packet.column(packing.schema.names[-1]).to_pylist()
         begins.setdefault(packet.column(PLACE)[0].as_py(), []).append(begin)
     for first, second in begins.values():
         assert second is None or first >= second
+
+
+@pytest.mark.parametrize("column", ["seen", "fine"])
+def test_rows_are_ranged_by_times_that_python_has_not(rows: pa.RecordBatch, column: str) -> None:
+    place = rows.schema.get_field_index(column)
+    years = pa.array(range(-(2**62), 2**62, 2**63 // ROWS + 1), pa.int64())[:ROWS]
+    columns = [*rows.columns]
+    columns[0] = pa.nulls(len(years), pa.large_string())
+    columns[place] = years.cast(rows.schema.field(place).type)
+    far = pa.RecordBatch.from_arrays([c[: len(years)] for c in columns], schema=rows.schema)
+    order = SortOrder(SortField(source_id=place + 1, transform=IdentityTransform()), order_id=1)
+    packing = Packing(plan(order, Distribution.RANGE), BATCH)
+    numbers = np.arange(far.num_rows, dtype=np.int64)
+    packets = list(packing.packed(iter([TableRows("db.t", Numbered(far, numbers))])))
+    begins = [packet.column(packing.schema.names[-1])[0].as_py() for packet in packets]
+    assert len(begins) > 2
+    assert begins == sorted(begins)

@@ -84,6 +84,7 @@ def test_tasks_get_what_reading_and_writing_takes_and_no_other_secret(
     ranges = {TopicPartition("trips", 0): OffsetRange(0, 5)}
     batch = Batch(1, TransactionId(Epoch(1), TransactionNumber(1)), start, ranges, 1 << 27)
     tasks: list[bytes] = []
+    shown: list[str] = []
 
     def write(plan: WriterPlan) -> BatchOutcome:
         functions = [
@@ -93,8 +94,11 @@ def test_tasks_get_what_reading_and_writing_takes_and_no_other_secret(
             stages.rows_of_shares(plan, batch, [batch]),
         ]
         tasks.extend(map(cloudpickle.dumps, functions))
+        shown.append(repr(plan))
         return BatchFailed(1, "not written")
 
     iceberg_planning(sink, catalog).written(batch, write)
     found = {place for place in places() if any(needle(*place).encode() in task for task in tasks)}
     assert found == READ_WITH
+    assert len(shown) == 1
+    assert not [place for place in places() if needle(*place) in shown[0]]

@@ -6,7 +6,6 @@ import pickle
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,10 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
-from headgate.data.spark import routed_stages, stages
-from headgate.data.spark.accounts import settled
-from headgate.data.spark.packets import PLACE
+from headgate.data.spark import stages
+from headgate.data.spark.packets import PLACE, sort_key
 from headgate.data.spark.pipeline import JobDone, one_stage
-from headgate.data.spark.routed_packets import sort_key
+from headgate.data.spark.stages import settled
 from headgate.data.transform.result_tables import check_routed
 from headgate.data.writers.failures import attempted
 from headgate.data.writers.plan import SourcePlan, WriterPlan
@@ -76,7 +74,7 @@ class Job(Desk):
         return replace(super().source, record_columns=self.record_columns)
 
     def written(self, plan: WriterPlan, batch: Batch, chunk: Chunk) -> BatchOutcome:
-        routed_stages.chunks_of = stages.chunks_of = lambda _, part: _cut(chunk, part)  # type: ignore[attr-defined]
+        stages.chunks_of = lambda _, part: _cut(chunk, part)  # type: ignore[attr-defined]
         assert not one_stage(plan)
         return attempted(batch.number, lambda: self._settled(plan, batch))
 
@@ -86,11 +84,11 @@ class Job(Desk):
         outcome = settled(batch, done.reads, done.parts, "transform.sql" if self.shape else "")
         if not isinstance(outcome, BatchWritten) or not done.unmatched:
             return outcome
-        write = routed_stages.set_aside(plan, batch, done.unmatched)
-        aside = pickle.loads(pickle.dumps(write(routed_stages.spans(batch, done.unmatched))))
+        write = stages.set_aside(plan, batch, done.unmatched)
+        aside = pickle.loads(pickle.dumps(write(stages.spans(batch, done.unmatched))))
         if not isinstance(aside, BatchWritten):
             return aside
-        return routed_stages.accounted(batch, outcome, aside, done.unmatched)
+        return stages.accounted(batch, outcome, aside, done.unmatched)
 
     def _job(self, plan: WriterPlan, batch: Batch) -> JobDone:
         halves = [{}, {}]  # every partition in the middle
@@ -101,7 +99,7 @@ class Job(Desk):
         numbers = [pa.RecordBatch.from_pydict({"id": [share]}) for share in range(len(shares))]
         plan = pickle.loads(pickle.dumps(plan))
         if self.shape is None:
-            read = routed_stages.packets_of_shares(plan, batch, shares)
+            read = stages.packets_of_shares(plan, batch, shares)
             rows, reads = _told(read(iter(numbers)))
         else:
             read = stages.rows_of_shares(plan, batch, shares)
@@ -110,12 +108,12 @@ class Job(Desk):
             for some in rows:
                 check_routed(some.schema, plan, "transform.sql")
             if plan.shaping.distribution is Distribution.NONE:
-                write = routed_stages.write_result(plan, batch, "transform.sql")
+                write = stages.write_result(plan, batch, "transform.sql")
                 return JobDone(reads, [_outcome(write(iter([some]))) for some in rows])
-            pack = routed_stages.packets_of_result(plan, batch, "transform.sql")
+            pack = stages.packets_of_result(plan, batch, "transform.sql")
             rows = [packet for some in rows for packet in pack(iter([some]))]
         parts = [
-            _outcome(routed_stages.write_packets(plan, batch)(iter(those)))
+            _outcome(stages.write_packets(plan, batch)(iter(those)))
             for those in _brought_together(rows)
         ]
         return JobDone(reads, parts)
@@ -162,7 +160,6 @@ def _outcome(rows: Iterator[pa.RecordBatch]) -> Any:
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     monkeypatch.setattr(stages, "chunks_of", stages.chunks_of)
-    monkeypatch.setattr(routed_stages, "chunks_of", routed_stages.chunks_of)
     local = local_catalog(tmp_path)
     ensure_table(local.catalog, "db.ledger", TableDeclaration({"note": "string"}))
     ensure_table(local.catalog, "db.q", quarantine_declaration())
@@ -386,8 +383,6 @@ KINDS: Mapping[str, Callable[[random.Random], Any]] = {
     "bool": lambda r: r.random() < 0.5,
     "str": _words,
     "bytes": lambda r: _words(r).encode(),
-    "date": lambda r: date.fromordinal(r.randrange(1, 3_000_000)),
-    "datetime": lambda r: datetime.fromtimestamp(r.randrange(-(10**9), 10**9) / 7, UTC),
     "decimal": lambda r: Decimal(r.randrange(-(10**20), 10**20)).scaleb(-r.randrange(10)),
 }
 

@@ -18,7 +18,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
-from headgate.data.spark.shares import SHARE_OFFSETS_MIN, joined, shares_of
+from headgate.data.spark.tasks import SHARE_OFFSETS_MIN, joined, shares_of
 
 TABLE = TableStart("db.t", "uuid", schema_id=0, spec_id=0, file_prefix="s3://t/data/")
 

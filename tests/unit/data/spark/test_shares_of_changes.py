@@ -15,11 +15,11 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.data.envelopes.changes import Changes, Envelope
 from headgate.data.spark.pipeline import one_stage
-from headgate.data.spark.shares import joined
+from headgate.data.spark.tasks import joined
 from headgate.data.writers.plan import WriterPlan
-from headgate.data.writers.put import chunk_of
 from headgate.data.writers.shaping import Distribution
-from headgate.data.writers.whole import write_put
+from headgate.data.writers.write_batch import write_put
+from headgate.data.writers.writers import chunk_of
 from headgate.participant.embedding import Record
 
 SHARE = 7

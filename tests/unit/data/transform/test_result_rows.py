@@ -15,7 +15,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.data.transform.result_rows import RECORD, ResultRows, check_result, rows_before
 from headgate.data.writers.numbering import Numbering
-from headgate.data.writers.plan import SourcePlan, WriterPlan
+from headgate.data.writers.plan import SourcePlan, TableShape, WriterPlan
 
 TABLE = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -28,12 +28,14 @@ TABLE = Schema(
 PARTS = {"topic": "topic", "partition": "part", "offset": "place", "key": "key"}
 PLAN = WriterPlan(
     source=SourcePlan({}, record_columns=PARTS),
-    schema_json=TABLE.model_dump_json(),
-    spec_json=UNPARTITIONED_PARTITION_SPEC.model_dump_json(),
-    sort_order_json=UNSORTED_SORT_ORDER.model_dump_json(),
-    table_properties={},
+    shape=TableShape(
+        schema_json=TABLE.model_dump_json(),
+        spec_json=UNPARTITIONED_PARTITION_SPEC.model_dump_json(),
+        sort_order_json=UNSORTED_SORT_ORDER.model_dump_json(),
+        table_properties={},
+        location="",
+    ),
     io_properties={},
-    location="",
 )
 RANGES = {
     TopicPartition("b", 1): OffsetRange(10, 20),

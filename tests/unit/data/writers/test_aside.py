@@ -43,8 +43,8 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import CommitRecord
 from headgate.data.writers.plan import Handling, Plans, SourcePlan
-from headgate.data.writers.put import chunk_of
-from headgate.data.writers.ranges import write_chunks
+from headgate.data.writers.write_batch import write_chunks
+from headgate.data.writers.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.sink.declaration import quarantine_declaration
 from headgate.tables.iceberg.creation import ensure_table

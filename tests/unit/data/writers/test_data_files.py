@@ -33,7 +33,7 @@ from headgate.control_protocol.errors import ConfigurationError, TableChanged, W
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import Batch
-from headgate.data.writers.data_files import DataFiles, FileShape
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import Plans, SourcePlan, plan_for
 from headgate.tables.iceberg.catalog import load_catalog
@@ -75,7 +75,7 @@ def detail_of(file: WrittenFile) -> FileDetail:
 
 def files_of(catalog: Catalog, table: Table, target_bytes: int = 1 << 27, **more: Any) -> DataFiles:
     start = start_of(table)
-    shape = FileShape(plan_for(catalog, start, SourcePlan({})))
+    shape = file_shape(plan_for(catalog, start, SourcePlan({})))
     return DataFiles(shape, start.file_prefix, target_bytes, **more)
 
 
@@ -413,7 +413,7 @@ def test_a_table_that_wants_its_data_elsewhere_has_it_there(
             ranges={},
             target_file_bytes=1,
         )
-        return plans.plan_of(batch, SourcePlan({})).data_location
+        return plans.plan_of(batch, SourcePlan({})).shape.data_location
 
     assert written(f"{table.location()}/data/nonce") == f"{table.location()}/data"
     elsewhere = (tmp_path / "elsewhere").as_uri()

@@ -24,10 +24,9 @@ from pyiceberg.types import (
 )
 
 from headgate.control_protocol.events import TableStart
-from headgate.data.writers.data_files import DataFiles, FileShape
-from headgate.data.writers.dictionaries import with_dictionary
-from headgate.data.writers.metrics import leaves_of
-from headgate.data.writers.metrics_modes import metrics_modes
+from headgate.data.writers.data_files import DataFiles, file_shape
+from headgate.data.writers.metrics import leaves_of, metrics_modes
+from headgate.data.writers.parquet import with_dictionary
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan, plan_for
 
@@ -102,7 +101,7 @@ def test_files_are_written_so(tmp_path: Path) -> None:
     table = local.catalog.create_table("db.t", schema)
     prefix = f"{table.location()}/data/nonce"
     start = TableStart("db.t", str(table.metadata.table_uuid), 0, 0, prefix)
-    shape = FileShape(plan_for(local.catalog, start, SourcePlan({})))
+    shape = file_shape(plan_for(local.catalog, start, SourcePlan({})))
     files = DataFiles(shape, prefix, 1 << 27)
     rows = pa.table({"id": NUMBERS, "few": NUMBERS % 7}).cast(shape.arrow_schema)
     files.write(PartitionKey(), rows)

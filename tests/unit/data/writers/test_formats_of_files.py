@@ -37,10 +37,9 @@ from pyiceberg.types import (
 from headgate.control_protocol.errors import ConfigurationError, WriteFailed
 from headgate.control_protocol.events import TableStart
 from headgate.data.formats.retyped import rows_from
-from headgate.data.writers.data_files import DataFiles, FileShape
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.encodings import encoding_of, refuse_files
-from headgate.data.writers.metrics import leaves_of
-from headgate.data.writers.metrics_modes import metrics_modes
+from headgate.data.writers.metrics import leaves_of, metrics_modes
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan, plan_for
 from headgate.tables.iceberg.file_detail import FileDetail
@@ -227,7 +226,7 @@ def test_moments_that_orc_would_garble_go_into_a_parquet_file(
     good = arrow_rows(table, [{"id": 1, "deep": [{"at": 5}, None]}])
     other = arrow_rows(table, [{"id": 2, "deep": [None, {"at": moment}]}])
     start = TableStart("db.t", str(table.metadata.table_uuid), 0, 0, f"{table.location()}/data/n")
-    shape = FileShape(plan_for(local.catalog, start, SourcePlan({})))
+    shape = file_shape(plan_for(local.catalog, start, SourcePlan({})))
     files = DataFiles(shape, start.file_prefix, 1 << 27)
     for rows_of_a_call in (good, other, good):
         files.write(PartitionKey(), rows_of_a_call)
@@ -254,7 +253,7 @@ def test_a_plan_that_travelled_to_a_task_writes_the_tables_format(
     table = local.catalog.create_table("db.t", schema, properties={FORMAT: kind})
     start = TableStart("db.t", str(table.metadata.table_uuid), 0, 0, f"{table.location()}/data/n")
     sent = pickle.dumps(plan_for(local.catalog, start, SourcePlan({})))
-    files = DataFiles(FileShape(pickle.loads(sent)), start.file_prefix, 1 << 27)
+    files = DataFiles(file_shape(pickle.loads(sent)), start.file_prefix, 1 << 27)
     files.write(PartitionKey(), arrow_rows(table, [{"id": 1}]))
     (file,) = files.finish()
     assert (FileDetail.decode(file.detail).file_format, file.path.rpartition(".")[2]) == (

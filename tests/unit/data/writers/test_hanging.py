@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from headgate.control_protocol.ports import Batch, BatchWritten
-from headgate.data.writers.in_process import InProcessWriter
+from headgate.data.writers.writers import InProcessWriter
 
 
 def test_a_writer_that_hangs_does_not_hold_up_who_asks() -> None:

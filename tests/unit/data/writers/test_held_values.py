@@ -25,13 +25,12 @@ from headgate.control_protocol.ports import Batch, BatchWritten
 from headgate.control_protocol.table_kinds import Layout
 from headgate.data.envelopes.changes import Changes
 from headgate.data.writers.aside import Aside
-from headgate.data.writers.decoding import Decoded
 from headgate.data.writers.layout_plans import plan_of_layout
 from headgate.data.writers.plan import Handling, SourcePlan, source_aside
-from headgate.data.writers.put import chunk_of
-from headgate.data.writers.ranges import write_chunks
 from headgate.data.writers.routed_table import RoutedTable
-from headgate.data.writers.table_readings import reading_of
+from headgate.data.writers.table_outlets import Decoded
+from headgate.data.writers.write_batch import reading_of, write_chunks
+from headgate.data.writers.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.sink.declaration import quarantine_declaration
 from headgate.tables.layouts import declared_columns

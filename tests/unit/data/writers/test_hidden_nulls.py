@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.data.formats.retyped import array_from
-from headgate.data.writers.hidden_nulls import filled, hiding
+from headgate.data.writers.parquet import filled, hiding
 
 TEXT = pa.large_string()
 INNER = pa.struct([pa.field("u", pa.uuid(), nullable=False), pa.field("n", pa.int64())])

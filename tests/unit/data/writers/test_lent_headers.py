@@ -13,8 +13,8 @@ from unit.data.writers.test_routed import BY_TOPIC, Desk, some
 
 from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.data.writers.plan import WriterPlan
-from headgate.data.writers.routed import write_routed
 from headgate.data.writers.routes import Route
+from headgate.data.writers.write_batch import write_chunks
 from headgate.kafka.fetch import Chunk
 from headgate.kafka.librdkafka import LentHeaders
 from headgate.sink.declaration import quarantine_declaration
@@ -38,7 +38,7 @@ class LendingDesk(Desk):
             yield replace(chunk, headers=lent)
             lent.end()
 
-        return write_routed(plan, batch, chunks())
+        return write_chunks(plan, batch, chunks())
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from headgate.data.writers.metrics_modes import (
+from headgate.data.writers.metrics import (
     COUNTS,
     FULL,
     NONE,

@@ -67,8 +67,8 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten
 from headgate.data.formats.column_rules import ColumnRule
 from headgate.data.writers.plan import Handling, Plans, SourcePlan
-from headgate.data.writers.put import chunk_of
-from headgate.data.writers.whole import write_put
+from headgate.data.writers.write_batch import write_put
+from headgate.data.writers.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.sink.declaration import quarantine_declaration
 from headgate.tables.iceberg.creation import ensure_table

@@ -30,14 +30,14 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
 from headgate.control_protocol.redaction import Redaction
 from headgate.data.formats.json_records import JsonRecords
-from headgate.data.writers import narrowing
+from headgate.data.writers import poison_search
 from headgate.data.writers.failures import failed, foreign
-from headgate.data.writers.narrowing import CONDEMNED_MAX, narrowed
-from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import Handling, Plans, SourcePlan, WriterPlan
-from headgate.data.writers.put import chunk_of
+from headgate.data.writers.poison_search import CONDEMNED_MAX, narrowed
 from headgate.data.writers.record_columns import RecordColumns
-from headgate.data.writers.whole import write_put
+from headgate.data.writers.table_outlets import PartitionedRows
+from headgate.data.writers.write_batch import write_put
+from headgate.data.writers.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.sink.declaration import quarantine_declaration
 from headgate.tables.iceberg.creation import ensure_table
@@ -236,7 +236,7 @@ def test_only_a_few_records_of_a_batch_are_searched_for(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take, searches = PartitionedRows.take, []
-    found = narrowing._record_at_fault
+    found = poison_search._record_at_fault
 
     def taking(self: PartitionedRows, rows: pa.RecordBatch) -> None:
         if "id" in rows.schema.names and any(number % 2 for number in ids_in(rows)):
@@ -248,7 +248,7 @@ def test_only_a_few_records_of_a_batch_are_searched_for(
         return found(*arguments)
 
     monkeypatch.setattr(PartitionedRows, "take", taking)
-    monkeypatch.setattr(narrowing, "_record_at_fault", searching)
+    monkeypatch.setattr(poison_search, "_record_at_fault", searching)
     outcome = desk.write(range(100))
     assert isinstance(outcome, BatchFailed)
     assert outcome.unforeseen

@@ -45,8 +45,8 @@ from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.data.formats.column_rules import ColumnRule
 from headgate.data.writers.needs import IGNORED_MAX
 from headgate.data.writers.plan import Handling, Plans, SourcePlan
-from headgate.data.writers.put import chunk_of
-from headgate.data.writers.ranges import write_chunks
+from headgate.data.writers.write_batch import write_chunks
+from headgate.data.writers.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.evolution import columns_of

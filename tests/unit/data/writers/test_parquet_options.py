@@ -9,9 +9,8 @@ from pyiceberg.types import BooleanType, ListType, LongType, NestedField, String
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data.writers.encodings import refuse_files, target_bytes
-from headgate.data.writers.metrics import leaves_of
-from headgate.data.writers.metrics_modes import metrics_modes
-from headgate.data.writers.parquet_options import ParquetOptions, unheeded
+from headgate.data.writers.metrics import leaves_of, metrics_modes
+from headgate.data.writers.parquet import ParquetOptions, unheeded
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()),

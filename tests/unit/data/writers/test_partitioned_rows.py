@@ -16,8 +16,8 @@ from pyiceberg.types import LongType, NestedField, UUIDType
 
 from headgate.control_protocol.events import TableStart
 from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.partitioned_rows import PartitionedRows
 from headgate.data.writers.plan import SourcePlan, plan_for
+from headgate.data.writers.table_outlets import PartitionedRows
 
 SCHEMA = Schema(
     NestedField(1, "p", LongType()),

@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import MissingRights, PoisonRecord, Remote
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
 from headgate.data.writers.plan import Plans, SourcePlan
-from headgate.data.writers.renewing import RenewingWriter
+from headgate.data.writers.writers import RenewingWriter
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.stores.object_stores import life_s, refuse_signing, temporary
 
@@ -121,7 +121,7 @@ def test_a_plan_travels_whatever_opens_the_catalog(local: LocalCatalog) -> None:
     plan = Plans(catalog).plan_for(start(local), SOURCE)  # type: ignore[arg-type]
     there = pickle.loads(pickle.dumps(plan))
     assert there == plan
-    assert hash(there) == hash(plan)
+    assert hash(there.shape) == hash(plan.shape)
     assert all(name.startswith(("s3.", "py-io-impl")) for name in plan.io_properties)
     assert VENDED.items() <= plan.io_properties.items()
 

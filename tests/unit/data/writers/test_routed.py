@@ -33,17 +33,16 @@ from headgate.control_protocol.ports import (
     BatchOutcome,
     BatchWritten,
 )
-from headgate.data.writers import unmatched
-from headgate.data.writers.known_tables import NEW_MAX, REASONS_MAX
+from headgate.data.writers import targets
+from headgate.data.writers.data_files import OPEN_FILES_MAX
 from headgate.data.writers.plan import Handling, Plans, SourcePlan, WriterPlan
-from headgate.data.writers.pools import OPEN_FILES_MAX
-from headgate.data.writers.put import chunk_of
-from headgate.data.writers.routed_plans import LISTED_S, RoutedPlans
 from headgate.data.writers.routed_table import Making
 from headgate.data.writers.routes import RAW_NAME_PROPERTY, Route, Routing
 from headgate.data.writers.shaping import Shaping
-from headgate.data.writers.table_stock import IcebergStock
-from headgate.data.writers.whole import write_put
+from headgate.data.writers.table_lookup import LISTED_S, IcebergStock, RoutedPlans
+from headgate.data.writers.targets import NEW_MAX, REASONS_MAX
+from headgate.data.writers.write_batch import write_put
+from headgate.data.writers.writers import chunk_of
 from headgate.kafka.fetch import Chunk
 from headgate.participant.embedding import Record
 from headgate.sink.declaration import quarantine_declaration
@@ -578,7 +577,7 @@ def test_what_was_parked_is_looked_up_afresh(desk: Desk) -> None:
 def test_records_without_a_table_are_told_once_a_minute(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    unmatched._told.clear()
+    targets._told.clear()
     for _ in range(2):
         desk.write({"other": some(1, 2)})
     (line,) = [r for r in caplog.records if r.headgate_event == "records.unmatched"]  # type: ignore[attr-defined]

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from local_catalog import local_catalog
 from pyiceberg.types import LongType, StringType
-from unit.data.writers.test_routed import SINK, Desk, rows_in, some
+from unit.data.writers.test_routed import KEPT, SINK, Desk, rows_in, some
 
 from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.errors import PoisonRecord
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     Batch,
     BatchFailed,
@@ -25,12 +27,11 @@ from headgate.control_protocol.ports import (
 )
 from headgate.data.envelopes.changes import Changes, Tombstones
 from headgate.data.spark.pipeline import one_stage
-from headgate.data.writers import many_files, routed
+from headgate.data.writers import table_outlets, write_batch
 from headgate.data.writers.plan import Plans, SourcePlan, WriterPlan
-from headgate.data.writers.routed_plans import RoutedPlans
 from headgate.data.writers.routes import Route, Routing
 from headgate.data.writers.shaping import Distribution
-from headgate.data.writers.table_stock import IcebergStock
+from headgate.data.writers.table_lookup import IcebergStock, RoutedPlans
 from headgate.kafka.fetch import Chunk
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.sink.declaration import quarantine_declaration
@@ -125,6 +126,19 @@ def test_records_of_keyed_topics_that_name_the_sinks_own_tables_are_bad(desk: Ke
         assert {at.table for at in written.followed} == {"db.orders"}
         classes = {row["error_class"] for row in rows_in(written.quarantined)}
         assert classes == {"own table", "tombstone"}
+
+
+def test_each_keyed_table_has_a_first_record_that_stops_the_sink(desk: KeyedDesk) -> None:
+    """P14: also one whose records wait until another table's has stopped it."""
+    desk.made("db.orders", "db.users", "db.logs")
+    desk.handling = replace(KEPT, policy=Disposal.FAIL)
+    bad = {"id": "x", "type": "a"}
+    topics = ("shop.orders", "shop.users", "logs")
+    outcome = desk.outcome({topic: [*some(1, kind="a"), bad] for topic in topics})
+    assert isinstance(outcome, BatchFailed)
+    assert isinstance(outcome.fatal, PoisonRecord)
+    assert outcome.fatal.first == Offsets({TopicPartition(topic, 0): 1 for topic in topics})
+    assert not list(desk.local.warehouse.rglob("*.parquet"))
 
 
 def test_u2_changes_are_written_where_they_are_read_whatever_the_ledger_asks_for(
@@ -240,8 +254,8 @@ def test_r6_keys_that_wait_are_bounded_with_the_rows(
     desk: KeyedDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.made("db.orders", "db.users")
-    monkeypatch.setattr(many_files, "BUFFER_BYTES", 1)
-    monkeypatch.setattr(routed, "_PORTION", (1, 1))
+    monkeypatch.setattr(table_outlets, "BUFFER_BYTES", 1)
+    monkeypatch.setattr(write_batch, "_PORTION", (1, 1))
     outcome = written(desk, {"shop.orders": [None, None], "shop.users": [None]})
     assert len(keys_of(outcome, "db.orders")) == 2
     assert counted(outcome)["shop.users"] == (0, 1, 0, 0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.data.writers.truncation import bytes_above, text_above
+from headgate.data.writers.metrics import bytes_above, text_above
 
 LAST = "\U0010ffff"
 

@@ -22,7 +22,7 @@ from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.table_history import Newest
 from headgate.control_protocol.table_kinds import WantedTable
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.data.writers.data_files import DataFiles, FileShape
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.layout_plans import plan_of_layout
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan
@@ -287,9 +287,9 @@ def test_a_column_with_nan_has_no_maximum(tmp_path: Path) -> None:
     DeltaKind().ensure(wanted)
     layout = DeltaKind().layout(wanted)
     plan = plan_of_layout(layout, "db.t", SourcePlan(kafka={}))
-    files = DataFiles(FileShape(plan), f"{layout.location}/data", 1 << 20)
+    files = DataFiles(file_shape(plan), f"{layout.location}/data", 1 << 20)
     rows = pa.table({"x": [1.0, float("nan")], "y": [1.0, 2.0]})
-    files.write(PartitionKey(), rows.cast(plan.arrow_schema()))
+    files.write(PartitionKey(), rows.cast(plan.shape.arrow_schema()))
     (file,) = files.finish()
     facts = file_facts(file, columns, ())
     assert (facts.minimum, facts.maximum) == ({("x",): 1.0, ("y",): 1.0}, {("y",): 2.0})

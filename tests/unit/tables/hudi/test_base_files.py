@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.stamps import belongs
 from headgate.control_protocol.table_kinds import Layout
-from headgate.data.writers.data_files import DataFiles, FileShape
+from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.layout_plans import plan_of_layout
 from headgate.data.writers.plan import SourcePlan
 from headgate.tables.hudi.base_files import COLUMNS, HudiDressing, instant_of, stamp_of
@@ -41,9 +41,9 @@ def written(folder: Path, **dressing: object) -> tuple[WrittenFile, ...]:
     dressed = HudiDressing(location, **dressing)  # type: ignore[arg-type]
     layout = Layout("uuid", 1, FIELDS, location, dressed.partition_by, dressing=dressed)
     plan = pickle.loads(pickle.dumps(plan_of_layout(layout, "db.t", SourcePlan(kafka={}))))
-    shape = FileShape(plan)
+    shape = file_shape(plan)
     files = DataFiles(shape, stamp_of(location, INSTANT), 1 << 20)
-    for key, rows in shape.partitioner.split(ROWS.cast(plan.arrow_schema())):
+    for key, rows in shape.partitioner.split(ROWS.cast(plan.shape.arrow_schema())):
         files.write(key, rows.slice(0, 1))
         files.write(key, rows.slice(1))
     return files.finish()
@@ -115,7 +115,7 @@ def test_nothing_is_written_where_no_coordinator_says(tmp_path: Path, stamp: str
     """P9: START is read from a topic that others may write to."""
     location = f"file://{tmp_path}"
     layout = Layout("uuid", 1, FIELDS, location, dressing=HudiDressing(location))
-    shape = FileShape(plan_of_layout(layout, "db.t", SourcePlan(kafka={})))
+    shape = file_shape(plan_of_layout(layout, "db.t", SourcePlan(kafka={})))
     files = DataFiles(shape, stamp, 1 << 20)
     key, rows = next(iter(shape.partitioner.split(ROWS.cast(shape.arrow_schema))))
     with pytest.raises(WriteFailed, match="no place of the table"):
@@ -126,7 +126,7 @@ def test_nothing_is_written_where_no_coordinator_says(tmp_path: Path, stamp: str
 def test_dropped_work_leaves_no_file(tmp_path: Path) -> None:
     location = f"file://{tmp_path}"
     layout = Layout("uuid", 1, FIELDS, location, dressing=HudiDressing(location))
-    shape = FileShape(plan_of_layout(layout, "db.t", SourcePlan(kafka={})))
+    shape = file_shape(plan_of_layout(layout, "db.t", SourcePlan(kafka={})))
     files = DataFiles(shape, stamp_of(location, INSTANT), 1 << 20)
     for key, rows in shape.partitioner.split(ROWS.cast(shape.arrow_schema)):
         files.write(key, rows)

@@ -1,4 +1,7 @@
-"""One chunk of changes read: a batch in which each record is a row, a key that goes, or nothing."""
+"""Reads changes of a keyed table: rows go into data files, keys of what goes into key files (U2).
+
+A chunk is read as a batch in which each record is a row, a key that goes, or nothing.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ from typing import cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from headgate.control_protocol.errors import StopBefore
+from headgate.control_protocol.key_errors import SourceTruncated
 from headgate.control_protocol.ports import Batch
-from headgate.data.envelopes import row_checks
-from headgate.data.envelopes.changes import Changes, Envelope, UnavailableValue
+from headgate.data.envelopes.changes import Changes, Envelope, OnTruncate, UnavailableValue
 from headgate.data.envelopes.message_keys import NO_KEY, MessageKeys
 from headgate.data.envelopes.opening import ROW_PLACES, opener
 from headgate.data.envelopes.operations import Operation, Operations
@@ -20,15 +25,64 @@ from headgate.data.formats.faults import Faults
 from headgate.data.formats.lookout import WatchfulFormat
 from headgate.data.formats.port import RecordFormat
 from headgate.data.formats.registry import ValueOptions, record_format
-from headgate.data.writers.aside import BAD_PART, BAD_VALUE
+from headgate.data.writers import change_decode
+from headgate.data.writers.aside import BAD_PART, BAD_VALUE, Aside
+from headgate.data.writers.data_files import file_shape
 from headgate.data.writers.decoding import lookout_for, named_columns
+from headgate.data.writers.encodings import refuse_for_keys
 from headgate.data.writers.needs import Evolution, Needs
+from headgate.data.writers.numbering import firsts
 from headgate.data.writers.plan import SourcePlan, WriterPlan
+from headgate.data.writers.poison_search import Read, read_apart
 from headgate.data.writers.record_columns import RecordColumns
-from headgate.data.writers.singling import Read
+from headgate.data.writers.routed_table import RoutedTable
+from headgate.data.writers.sieve import others
+from headgate.data.writers.table_outlets import TableFiles
+from headgate.data.writers.unsupported_values import held_values
 from headgate.kafka.fetch import Chunk
 from headgate.native.loops import Flags, Integers
 from headgate.native.packed import Packed
+
+
+def note_missing(
+    rows: pa.RecordBatch, required: Iterable[str], among: Flags, faults: Faults
+) -> None:
+    """Make nulls in these columns faults, ``among`` some of the rows."""
+    for name in required:
+        column = rows.column(name)
+        if column.null_count:
+            nulls = np.flatnonzero(np.asarray(column.is_null()) & among)
+            faults.note(nulls, f"{name}: a required value is missing")
+
+
+def note_moved(before: pa.RecordBatch, rows: pa.RecordBatch, faults: Faults) -> None:
+    """Make changed keys faults if the whole former key is known."""
+    known = complete(before)
+    if not known.any():
+        return
+    for column in before.schema:
+        old, new = _stored(before.column(column.name)), _stored(rows.column(column.name))
+        moved = known & np.asarray(pc.fill_null(pc.not_equal(old, new), fill_value=False))
+        faults.note(
+            np.flatnonzero(moved),
+            f"{column.name}: the key of the row changes; a changed key must be a delete "
+            "of the old one and a row with the new one, as Debezium writes it if its "
+            "key is table.key",
+        )
+
+
+def complete(keys: pa.RecordBatch) -> Flags:
+    """Return in which rows every column has a value."""
+    found = np.ones(keys.num_rows, np.bool_)
+    for column in keys.columns:
+        if column.null_count:
+            found &= np.asarray(column.is_valid())
+    return found if keys.num_columns else ~found
+
+
+def _stored(values: pa.Array) -> pa.Array:
+    return values.storage if isinstance(values, pa.ExtensionArray) else values
+
 
 OPERATION = "headgate.operation"
 _KEY = "headgate.key."
@@ -38,9 +92,9 @@ class ChangeReading:
     """Reads chunks of one batch. Serves one thread.
 
     ``schema``: the table's columns, an ``OPERATION``, and the key that a record deletes; all null
-    where they say nothing. With an ``evolution`` fields of rows that the table lacks are looked
-    for, and ``needs`` tells of them. Raises ``ConfigurationError`` for names that do not go
-    together.
+    where they say nothing. ``mapping``: the plan's of names. With an ``evolution`` fields of rows
+    that the table lacks are looked for, and ``needs`` tells of them. Raises ``ConfigurationError``
+    for names that do not go together.
     """
 
     def __init__(
@@ -49,12 +103,14 @@ class ChangeReading:
         batch: Batch,
         schema: pa.Schema,
         evolution: Evolution | None = None,
+        *,
+        mapping: str | None,
     ) -> None:
         source, changes = plan.source, plan.source.changes
         assert changes is not None, "chosen for it"
         self._changes, self._columns = changes, schema
         self._record_columns = RecordColumns(source, schema, list(batch.ranges))
-        values = named_columns(source, schema, plan.name_mapping(), batch.table.table)
+        values = named_columns(source, schema, mapping, batch.table.table)
         options = ValueOptions.taken(source.format_options)
         formats: list[RecordFormat] = []
 
@@ -184,8 +240,8 @@ class ChangeReading:
             rows, unknown = placeholder.removed(rows)
             if self._changes.unavailable_value is UnavailableValue.FAIL:
                 placeholder.note(unknown, faults)
-        row_checks.note_moved(before, rows, faults)
-        row_checks.note_missing(rows, self._required, upserts, faults)
+        change_decode.note_moved(before, rows, faults)
+        change_decode.note_missing(rows, self._required, upserts, faults)
         return rows
 
     def _deleted(
@@ -202,7 +258,7 @@ class ChangeReading:
         places = np.full(len(rows), -1, np.int64)
         known = self._said(opened, some)
         for number, keys in enumerate(known):
-            said = np.flatnonzero(row_checks.complete(keys) & (places < 0))
+            said = np.flatnonzero(change_decode.complete(keys) & (places < 0))
             places[said] = number * len(rows) + said
         unsaid = np.flatnonzero(places < 0)
         keys, reasons = self._of_messages(_records(chunk, at[rows[unsaid]]))
@@ -282,3 +338,84 @@ def _only(rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
 
 def _where(rows: pa.RecordBatch, some: Flags) -> pa.RecordBatch:
     return rows if some.all() else rows.filter(pa.array(some))
+
+
+class ChangedRows:
+    """The changes of one keyed table of a batch, on their way into files.
+
+    By place of the batch's ranges: ``records`` became rows, those ``deleted`` are in key files.
+    """
+
+    def __init__(
+        self,
+        known: RoutedTable,
+        plan: WriterPlan,
+        batch: Batch,
+        *,
+        aside: Aside,
+        outlet: TableFiles,
+    ) -> None:
+        changes = plan.source.changes
+        assert changes is not None, "chosen for it"
+        assert outlet.keys is not None, "the plan is the same"
+        refuse_for_keys(known.name, plan.shape.table_properties)
+        self._changes = changes
+        self._aside = aside
+        self._rows, self._keys = outlet.rows, outlet.keys
+        self._partitions = list(batch.ranges)
+        shape, evolution = file_shape(plan), plan.watched_for(known.refused)
+        self._reading = ChangeReading(
+            *(plan, batch, shape.arrow_schema, evolution), mapping=shape.name_mapping
+        )
+        self.needs, self.ignored = self._reading.needs, self._reading.ignored
+        self._read = held_values(self._reading.read, plan.values)
+        self.records = np.zeros(len(batch.ranges), np.int64)
+        self.deleted = np.zeros(len(batch.ranges), np.int64)
+
+    def take(self, chunk: Chunk, *, in_vain: bool) -> None:
+        """Write the rows and keys of sifted records. Raises as ``aside``.
+
+        ``in_vain``: as ``TableReading.take``.
+        """
+        if in_vain and self.needs is None:
+            return
+        if disposal := self._changes.tombstones.disposal:
+            chunk = self._aside.without_tombstones(chunk, disposal)
+        try:
+            read = read_apart(chunk, self._reading.schema, self._read)
+        except StopBefore as error:
+            self._aside.stops(error)
+            return
+        if self.needs:
+            return  # nothing of this attempt will count
+        for bad, error_class in read.bad:
+            self._aside.take(chunk, bad, error_class)
+        refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
+        records = chunk.where(others(chunk, refused)) if refused else chunk
+        told = self._reading.operations(read.rows)
+        self._refuse_truncated(records, told == Operation.TRUNCATE)
+        if self._aside.stopping:
+            return  # as little of this one
+        upserts, deletes = told == Operation.UPSERT, told == Operation.DELETE
+        self._rows.take(self._reading.rows(read.rows, upserts))
+        self._keys.take(self._reading.keys(read.rows, deletes), records.where(deletes))
+        self.records += self._by_place(records, upserts)
+        self.deleted += self._by_place(records, deletes)
+        self._aside.passed_over(records.where(told >= Operation.SKIP))
+
+    def _by_place(self, records: Chunk, some: Flags) -> Integers:
+        return np.bincount(records.places[some], minlength=len(self._partitions))
+
+    def _refuse_truncated(self, records: Chunk, some: Flags) -> None:
+        if self._changes.on_truncate is OnTruncate.FAIL and some.any():
+            row = int(np.argmax(some))
+            at = self._partitions[records.places[row]]
+            first = firsts(self._partitions, records.places[some], records.offsets[some])
+            self._aside.stops(
+                SourceTruncated(
+                    f"{at} offset {records.offsets[row]} says that the source's table was emptied",
+                    "empty the sink's table too, if that is wanted; then set "
+                    "changes.on_truncate to skip, to continue after this record",
+                    first,
+                )
+            )

@@ -1,15 +1,64 @@
-"""The tables of routes that a batch knows, and those that it wants to know (R2, R3, R5)."""
+"""Finds the table of a route's name: one that is known, wanted, or still to be made (R2, R3, R5).
+
+Of tables still to be made, the columns that records need are collected (rules N1, N2, S2). Nothing
+is written of a batch with such records: its table is proposed, and the batch is repeated once the
+table exists. Records that go to no table are logged, without a repetition for every batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import replace
+from typing import Protocol, cast
 
+import pyarrow as pa
+
+from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.events import Destination
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.table_changes import TableNeed
+from headgate.data.formats.lookout import Lookout, WatchfulFormat
+from headgate.data.formats.port import NOTHING, RecordFormat, UndecodableRecords
+from headgate.data.formats.registry import ValueOptions, record_format
 from headgate.data.writers.failures import TablesWanted
+from headgate.data.writers.needs import Evolution, Needs
 from headgate.data.writers.plan import NOTHING_IS_MADE, WriterPlan
-from headgate.data.writers.routed_table import RoutedTable
+from headgate.data.writers.routed_table import Making, RoutedTable
 from headgate.data.writers.routes import Target, folded
+from headgate.kafka.fetch import Chunk
+from headgate.participant.settings import SchemaPolicy, UnknownFields
+
+# -------------------------------------------------------------------------- records without a table
+
+
+AGAIN_S = 60.0
+LOGGED_REASONS_MAX = 5
+"""The number of reasons logged in a minute: an arbitrary field has a reason per value."""
+
+_log = redacted_logger(__name__)
+_told: dict[str, float] = {}
+
+
+def tell(reasons: Counter[str], monotonic_s: Callable[[], float] = time.monotonic) -> None:
+    """Log the reasons of a batch that the last minute has not seen, the commonest first."""
+    now_s = monotonic_s()
+    for reason in [reason for reason, at_s in _told.items() if now_s - at_s >= AGAIN_S]:
+        del _told[reason]
+    for reason, count in reasons.most_common(LOGGED_REASONS_MAX):
+        if reason not in _told and len(_told) < LOGGED_REASONS_MAX:
+            _told[reason] = now_s
+            event = about(LogEvent.RECORDS_UNMATCHED, records=count)
+            _log.warning("%d records of a batch go to no table: %s", count, reason, extra=event)
+
+
+# ------------------------------------------------------------------------------------- known tables
+
 
 NEW_MAX = 100
 """The number of tables proposed for one batch; the repeated batch proposes others."""
@@ -141,3 +190,54 @@ class KnownTables:
             return ""
         which = self._bounded(f"{target.raw} would go", "what its route makes of it would go")
         return f"{which} to {target.table}, which takes {taken}: merge = true in the route lets it"
+
+
+# --------------------------------------------------------------------------------------- new tables
+
+
+_EVERYTHING = SchemaPolicy(UnknownFields.EVOLVE)
+
+
+_NO_COLUMNS = pa.schema([])
+
+
+class _Format(RecordFormat, WatchfulFormat, Protocol):
+    """A format that reports on what it decoded last."""
+
+
+class Newcomer:
+    """One table to be made, and what a batch's records need of it."""
+
+    def __init__(
+        self, name: str, raw: str, making: Making, partitions: Sequence[TopicPartition]
+    ) -> None:
+        self._at = Destination(name)
+        self._raw = raw
+        self._records = 0
+        source = making.source
+        options = ValueOptions.taken(source.format_options)
+        taken = source.record_columns.values()
+        lookout = Lookout(_NO_COLUMNS, taken, (), caseless=options.caseless)
+        self._needs = Needs(Evolution(_EVERYTHING, Struct()), lookout, partitions)
+        self._format: _Format | None = None
+        if not making.declared:
+            made = record_format(source.format_name, options.of_format)
+            self._format = cast("_Format", made)
+            self._format.watch(lookout)
+
+    def take(self, chunk: Chunk) -> None:
+        """Note what the chunk's records need: all of them wait for the table."""
+        self._records += len(chunk.offsets)
+        self._needs.note_all(chunk)
+        if self._format is not None:
+            bad: Collection[int] = ()
+            try:
+                self._format.decode(chunk.values, NOTHING)
+            except UndecodableRecords as error:
+                bad = error.bad
+            self._needs.take(chunk, self._format.lacking(chunk.values, bad))
+
+    @property
+    def need(self) -> TableNeed:
+        """Return all that was noted; without columns where no record shows any."""
+        return replace(self._needs.of_table(self._at, self._raw), records=self._records)

@@ -1,5 +1,4 @@
-"""Plans for the tables that routes name, which the participant looks up itself and keeps for a
-while.
+"""Looks up and keeps the tables that routes name, and plans how files of each are written.
 
 START does not name them (rule R5). Namespaces are listed, so that a field with arbitrary values
 costs no calls; only tables that records go to are loaded.
@@ -8,27 +7,145 @@ costs no calls; only tables that records go to are loaded.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from headgate.control_protocol.errors import TableMissing
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    RetryLater,
+    TableMissing,
+    Unreachable,
+)
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.table_kinds import Layout
+from headgate.data.writers.encodings import refuse_for_keys
 from headgate.data.writers.failures import Wanting
-from headgate.data.writers.known_tables import own_tables
+from headgate.data.writers.layout_plans import plan_of_layout
 from headgate.data.writers.plan import (
     NOTHING_IS_MADE,
     SourcePlan,
     WriterPlan,
     check_folder,
+    plan_of_table,
 )
 from headgate.data.writers.routed_table import Making, RoutedTable, dropped
-from headgate.data.writers.routes import Routing, folded
+from headgate.data.writers.routes import RAW_NAME_PROPERTY, Routing, folded
 from headgate.data.writers.shaping import Shaping
-from headgate.data.writers.table_stock import TableStock
+from headgate.data.writers.targets import own_tables
+from headgate.tables.iceberg.catalog import rights_taken
+from headgate.tables.stores.object_stores import refuse_signing
+
+# ------------------------------------------------------------------------------------------- tables
+
+
+class TableStock(Protocol):
+    """Used by one thread at a time."""
+
+    def names(self, namespace: str) -> frozenset[str]:
+        """Return the last parts of the names of its tables. Raises ``Unreachable``."""
+
+    def loaded(self, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
+        """Return the table as it is now, or what is wrong with it. Raises ``Unreachable``."""
+
+
+class IcebergStock:
+    """The tables of a catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def names(self, namespace: str) -> frozenset[str]:
+        try:
+            return frozenset(found[-1] for found in self._catalog.list_tables(namespace))
+        except NoSuchNamespaceError:
+            return frozenset()
+        except OSError as error:
+            raise Unreachable(f"the tables of {namespace} cannot be listed: {error}") from error
+
+    def loaded(self, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
+        try:
+            table = self._catalog.load_table(name)
+        except NoSuchTableError:  # it was listed a moment ago
+            return dropped(name)
+        except Exception as error:
+            if refused := rights_taken(error):
+                why = f"{refused.code} {name} may not be loaded: {refused.message}"
+                return RoutedTable(name, problem=why, trouble=why)
+            if isinstance(error, OSError):
+                raise Unreachable(f"{name} cannot be loaded: {error}") from error
+            raise
+        uuid, schema_id = str(table.metadata.table_uuid), table.schema().schema_id
+        start = TableStart(name, uuid, schema_id, table.spec().spec_id, "")
+        try:
+            refuse_signing(name, table.io.properties)
+            plan = plan_of_table(table, start, source, shaping)
+            if source.changes is not None:
+                refuse_for_keys(name, table.properties)
+        except ConfigurationError as error:
+            return RoutedTable(name, problem=error.message)
+        raw_name = table.properties.get(RAW_NAME_PROPERTY, "")
+        return RoutedTable(name, plan, "", uuid, schema_id, raw_name)
+
+
+class KindStock:
+    """The tables of another kind. ``listed`` returns possible names, ``layout`` loads one."""
+
+    def __init__(
+        self, listed: Callable[[str], Collection[str]], layout: Callable[[str], Layout]
+    ) -> None:
+        self._listed = listed
+        self._layout = layout
+        self._seen = set[str]()
+
+    def names(self, namespace: str) -> frozenset[str]:
+        """Return the names, of former tables too, as long as they are listed: loading tells."""
+        found = ((short, f"{namespace}.{short}") for short in self._listed(namespace))
+        return frozenset(short for short, name in found if name in self._seen or self._is(name))
+
+    def loaded(self, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
+        try:
+            layout = self._layout(name)
+        except TableMissing:
+            return dropped(name)
+        except RetryLater as error:
+            if refused := rights_taken(error):
+                return RoutedTable(name, problem=str(refused), trouble=str(refused))
+            raise
+        except ConfigurationError as error:
+            return RoutedTable(name, problem=error.message)
+        except HeadgateError as error:
+            return RoutedTable(name, problem=str(error), trouble=str(error))
+        self._seen.add(name)
+        try:
+            plan = plan_of_layout(layout, name, source, shaping)
+        except ConfigurationError as error:
+            return RoutedTable(name, problem=error.message)
+        raw_name = layout.properties.get(RAW_NAME_PROPERTY, "")
+        return RoutedTable(name, plan, "", layout.uuid, layout.layout_id, raw_name)
+
+    def _is(self, name: str) -> bool:
+        try:
+            self._layout(name)
+        except TableMissing:
+            return False
+        except RetryLater:
+            raise
+        except HeadgateError:
+            return True
+        self._seen.add(name)
+        return True
+
+
+# -------------------------------------------------------------------------------------------- plans
+
 
 LISTED_S = 10.0
 """How long a namespace's list of tables is kept."""
@@ -116,8 +233,8 @@ class RoutedPlans:
         lead = replace(source, record_columns={}, rules={}, routing=None)
         plan = self._plans.plan_of(batch, lead)
         check_folder(
-            replace(batch.table, file_prefix=f"{plan.data_location}/{batch.folder}"),
-            plan.data_location,
+            replace(batch.table, file_prefix=f"{plan.shape.data_location}/{batch.folder}"),
+            plan.shape.data_location,
         )
         self._pass_over(frozenset(batch.parked))
         self._heed(batch.told)
