@@ -15,7 +15,7 @@ from headgate.control_protocol.errors import ConfigurationError, RetryLater, Tab
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.control_protocol.table_history import History, LiveFile, TableReader
+from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.operations.audit_chain import (
     Move,
@@ -63,6 +63,7 @@ from headgate.operations.kafka_access import scan_source, source_topics
 from headgate.operations.table_access import opened_evidence
 from headgate.sink.kinds import weaker
 from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import SinkTables
 
 _TRIES = 3
 
@@ -81,17 +82,17 @@ def audit(
     """
     kind = _kind(settings)
     for tries_left in reversed(range(_TRIES)):
-        with opened_evidence(settings, asks_group=with_source) as reader:
+        with opened_evidence(settings, asks_group=with_source) as tables:
             report, missing = None, None
             try:
-                inquiry = kind(settings, reader, on_progress)
+                inquiry = kind(tables, on_progress)
                 inquiry.examine_table()
                 inquiry.examine_records(with_source=with_source)
                 report = inquiry.report()
             except FileNotFoundError as error:
                 missing = error
             # The fault may only have been expired or compacted away during the audit: look again.
-            final = tries_left == 0 or not reader.moved()
+            final = tries_left == 0 or not tables.reader.moved()
             if report and (not report.findings or final):
                 return report
             if missing and final:
@@ -115,9 +116,9 @@ def _kind(settings: SinkSettings) -> type[Inquiry]:
 class Inquiry:
     """One audit under way, which gathers evidence step by step."""
 
-    def __init__(
-        self, settings: SinkSettings, reader: TableReader, on_progress: OnProgress
-    ) -> None:
+    def __init__(self, tables: SinkTables, on_progress: OnProgress) -> None:
+        settings, reader = tables.settings, tables.reader
+        self._tables = tables
         self._settings = settings
         self._reader = reader
         self._on_progress = on_progress
@@ -217,7 +218,7 @@ class Inquiry:
         spans = {at: (began.get(at), end) for at, end in sorted(record.offsets.items())}
         seen = self._scan_table()
         if settings.quarantine.keeps:
-            found = examine_quarantine(settings, self._reader, self._history, self._on_progress)
+            found = examine_quarantine(self._tables, self._history, self._on_progress)
             self._aside, self._findings = found, [*self._findings, *found.findings]
             self._remarks += found.remarks
             self._take_deleted(found.history)

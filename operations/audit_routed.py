@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.errors import HeadgateError, RetryLater
 from headgate.control_protocol.identifiers import TopicPartition, TransactionId
 from headgate.control_protocol.record import REPLAY, REREAD, CommitRecord, Debt
-from headgate.control_protocol.table_history import History, TableReader
+from headgate.control_protocol.table_history import History
 from headgate.data.writers.diverted import DivertedRecords, given_back
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_chain import examine_chain
@@ -33,11 +33,10 @@ from headgate.operations.audit_source import (
     rewound,
 )
 from headgate.operations.audit_whole import set_aside
-from headgate.operations.follower_access import FollowerReader
 from headgate.operations.kafka_access import compacted
 from headgate.operations.routed_tables import decided_tables, every_table
 from headgate.operations.table_access import iceberg_of
-from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import SinkTables, TableAtRest
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.drafts import drafted_files
 from headgate.tables.iceberg.reader import IcebergReader
@@ -57,11 +56,9 @@ class RoutedInquiry(Inquiry):
     _unread: Mapping[str, HeadgateError] = MappingProxyType({})
     """Tables that did not answer; the others are examined all the same."""
 
-    def __init__(
-        self, settings: SinkSettings, reader: TableReader, on_progress: OnProgress
-    ) -> None:
-        super().__init__(settings, reader, on_progress)
-        self._keyed = KeyedFollowers(settings, on_progress)
+    def __init__(self, tables: SinkTables, on_progress: OnProgress) -> None:
+        super().__init__(tables, on_progress)
+        self._keyed = KeyedFollowers(self._settings, on_progress)
         self._compacted: Mapping[str, bool | None] = {}
         self._reread: dict[str, TransactionId] = {}
         self._came: frozenset[Debt] = frozenset()
@@ -81,14 +78,14 @@ class RoutedInquiry(Inquiry):
                 "tables.record_columns does not name topic, partition and offset: only counts can "
                 "be compared, not single records"
             )
-        with every_table(self._settings, self._reader, self._history) as tables:
+        with every_table(self._tables, self._history) as tables:
             self._unread = dict(tables.unread)
             self._scan_tables(tables.tables, columns, seen, record)
         return seen if columns else None
 
     def _scan_tables(
         self,
-        tables: Mapping[str, FollowerReader],
+        tables: Mapping[str, TableAtRest],
         columns: Columns | None,
         seen: TableRecords,
         record: CommitRecord,
@@ -156,7 +153,7 @@ class RoutedInquiry(Inquiry):
         self._weigh_folds()
 
     def _examined(
-        self, name: str, table: FollowerReader, columns: Columns | None, seen: TableRecords
+        self, name: str, table: TableAtRest, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
         """Return what ``_examine_follower`` does, or nothing for a table that does not answer."""
         try:
@@ -172,7 +169,7 @@ class RoutedInquiry(Inquiry):
         return replace(super().report(), unread=tuple(sorted(self._unread)))
 
     def _examine_follower(
-        self, follower: FollowerReader, columns: Columns | None, seen: TableRecords
+        self, follower: TableAtRest, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
         """Return the rows it received or is owed, and whether those are all there ever were."""
         reader = follower.reader
@@ -223,7 +220,7 @@ class RoutedInquiry(Inquiry):
             self._reread[history.uuid] = history.record.replayed.lapsed
         return sum(record.records for record in paid) - again + owed, history.complete
 
-    def _came_after_all(self, follower: FollowerReader) -> frozenset[Debt]:
+    def _came_after_all(self, follower: TableAtRest) -> frozenset[Debt]:
         record = self._history.record
         columns = self._settings.tables.record_columns.coordinates
         present = columns and all(name in follower.reader.columns() for name in columns)
@@ -327,7 +324,7 @@ class RoutedInquiry(Inquiry):
         return self._judged(at, span, witness, seen, aside=aside, put_again=again)
 
     def _records_put_again(
-        self, tables: Mapping[str, FollowerReader]
+        self, tables: Mapping[str, TableAtRest]
     ) -> Mapping[TopicPartition, BitMap64]:
         found: dict[TopicPartition, BitMap64] = {}
         records = {name: table.reader.view().record for name, table in tables.items()}
@@ -353,7 +350,7 @@ class RoutedInquiry(Inquiry):
 
     def _examine_debts(
         self,
-        reader: FollowerReader,
+        reader: TableAtRest,
         history: History,
         columns: Columns | None,
         seen: TableRecords,
@@ -405,7 +402,7 @@ def _examine_files(reader: IcebergReader, debt: Debt) -> list[Finding]:
 
 
 def _examine_debt(
-    reader: FollowerReader, manifest: str, columns: Columns | None, seen: TableRecords
+    reader: TableAtRest, manifest: str, columns: Columns | None, seen: TableRecords
 ) -> list[Finding]:
     """Read the rows that are owed; without columns, check only that the debt can be read."""
     try:

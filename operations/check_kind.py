@@ -7,8 +7,8 @@ from headgate.control_protocol.table_kinds import Layout, LockedKind, TableKind
 from headgate.operations.check_aside import check_aside
 from headgate.operations.check_state import StateCheck
 from headgate.sink.declaration import declared
-from headgate.sink.kind_tables import refuse_layout, refuse_quarantine
 from headgate.sink.kinds import wanted_quarantine, wanted_table
+from headgate.sink.preconditions import refuse_layout, refuse_quarantine
 from headgate.sink.settings import SinkSettings
 from headgate.tables.stores.object_stores import for_files
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.operations.table_access import opened_catalog, vanished
-from headgate.sink.kind_tables import refuse_layout
 from headgate.sink.kinds import other_kind, wanted_table
+from headgate.sink.preconditions import refuse_layout
 from headgate.sink.settings import SinkSettings
 from headgate.sink.starting import refuse_apart, refuse_new, refuse_there
 

@@ -22,7 +22,7 @@ from headgate.control_protocol.kind_errors import PutsUnconditional
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, Refused, Unknown
 from headgate.control_protocol.testing.contract import CoreContract, OthersContract
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.sink.kind_lead import FixedColumns
+from headgate.sink.kind_format import FixedColumns
 from headgate.tables.delta.kind import DeltaKind
 from headgate.tables.delta.opened import DeltaPlace
 from headgate.tables.drafts import Drafts

@@ -35,7 +35,6 @@ from headgate.operations.table_access import (
 )
 from headgate.sink.agreement import agreed
 from headgate.sink.catalogs import spark_options
-from headgate.sink.kind_tables import KindTables
 from headgate.sink.kinds import (
     kind_names,
     kind_of,
@@ -50,6 +49,7 @@ from headgate.sink.kinds import (
 from headgate.sink.load import parse
 from headgate.sink.resting import stopped
 from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import SinkTables
 from headgate.sink.table_settings import ColumnSettings, TableSettings
 from headgate.tables.hudi.kind import HudiKind
 from headgate.tables.hudi.places import HudiPlace
@@ -138,9 +138,10 @@ def test_a_kind_with_branches_commits_to_the_one_that_the_file_names(
     kind = other_kind(settings)
     assert kind
     kind.ensure(wanted_table(settings))
-    with closing(KindTables(settings, kind).lead()) as table:
+    with ExitStack() as opening, closing(SinkTables(settings, opening).open_primary()) as table:
         assert isinstance(table.commit(CommitAttempt(table.read(), RECORD)), Landed)
-    with opened_reader(settings) as reader:
+    with opened_reader(settings) as opened:
+        reader = opened.reader
         assert reader.history().branch == "dev"
         assert [each.record for each in reader.history().commits] == [RECORD]
     assert kind.layout(wanted_table(settings)).uuid == reader.view().uuid
@@ -607,7 +608,7 @@ def test_what_a_table_stamps_its_files_with_reaches_the_coordinator(
     topics = FakeTopics(FakeSource(), ())
     monkeypatch.setattr(HudiKind, "open", lambda *_: table)
     with ExitStack() as opening:
-        found = KindTables(hudi(), HudiKind()).coordinated(hudi(), topics, opening, None)
+        found = SinkTables(hudi(), opening).coordinated(hudi(), topics, opening, None)
     assert found.stamp() == ("/lake/trips/*_7.parquet" if stamps else "")
     assert found.table.read() == table.read()
 
