@@ -192,11 +192,12 @@ def judge(statuses: Sequence[HeardStatus], by: Standard) -> Verdict:
     refusals: list[RefusedStatus] = []
     sure: set[TopicPartition] = set()
     heeded: set[Sender] = set()
+    taken: dict[TopicPartition, Sender] = {}
     offsets = by.offsets
     for heard in statuses:
         claimed, written = heard.status.claims, _of_table(heard.status, by.table)
         objection = (
-            _because(Fault.RANGES, _misplaced(claimed, offsets))
+            _misplaced(heard, offsets, taken)
             or _because(Fault.BEYOND, _beyond(claimed, by.ends))
             or _misaddressed(heard.status, by)
             or _because(_of_files(written, by.prefixes), _misfiled(heard, written, by.prefixes))
@@ -213,7 +214,9 @@ def judge(statuses: Sequence[HeardStatus], by: Standard) -> Verdict:
         for name, known in aside.items():
             known.update({file.path: file for file in _of_table(heard.status, name).files})
         claims.extend(claimed.items())
-        if any(not claim.range.empty for claim in claimed.values()):
+        read = [partition for partition, claim in claimed.items() if not claim.range.empty]
+        taken.update(dict.fromkeys(read, heard.sender))
+        if read:
             heeded.add(heard.sender)
         sure.update(claimed)
         sure -= heard.status.unknown  # also beside a claim for what came before a failure
@@ -242,11 +245,18 @@ def _of_table(status: WriteStatus, table: str) -> TableStatus:
     return TableStatus(table)
 
 
-def _misplaced(claimed: Claims, offsets: Offsets) -> str | None:
-    for partition, claim in sorted(claimed.items()):
+def _misplaced(
+    heard: HeardStatus, offsets: Offsets, taken: Mapping[TopicPartition, Sender]
+) -> Objection | None:
+    for partition, claim in sorted(heard.status.claims.items()):
         expected = offsets.get(partition)
-        if claim.range.begin != expected:
-            return f"{partition} claims {claim.range}, but {expected} is next"
+        if claim.range.begin == expected:
+            continue
+        text = f"{partition} claims {claim.range}, but {expected} is next"
+        first = taken.get(partition, heard.sender)
+        if first == heard.sender:
+            return Objection(Fault.RANGES, text)
+        return Objection(Fault.OVERTAKEN, f"{text}, since {first} reads it, too")
     return None
 
 

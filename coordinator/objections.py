@@ -12,6 +12,7 @@ class Fault(StrEnum):
     """What is wrong with a status, whatever the words for it are."""
 
     RANGES = "claims do not begin at the next offset"
+    OVERTAKEN = "another participant's claims of the same partitions came first"
     BEYOND = "claims end beyond the log"
     UNREADABLE = "a table cannot be read now"
     TABLE = "files of a table that takes none, or is another one"

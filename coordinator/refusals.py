@@ -27,8 +27,12 @@ LOOKS_AT = 3
 ENDS_AT = 6
 """So many, and the table takes nothing any more, or the sink stops."""
 
-UNREACHABLE_MS_MIN = 300_000
-"""A table that cannot be read now mostly can be soon (I3), however short the intervals are."""
+PASSING_MS_MIN = 300_000
+"""What is mostly over soon gets so long, however short the intervals are."""
+
+_PASSING = (Fault.UNREADABLE, Fault.OVERTAKEN)
+"""A table that cannot be read now (I3), and a member that does not know yet that its session in the
+group has ended: it reads partitions that others own by now."""
 
 _NAMED_MAX = 5
 
@@ -67,14 +71,13 @@ def heeded(state: State, now_ms: int) -> Step | None:
             return None
         if each.times == LOOKS_AT and not each.looked:
             return _looks(state, each)
-        if each.times >= ENDS_AT and not _may_be_over_soon(each, now_ms):
+        if each.times >= ENDS_AT and not _passes(each, now_ms):
             return _ends(state, each, now_ms)
     return None
 
 
-def _may_be_over_soon(refused: Refused, now_ms: int) -> bool:
-    unreadable = refused.objection.fault is Fault.UNREADABLE
-    return unreadable and now_ms - refused.since_ms < UNREACHABLE_MS_MIN
+def _passes(refused: Refused, now_ms: int) -> bool:
+    return refused.objection.fault in _PASSING and now_ms - refused.since_ms < PASSING_MS_MIN
 
 
 def _looks(state: State, refused: Refused) -> Step:

@@ -204,7 +204,7 @@ class BatchConsumer:
     def close(self) -> None:
         """Close the consumer; has no effect the second time."""
         if self._handle:
-            self._give_back()
+            self._give_back()  # before all else: librdkafka wants its messages back
             self._library.queue_destroy(self._queue)
             self._library.consumer_close(self._handle)
             self._library.destroy(self._handle)
@@ -238,15 +238,17 @@ class BatchConsumer:
         """
         self._give_back()
         pointers = np.empty(count_max, np.uint64)
+        # From here on the messages are ours: librdkafka frees them only when they are given back.
         came = self._library.consume_batch_queue(
             self._queue, timeout_ms, pointers.ctypes.data, count_max
         )
         self._taken = pointers[: max(came, 0)]
         try:
             found = self._columns(self._taken, keys=keys, headers=headers)
-        except BaseException:
+        except BaseException:  # also an interrupt: who gets no columns gives nothing back
             self._give_back()
             raise
+        # Values and keys are copies by now, headers are not: they keep all messages alive.
         self._lent = found.headers
         if not headers:
             self._give_back()
@@ -254,7 +256,8 @@ class BatchConsumer:
 
     def _give_back(self) -> None:
         if self._lent is not None:
-            self._lent.end()
+            self._lent.end()  # first: whoever still asks gets an error, not freed memory
+        # Forgotten before they are freed, so that an interrupt in between frees nothing twice.
         taken, self._taken, self._lent = self._taken, _NONE, None
         loops().give_back(self._library.message_destroy, taken)
 

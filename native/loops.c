@@ -8,6 +8,8 @@
 typedef int64_t timestamp_of(const void *message, void *kind);
 typedef void destroy(void *message);
 
+/* The addresses are librdkafka's memory: it is valid until the message is given back (give_back), and this copies it
+ * before. A value of no bytes has an address that may be anything, so it is never looked at. */
 void gather(const uint64_t *addresses, const int64_t *bounds, int64_t count, char *to)
 {
     for (int64_t i = 0; i < count; i++)
@@ -21,6 +23,7 @@ void timestamps(timestamp_of *of, const uint64_t *messages, int64_t count, int64
         to[i] = of((const void *)(uintptr_t)messages[i], NULL);
 }
 
+/* Each message once and no second time: librdkafka frees it, and a second call would free what is another's by then. */
 void give_back(destroy *one, const uint64_t *messages, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
@@ -38,6 +41,8 @@ int longs(const uint8_t *octets, int64_t rest, const int64_t *at, const int64_t 
         if (place < rest) {
             int shift = 0;
             uint8_t octet;
+            /* No comparison with the end per byte: a number that has none stops at the zeros behind `rest`, or at its
+             * tenth byte, and is refused below if that was beyond its record. */
             do {
                 octet = octets[place++];
                 if (shift == 63 && octet > 1)
@@ -142,7 +147,7 @@ static int special(text at)
 static text string(text at, text end, int *escaped)
 {
     for (;;) {
-        while (end - at >= 8 && !special(at))
+        while (end - at >= 8 && !special(at)) /* eight bytes are read only where there are eight */
             at += 8;
         if (at >= end)
             return NULL;
@@ -177,7 +182,7 @@ static text space(text at, text end)
 enum { KEYS_MAX = 512, SLOTS = 4096, ENTRIES_MAX = 3072, ESCAPED_MAX = 512 };
 
 struct one_key {
-    text at;        /* behind its quotation mark */
+    text at;        /* behind its quotation mark; of the record before, so of the same octets, and of this call alone */
     uint32_t size;  /* with the mark behind it */
     uint32_t object; /* the how many-th of the record it is in */
     uint64_t hash;
@@ -198,7 +203,7 @@ struct one_field {
 struct fields {
     const int64_t *any; /* by place what each key of it is, for a map; 0 where keys count */
     struct one_field *slots;
-    int64_t slot_count; /* a power of two */
+    int64_t slot_count; /* a power of two, and more than there are fields: an empty slot ends every search */
 };
 
 struct entry {
@@ -211,7 +216,7 @@ struct keys {
     int same, twice, marks;
     const struct fields *fields;    /* NULL: nobody asks */
     int64_t place;                  /* of the last key's value */
-    uint64_t first, opened;         /* objects of earlier records, and of this one too */
+    uint64_t first, opened;         /* objects of earlier records, and of this one too; they only ever grow */
     int64_t entries;
     struct entry table[SLOTS];
 };
@@ -232,7 +237,7 @@ static uint64_t mixed(uint64_t hash, uint64_t word)
 static uint64_t hashed(text at, int64_t size)
 {
     uint64_t hash = (uint64_t)size, word = 0;
-    text last = at + size - 8;
+    text last = at + size - 8; /* the last eight bytes; they may overlap those before, so nothing beyond is read */
     if (size < 8) {
         for (int64_t i = 0; i < size; i++)
             word = word << 8 | at[i];
@@ -253,13 +258,14 @@ static unsigned code_at(text at)
     return code;
 }
 
-/* Of a sound string without its marks: what it says, so that "\u0061" is "a"; 0 when it is too long for that. */
+/* Of a sound string without its marks: what it says, so that "\u0061" is "a"; 0 when it is too long for that.
+ * Sound: `string` has seen that each backslash has all that belongs to it, so nothing is compared with the end here. */
 static int hashed_unescaped(text at, text end, uint64_t *hash)
 {
     static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     uint8_t said[ESCAPED_MAX + 4], *to = said;
     while (at < end) {
-        if (to >= said + ESCAPED_MAX)
+        if (to >= said + ESCAPED_MAX) /* one step adds at most the four bytes that `said` has beyond it */
             return 0;
         if (*at != '\\') {
             *to++ = *at++;
@@ -303,13 +309,13 @@ static int equal(text one, text other, uint32_t size)
 
 static void note(struct keys *keys, uint64_t hash, uint64_t owner)
 {
-    if (++keys->entries > ENTRIES_MAX) {
+    if (++keys->entries > ENTRIES_MAX) { /* fewer than slots, so that a search ends; who looks closer is Python */
         keys->twice = 1;
         return;
     }
     for (uint64_t slot = hash + (owner * 0x9e3779b97f4a7c15 >> 17);; slot++) {
         struct entry *entry = &keys->table[slot % SLOTS];
-        if (entry->owner < keys->first) {
+        if (entry->owner < keys->first) { /* of an earlier record: free, and nobody has to clear the table for each */
             entry->hash = hash;
             entry->owner = owner;
             return;
@@ -377,7 +383,7 @@ static text key(text at, text end, struct keys *keys, uint64_t owner, int64_t in
 {
     if (at == end || *at++ != '"')
         return NULL;
-    const struct one_key *known = &keys->known[keys->count];
+    const struct one_key *known = &keys->known[keys->count]; /* perhaps one behind the last: looked at only if not */
     if (keys->same && keys->count < keys->known_count && known->object == owner - keys->first &&
         end - at >= known->size && equal(at, known->at, known->size)) {
         keys->count++;
@@ -422,7 +428,7 @@ static int is_object(text at, text end, struct keys *keys)
         if (*at == '{' || *at == '[') {
             int object = *at == '{';
             int64_t inside = depth && open & 1 ? keys->place : places[depth];
-            if (++depth > 64)
+            if (++depth > 64) /* `open` has so many bits, `owners` and `places` so many places */
                 return 0;
             places[depth] = inside;
             open = open << 1 | (uint64_t)object;
@@ -482,7 +488,7 @@ void judged(const uint8_t *octets, const int64_t *bounds, int64_t count, uint8_t
         keys.first = keys.opened;
         int sound = is_object(octets + bounds[i], octets + bounds[i + 1], &keys);
         found[i] = !sound ? 1 : keys.twice ? 2 : 0;
-        if (!keys.same)
+        if (!keys.same) /* what was cut off or is doubtful is nothing to compare the next one with */
             keys.known_count = found[i] || keys.count > KEYS_MAX ? 0 : keys.count;
         found[i] |= (uint8_t)keys.marks;
     }
@@ -651,7 +657,7 @@ static text one_field(text at, text end, struct field *found)
             return NULL;
         found->value = little(at, 4);
         return at + 4;
-    case WIRE_BYTES:
+    case WIRE_BYTES: /* compared as it is: added to `at` first, a size near 2^64 would wrap around */
         if (!(at = varint(at, end, &size)) || size > (uint64_t)(end - at))
             return NULL;
         found->begin = at;
@@ -780,7 +786,7 @@ void items(const uint8_t *octets, const int64_t *begins, const int64_t *ends, in
            uint32_t wire, const int64_t *offsets, int64_t *values, int64_t *sizes)
 {
     for (int64_t row = 0; row < rows; row++) {
-        int64_t to = offsets[row], behind = offsets[row + 1];
+        int64_t to = offsets[row], behind = offsets[row + 1]; /* never more than were counted: there is no room */
         text at = octets + begins[row], end = octets + ends[row];
         struct field field;
         while (to < behind && (at = whole_field(at, end, &field))) {

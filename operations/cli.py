@@ -37,8 +37,28 @@ if TYPE_CHECKING:
     from headgate.sink.settings import SinkSettings
 
 
-class _OneLineErrors(click.Group):
-    """Reports a foreseen failure of any command in one line, and exits with its code."""
+GROUPS = {
+    "Begin": ("demo", "kafka", "init", "check", "run"),
+    "Look": ("status", "audit", "events", "offsets", "tables", "serve"),
+    "Act": ("pause", "resume", "stop", "start", "restart", "rollback", "delete", "maintain"),
+    "Set up": ("rights",),
+}
+"""The commands in the order in which people meet them."""
+
+
+class _Headgate(click.Group):
+    """Lists its commands in groups, and reports a foreseen failure in one line, with its code."""
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click calls it so
+        formatter: click.HelpFormatter,
+    ) -> None:
+        for group, names in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl(
+                    [(name, self.commands[name].get_short_help_str(100)) for name in names]
+                )
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -52,11 +72,11 @@ class _OneLineErrors(click.Group):
             ctx.exit(error.exit_code)
 
 
-@click.group(cls=_OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Headgate, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="headgate", prog_name="headgate")
 @click.option("--verbose", is_flag=True, envvar="HEADGATE_VERBOSE", help="Show where errors arise.")
 def main(verbose: bool) -> None:  # noqa: FBT001, ARG001 - read from the context
-    """Kafka topics into Iceberg tables, exactly once."""
+    """Move Kafka topics into lake tables, exactly once."""
     # Arrow reads this when it is loaded, so it comes before any import of Arrow (decision 0010).
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     # Our errors report what goes wrong; only ``run`` shows the log.
@@ -77,7 +97,10 @@ _ROLES = click.Choice(["sink", "operator", "viewer"])
     help="A key of Kafka's client, such as bootstrap.servers=HOST:PORT.",
 )
 def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
-    """Write NAME.toml, a commented sink file."""
+    """Write NAME.toml, a commented sink file.
+
+    With --from-topic, with columns that fit the topic's records.
+    """
     from headgate.operations.init import init as write
 
     keys = {key: value for key, _, value in (text.partition("=") for text in kafka)}
@@ -97,7 +120,10 @@ def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
 @click.option("--role", default="sink", type=_ROLES, help="Check only what this role needs.")
 @click.pass_context
 def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
-    """Check settings, reachability and rights; change nothing (docs/catalogs.md)."""
+    """Check settings, reachability and rights.
+
+    Nothing that it writes as a test stays (docs/catalogs.md).
+    """
     from headgate.operations.check import check as ask
     from headgate.operations.check import exit_code
     from headgate.operations.rendering import show_checks
@@ -116,7 +142,7 @@ def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
 @click.option("--listen", default="", metavar="HOST:PORT", help="Else http.listen, or port 8080.")
 @click.pass_context
 def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
-    """Serve page, metrics and operations of these sinks over HTTP (docs/http.md)."""
+    """Serve a status page and metrics over HTTP (docs/http.md)."""
     from headgate.operations.face.serve import serve as serve_all
     from headgate.sink.terminal import show_log
 
@@ -132,7 +158,7 @@ def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
 @as_json_option
 @click.pass_context
 def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: bool) -> None:
-    """Show the events that the sink's members exchange (docs/events.md)."""
+    """Show the events on the control topic (docs/events.md)."""
     from headgate.operations.events import events as said
     from headgate.operations.events import fields
     from headgate.operations.rendering import show_event
@@ -158,7 +184,9 @@ def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: 
 def audit(
     ctx: click.Context, sink: Path, *, as_json: bool, no_source: bool, accept_unproven: bool
 ) -> None:
-    """Prove that every record is in the table exactly once: well, not proven, or wrong.
+    """Prove that every record is in the table exactly once.
+
+    The verdict is well, not proven, or wrong (docs/audit.md).
 
     Exits with 0 only if all is well; see --accept-unproven.
     """
@@ -192,7 +220,10 @@ def tables(
     replay: bool | None,
     as_json: bool,
 ) -> None:
-    """List the tables that the routes fill, or fill parked ones again (docs/tables.md)."""
+    """List the tables of a sink with many, or resume them.
+
+    docs/tables.md says what they show.
+    """
     from headgate.operations.tables_command import resume, show
 
     if action == "resume":
@@ -219,7 +250,7 @@ def offsets(
     deleted_back: bool,
     as_json: bool,
 ) -> None:
-    """Show the stored next offsets next to the source's logs, or set those of a stopped sink.
+    """Show the stored offsets, or set those of a stopped sink.
 
     An OFFSET is a number, "earliest", "latest" or a time: trips=2026-01-31T06:00:00Z.
     """
@@ -247,7 +278,7 @@ def offsets(
 )
 @click.pass_context
 def run(ctx: click.Context, sinks: tuple[Path, ...], rehearsed: int | None) -> None:
-    """Run a participant until SIGINT or SIGTERM; several sinks run side by side."""
+    """Run a participant of each sink until SIGINT or SIGTERM."""
     if len(sinks) > 1:
         if rehearsed is not None:
             raise click.UsageError("--dry-run takes one sink file")
@@ -282,7 +313,7 @@ def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
 @sink_file
 @click.pass_context
 def pause(ctx: click.Context, sink: Path) -> None:
-    """Make the sink stop fetching until it is resumed, whoever coordinates it."""
+    """Make the sink stop fetching until it is resumed."""
     from headgate.operations.pause import pause as ask
 
     record = ask(loaded(ctx, sink))
@@ -304,7 +335,10 @@ def pause(ctx: click.Context, sink: Path) -> None:
 def resume(
     ctx: click.Context, sink: Path, accepted: tuple[str, ...], *, deleted_back: bool
 ) -> None:
-    """Make a paused sink fetch again or, with --accept, resolve what stopped it."""
+    """Make a paused sink fetch again.
+
+    With --accept, resolve what stopped it.
+    """
     settings = loaded(ctx, sink)
     if accepted:
         from headgate.operations.accept import accept
@@ -328,7 +362,10 @@ def resume(
 @click.option("--principal", default="PRINCIPAL", help="Kafka's user, and the database's.")
 @click.pass_context
 def rights(ctx: click.Context, sink: Path, role: str, principal: str) -> None:
-    """Print the rights that a role needs, as commands to paste (docs/security.md)."""
+    """Print the rights that a role needs (docs/security.md).
+
+    They are commands to paste.
+    """
     from headgate.operations.rights import Role, commands
 
     click.echo(commands(loaded(ctx, sink), Role(role), principal), nl=False)
@@ -338,7 +375,7 @@ def rights(ctx: click.Context, sink: Path, role: str, principal: str) -> None:
 @click.option("--folder", required=True, type=click.Path(file_okay=False, path_type=Path))
 @click.option("--port", default=9092, show_default=True, type=click.IntRange(1, 65_535))
 def kafka(folder: Path, port: int) -> None:
-    """Run a real Kafka on this machine until Ctrl-C, to try things out; data in FOLDER."""
+    """Run a real Kafka on this machine until Ctrl-C."""
     from headgate.operations.embedded_kafka import keep
 
     keep(folder, port, click.echo)
@@ -364,7 +401,10 @@ def rollback(
     yes: bool,
     branch: str | None,
 ) -> None:
-    """Roll back table and offsets of a stopped sink together (docs/rollback.md)."""
+    """Take table and offsets back together (docs/rollback.md).
+
+    The sink has to be stopped.
+    """
     from headgate.operations.rollback import carry_out, plan_rollback, show_on_branch
 
     settings = loaded(ctx, sink)
@@ -393,7 +433,10 @@ def rollback(
 @as_json_option
 @click.pass_context
 def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
-    """Compact small files, expire snapshots, delete orphans (docs/maintenance.md)."""
+    """Compact files, expire snapshots, delete orphan files.
+
+    docs/maintenance.md says when the sink does so by itself.
+    """
     from headgate.operations.maintain_command import carry_out
 
     ctx.exit(carry_out(loaded(ctx, sink), **asked))
@@ -406,7 +449,7 @@ def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def demo(ctx: click.Context, arguments: tuple[str, ...]) -> None:
-    """Run the whole system on this machine and watch it survive a kill (--help for options)."""
+    """Run the whole system here and watch it survive a kill."""
     from headgate.operations.demo.demonstration import main as demonstrate
 
     ctx.exit(demonstrate(list(arguments)) or 0)

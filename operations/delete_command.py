@@ -42,7 +42,10 @@ def delete(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Delete rows and quarantined records that match (docs/maintenance.md#deleting-rows)."""
+    """Delete rows and quarantined records that match a condition.
+
+    docs/maintenance.md#deleting-rows has the rules.
+    """
     from headgate.operations.delete_rows import Asked  # imports Arrow: not for every command
 
     if where is None and aside is None:

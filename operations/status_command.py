@@ -41,7 +41,7 @@ def status(
     folder: Path | None,
     every_s: float | None,
 ) -> None:
-    """Show epoch, offsets, lag, last transactions and participants."""
+    """Show condition, offsets, lag and participants."""
     if folder is not None:
         if sink or every_s is not None:
             raise click.UsageError("--all FOLDER takes neither a sink file nor --watch")

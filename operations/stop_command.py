@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 @sink_file
 @click.pass_context
 def stop(ctx: click.Context, sink: Path) -> None:
-    """Make every participant leave, and stay away until headgate start; stored in the table."""
+    """Make every participant leave until headgate start.
+
+    The table stores it: who is started meanwhile waits, too.
+    """
     from headgate.operations.stop import stop as ask
 
     _echo_stopped(ask(loaded(ctx, sink)), "stopped: no participant works until headgate start")
@@ -27,7 +30,10 @@ def stop(ctx: click.Context, sink: Path) -> None:
 @sink_file
 @click.pass_context
 def start(ctx: click.Context, sink: Path) -> None:
-    """Let a stopped sink work again; its processes wait for that, or are started by you."""
+    """Let a stopped sink work again.
+
+    Its processes wait for that, or are started by you.
+    """
     from headgate.operations.stop import start as ask
 
     record = ask(loaded(ctx, sink))
@@ -39,7 +45,7 @@ def start(ctx: click.Context, sink: Path) -> None:
 @sink_file
 @click.pass_context
 def restart(ctx: click.Context, sink: Path) -> None:
-    """Make every participant leave in order, and come again."""
+    """Make every participant leave in order and come again."""
     from headgate.operations.stop import restart as ask
 
     _echo_stopped(ask(loaded(ctx, sink)), "restarted: running processes continue within seconds")

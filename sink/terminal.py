@@ -88,3 +88,5 @@ def show_log(sinks: Sequence[SinkSettings], *, verbose: bool = False) -> None:
     terminal = logging.StreamHandler()
     terminal.setFormatter(JsonLines(sinks) if form == "json" else Redacting(sinks))
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[terminal])
+    if not verbose:  # it says for every file of a path without a scheme which reader it takes
+        logging.getLogger("pyiceberg.io").setLevel(logging.WARNING)

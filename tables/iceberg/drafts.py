@@ -213,6 +213,8 @@ def undecided(table: Table, sink: SinkName, before: Epoch, owed: frozenset[str])
     loose = {path for path in old if path not in owed}
     if not loose:
         return []
+    # A paid draft is a manifest of the table now, and is owed no more: all snapshots are asked,
+    # not only the head's line, since a rollback may return to any of them.
     with ThreadPoolExecutor(STORAGE_THREADS) as threads:
         listed = threads.map(lambda s: s.manifests(table.io), table.metadata.snapshots)
         for manifests in listed:

@@ -96,6 +96,8 @@ class Orphans:
         table = self.catalog.load_table(self.table)
         if why := self._refusal(table):
             return Found(table, why=why)
+        # The order is the proof (see above): a file that is committed after the listing is younger
+        # than the limit, one that was decided before is named by the lead or the table read now.
         stored = self._stored(table)
         lead = (self.deciding or self._deciding)()
         table = self.catalog.load_table(self.table)  # loaded now, to hold payments made meanwhile
@@ -104,6 +106,7 @@ class Orphans:
         if not (lead.tags and paid):
             return Found(table, why=f"{self.table} or {self.lead} has no tag of this sink")
         oldest_ms = min(at_ms for at_ms, _ in tags)
+        # A clock that is ahead would make every file look old.
         if max(at_ms for at_ms, _ in tags) > now_ms + SKEW_MS:
             return Found(table, why="a tag of this sink is of the future: clocks are out of step")
         limit_ms = min(

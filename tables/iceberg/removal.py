@@ -142,6 +142,7 @@ class Removal:
         return again
 
     def _exact(self, after: TableMetadata) -> bool:
+        # The log's last entry is the version before: whoever came in between stands there instead.
         log = after.metadata_log
         on_what_was_judged = bool(log) and log[-1].metadata_file == self._location
         same_refs = after.refs == self._before.refs

@@ -158,6 +158,7 @@ class IcebergTable:
             table = self.load()
         except (Unreachable, TableMissing) as error:
             return Unknown(f"nothing was sent: {error}")
+        # The catalog checks this again. Here it saves work: what follows reads and writes files.
         if self._moved(table.metadata, attempt.base):
             return Refused("the table has moved on since it was read; nothing was sent")
         self._refuse_changed(table, attempt.files)
@@ -178,7 +179,7 @@ class IcebergTable:
                 deletions=proposal.deletions,
             )
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
-            written.take_back()
+            written.take_back()  # our own manifests, before any call: nothing refers to them
             return Unknown(f"nothing was sent: the manifests could not be written: {error!r}")
         updates = proposal.updates(manifest_list)
         return Prepared(table, proposal, written, proposal.requirements(), updates)
@@ -337,6 +338,8 @@ class IcebergTable:
         """Make the call, and check its answer against the table."""
         try:
             with self.calling:
+                # Once, and by nobody again: a library that repeats the call under requirements
+                # that it renews would add the files twice.
                 answer = self._catalog.commit_table(call.table, call.requirements, call.updates)
         except CatalogRefused:
             raise  # before anything was sent
@@ -370,6 +373,8 @@ class IcebergTable:
         if not call.under_the_tag(metadata):
             call.refuse_tagless(metadata)
             return Unknown("the catalog answered well, but without our snapshot under the tag")
+        # Key files only, and only now that their commit is under the tag: until then they are the
+        # one place that knows what it deletes.
         delete_later(call.table.io, call.proposal.read_once)
         call.table.metadata, call.table.metadata_location = metadata, location
         self._upkeep.after_commit(call.table, call.proposal.metadata)
@@ -404,13 +409,15 @@ class IcebergTable:
         if call.under_the_tag(metadata):
             return Landed(proposal.snapshot_id, self._view(metadata))
         sequence_numbers = {s.snapshot_id: s.sequence_number for s in metadata.snapshots}
-        if proposal.snapshot_id in sequence_numbers:
+        if proposal.snapshot_id in sequence_numbers:  # it landed, and others have gone on since
             return OVERTAKEN
         moved = self._moved(metadata, proposal.base)
         taken = proposal.sequence_number in sequence_numbers.values()
         recreated = str(metadata.table_uuid) != proposal.base.uuid
         if taken and not recreated and (moved or proposal.parent):
             # Another snapshot has our sequence number: no copy of this attempt landed or ever will.
+            # Only that is proof. A moved tag alone is not: a request that is still under way
+            # could land on it, and a snapshot without its manifests cannot be read by anybody.
             call.written.take_back()
             return Refused(str(said))
         return Refused(str(said)) if moved else Unknown(repr(said))

@@ -182,17 +182,19 @@ class Upkeep:
         if len(due) < (due_min or DUE_MIN):
             return
         removed = due[:REMOVED_MAX]
+        # Before the call: afterwards nothing tells any more what these snapshots reached.
         files = unreachable_files(table, removed, _READING_MAX_S)
         for _ in range(_TRIES):
             before = table.metadata
             with self.calling:
                 self._doubted = removal = Removal(self._catalog, table, removed)
                 landed = removal.call(table)
-            if landed:
+            if landed:  # anything else leaves the doubt, and the files, to a later look
                 self._doubted = None
                 self._gone = {snapshot.snapshot_id for snapshot in removed}
                 self._old_metadata |= _fell_out(table, before)
                 self._drop_old_metadata(table)
+                # Only here: on the very version by which the files were judged (removal.py).
                 self._condemned.add(files, table.metadata)
                 _log.info("%s: %d snapshots expired", _name(table), len(removed))
                 return

@@ -8,7 +8,18 @@ from dataclasses import replace
 import pytest
 from protocol.coordinating import SETTINGS, Coordinator
 from protocol.parking import ASIDE, ORDERS, UUID, ledgers, table
-from protocol.values import ALICE, BOB, COORDINATOR, LOCATION, P0, P1, SINK, data_file, status
+from protocol.values import (
+    ALICE,
+    BOB,
+    COORDINATOR,
+    LOCATION,
+    P0,
+    P1,
+    SINK,
+    data_file,
+    status,
+    topics,
+)
 
 from headgate.control_protocol.errors import StatusRefused
 from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
@@ -16,11 +27,11 @@ from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.coordinator.actions import Tell
-from headgate.coordinator.refusals import UNREACHABLE_MS_MIN
+from headgate.coordinator.refusals import PASSING_MS_MIN
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.transitions import Phase
 
-CALMLY = replace(SETTINGS, claim_age_max_ms=10 * UNREACHABLE_MS_MIN)
+CALMLY = replace(SETTINGS, claim_age_max_ms=10 * PASSING_MS_MIN)
 
 
 class Wedged(Coordinator):
@@ -28,10 +39,21 @@ class Wedged(Coordinator):
 
     number = 0
 
-    def is_answered(self, answer: Callable[[], WriteStatus], sender: Sender = ALICE) -> list[Tell]:
-        """Return what people were told from this END to the next open transaction, or the end."""
+    def is_answered(
+        self,
+        answer: Callable[[], WriteStatus],
+        sender: Sender = ALICE,
+        first: Callable[[], WriteStatus] | None = None,
+    ) -> list[Tell]:
+        """Return what people were told from this END to the next open transaction, or the end.
+
+        ``first``: what Bob answers before.
+        """
         self.until(Phase.COLLECTING)
         self.number += 1
+        if first is not None:
+            said = replace(first(), status_number=self.number)
+            self.hears(said, BOB, epoch=self.term.epoch, transaction=self.term.closing)
         self.hears(
             replace(answer(), status_number=self.number),
             sender,
@@ -189,5 +211,22 @@ def test_a_table_that_cannot_be_read_is_parked_only_after_minutes() -> None:
     while ORDERS not in made.term.parked:
         made.is_answered(lambda: of_orders(made))
         made.until(Phase.OPEN)
-    assert made.now_ms - began_ms >= UNREACHABLE_MS_MIN
+    assert made.now_ms - began_ms >= PASSING_MS_MIN
     assert "cannot be read now" in made.term.parked[ORDERS].why
+
+
+def test_who_reads_beside_a_zombie_stops_the_sink_only_after_minutes_and_both_are_named() -> None:
+    """The group ended its session: mostly it notices before six short intervals are over."""
+    made = Wedged(settings=CALMLY, sources=topics((0, 100_000), (0, 1_000)))
+    began_ms = made.now_ms
+
+    def zombie() -> WriteStatus:
+        right = made.right()
+        return replace(right, claims={P0: right.claims[P0]})
+
+    while made.phase is not Phase.STOPPED:
+        made.is_answered(made.right, first=zombie)
+    assert made.now_ms - began_ms >= PASSING_MS_MIN
+    assert type(made.error) is StatusRefused
+    assert made.error.message.startswith(f"{ALICE} is refused")
+    assert f"since {BOB} reads it, too" in made.error.message

@@ -19,12 +19,12 @@ from headgate.sink.load import parse
 DOCUMENTS = (
     "README.md",
     "CONTRIBUTING.md",
-    *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+    *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")),
 )
 LOADED_ELSEWHERE = "docs/platforms.md"
 """Its sink files are loaded by ``test_platform_page``."""
 FENCE = re.compile(
-    r"(?P<mark><!-- *(?P<word>[\w-]+) *-->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```",
+    r"(?P<mark><!-- *(?P<word>[\w-]+)(?:: \S+)? *-->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```",
     re.MULTILINE | re.DOTALL,
 )
 REFERENCE = re.compile(r"\$\{(?:env|file):[^}]+\}")
@@ -42,7 +42,8 @@ class Snippet:
     """A fenced block; ``mark`` is the word of an HTML comment right above it.
 
     ``part`` marks some sections of a sink file, ``fragment`` TOML that cannot be loaded alone,
-    ``run`` Python that is to be run.
+    ``run`` Python that is to be run; ``edit`` lines of a file, which ``test_getting_started`` types
+    with all others that a tutorial names.
     """
 
     at: str
@@ -79,7 +80,7 @@ def load(snippet: Snippet, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"SECRET_{number}", f"name:{number:040}")
         text = text.replace(reference, f"${{env:SECRET_{number}}}")
     said = tomllib.loads(text)
-    if snippet.mark == "fragment" or snippet.at.startswith(LOADED_ELSEWHERE):
+    if snippet.mark in ("fragment", "edit") or snippet.at.startswith(LOADED_ELSEWHERE):
         return
     parse(completed(text, said) if snippet.mark == "part" else text)
 
@@ -109,6 +110,13 @@ def test_commands_exist() -> None:
         if line.strip() and not line.lstrip().startswith("#") and not exists(line)
     ]
     assert unknown == []
+
+
+def test_the_page_of_commands_has_every_command() -> None:
+    from headgate.operations.cli import main
+
+    page = (ROOT / "docs/commands.md").read_text()
+    assert set(re.findall(r"^\| `headgate (\w+)", page, re.MULTILINE)) == set(main.commands)
 
 
 def exists(line: str) -> bool:

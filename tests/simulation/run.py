@@ -56,11 +56,10 @@ def play(
     gc.disable()
     heard_anew()
     try:
-        plain = not (real or keyed or stamped)
-        with quick_copies(), carried(_part_bytes(seed)), impatient(seed, plain=plain):
+        with quick_copies(), carried(_part_bytes(seed)):
             world = World(seed, real=real, keyed=keyed, stamped=stamped)
             try:
-                with determined(world) if real else nullcontext():
+                with impatient(world), determined(world) if real else nullcontext():
                     Course(world).run()
                     for whole_table in world.wholes:
                         whole_table.end()

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from simulation.climate import Climate, Weather, drawn
+from simulation.climate import Climate, Weather
 
 from headgate.control_protocol.errors import FolderElsewhere, StatusRefused
 from headgate.control_protocol.events import TableStart, WrittenFile
@@ -49,10 +49,10 @@ def wedge_of(seed: int, climate: Climate, *, plain: bool) -> str | None:
 
 
 @contextmanager
-def impatient(seed: int, *, plain: bool) -> Iterator[None]:
+def impatient(world: World) -> Iterator[None]:
     """E2: in the world of a node that is cut off, a leader waits for seconds, not for minutes."""
     before = moves.PATIENCE_MS_MIN
-    if wedge_of(seed, drawn(random.Random(seed)), plain=plain) == CUT:
+    if world.wedge.kind == CUT:
         moves.PATIENCE_MS_MIN = PATIENCE_MS
     try:
         yield

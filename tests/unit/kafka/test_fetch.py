@@ -66,13 +66,15 @@ def records(at: TopicPartition, *offsets: int) -> list[tuple[TopicPartition, int
 
 
 def read(
-    consumer: Consumer, ranges: Mapping[TopicPartition, tuple[int, int]]
+    consumer: Consumer,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+    stall_ms_max: int = 60_000,
 ) -> list[tuple[str, int]]:
     """What was read: partition and offset, by their places and by their values alike."""
     spans = {at: OffsetRange(*span) for at, span in ranges.items()}
     names = [str(at) for at in spans]
     found = []
-    reading = Reading({}, spans, {}, stall_ms_max=20)
+    reading = Reading({}, spans, {}, stall_ms_max=stall_ms_max)
     for chunk in _Pass(consumer, reading).chunks():  # type: ignore[arg-type]
         here = list(zip(chunk.places.tolist(), chunk.offsets.tolist(), strict=True))
         values = [f"{names[place]}:{offset}".encode() for place, offset in here]
@@ -94,7 +96,7 @@ def test_an_end_of_partition_in_front_of_the_ranges_end_does_not_end_it() -> Non
 def test_one_that_nothing_follows_is_a_loud_error() -> None:
     consumer = Consumer((records(A0, 0, 1), [end(A0, 2)]))
     with pytest.raises(WriteFailed, match="at offset 2, which should reach 4"):
-        read(consumer, {A0: (0, 4)})
+        read(consumer, {A0: (0, 4)}, stall_ms_max=20)
 
 
 def test_one_behind_markers_and_gaps_ends_the_range() -> None:

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.testing import FakeSource, FakeTopics
 from headgate.operations import status
-from headgate.operations.cli import main
+from headgate.operations.cli import GROUPS, main
 from headgate.sink.load import load
 from headgate.sink.terminal import Redacting
 
@@ -34,10 +34,18 @@ def lines(text: str) -> list[str]:
     return text.strip().splitlines()
 
 
-def test_every_command_has_help() -> None:
-    for command in ("init", "check", "status", "audit", "offsets", "run", "pause", "resume"):
-        assert headgate(command, "--help").exit_code == 0
-    assert set(main.commands) >= {"demo", "run", "check", "status", "audit", "offsets", "init"}
+def test_every_command_stands_in_one_group_with_a_sentence_that_fits_a_line() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(main.commands)
+    listed = [line for line in headgate("--help").output.splitlines() if line.startswith("  ")]
+    described = [line for line in listed if line.split()[0] in grouped]
+    assert len(described) == len(grouped)
+    assert all(line.endswith((".", ")")) for line in described)
+
+
+@pytest.mark.parametrize("command", [name for names in GROUPS.values() for name in names])
+def test_every_command_has_help(command: str) -> None:
+    assert headgate(command, "--help").exit_code == 0
 
 
 def test_the_version() -> None:
