@@ -60,7 +60,7 @@ def _plan_of_kind(settings: SinkSettings, source: SourcePlan) -> WriterPlan | No
     if kind is None:
         return None
     wanted = wanted_table(settings)
-    return plan_of_layout(kind.layout(wanted), wanted.name, source, shaping(settings))
+    return plan_of_layout(kind.file_schema(wanted), wanted.name, source, shaping(settings))
 
 
 def _plan_of_iceberg(settings: SinkSettings, source: SourcePlan) -> WriterPlan:

@@ -18,7 +18,7 @@ def refused_start(settings: SinkSettings) -> HeadgateError | None:
     """
     try:
         if kind := other_kind(settings):
-            refuse_layout(kind.layout(wanted_table(settings)), settings)
+            refuse_layout(kind.file_schema(wanted_table(settings)), settings)
         else:
             with opened_catalog(settings) as catalog:
                 refuse_apart(catalog, settings)

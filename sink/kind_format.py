@@ -1,4 +1,4 @@
-"""Implements ``Format`` for every ``TableKind``: our drafts, and the kind's own commits."""
+"""Implements ``Format`` for every ``TableFormat``: our drafts, and the kind's own commits."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.table_history import FileRows
 from headgate.control_protocol.table_kinds import (
     Capability,
-    FollowingTable,
-    Layout,
-    ListingKind,
-    TableKind,
-    WantedTable,
+    FileSchema,
+    SecondaryTable,
+    TableFormat,
+    TableSpec,
 )
 from headgate.sink.kinds import wanted_follower, wanted_made, wanted_table
 from headgate.sink.settings import SinkSettings
@@ -50,18 +49,18 @@ if TYPE_CHECKING:
 class KindFormat:
     """The tables of one kind."""
 
-    def __init__(self, settings: SinkSettings, kind: TableKind) -> None:
+    def __init__(self, settings: SinkSettings, kind: TableFormat) -> None:
         self.settings = settings
         self.kind = kind
 
-    def wanted(self, name: str) -> WantedTable:
+    def wanted(self, name: str) -> TableSpec:
         settings = self.settings
         lead = name == settings.table.identifier
         return wanted_table(settings) if lead else wanted_follower(settings, name)
 
-    def layout(self, name: str) -> Layout:
-        """Return how its files are written now. Raises what ``TableKind.layout`` raises."""
-        return self.kind.layout(self.wanted(name))
+    def file_schema(self, name: str) -> FileSchema:
+        """Return how its files are written now. Raises what ``TableFormat.file_schema`` raises."""
+        return self.kind.file_schema(self.wanted(name))
 
     def ready(self) -> None:
         from headgate.sink.gone import PATIENCE_S, refuse_gone
@@ -69,22 +68,22 @@ class KindFormat:
 
         settings, name = self.settings, self.settings.table.identifier
         try:
-            layout = self.layout(name)
+            layout = self.file_schema(name)
         except TableMissing:
             if not settings.table.create:
                 raise
             refuse_gone(settings, PATIENCE_S)
             refuse_place(settings.table.location)
-            self.kind.ensure(self.wanted(name))
-            layout = self.layout(name)
+            self.kind.create(self.wanted(name))
+            layout = self.file_schema(name)
         refuse_layout(layout, settings)
 
     def ready_quarantine(self) -> None:
         from headgate.sink.preconditions import refuse_quarantine
 
         name = self.settings.quarantine.table
-        self.kind.ensure(self.wanted(name))
-        refuse_quarantine(self.layout(name), self.settings)
+        self.kind.create(self.wanted(name))
+        refuse_quarantine(self.file_schema(name), self.settings)
 
     def open(self, name: str, *, leads: bool = False) -> Follower:
         del leads  # nothing of theirs is read ahead
@@ -94,7 +93,7 @@ class KindFormat:
         wanted = self.wanted(name)
         if is_primary:  # it is owed nothing, so nobody asks it for drafts
             return cast("Follower", self._lead(self.kind.open(wanted, settings.name)))
-        table = cast("FollowingTable", self.kind.open(wanted, settings.name))
+        table = cast("SecondaryTable", self.kind.open(wanted, settings.name))
         return KindFollower(table, self._lead(table), self._drafts(wanted))
 
     def _lead(self, table: SinkTable) -> Lead:
@@ -103,7 +102,7 @@ class KindFormat:
             return cast("Lead", table)
         return FixedColumns(table)
 
-    def _drafts(self, wanted: WantedTable) -> Drafts:
+    def _drafts(self, wanted: TableSpec) -> Drafts:
         """Return what a table is owed."""
         return Drafts(wanted.storage, wanted.location, self.settings.name)
 
@@ -114,7 +113,7 @@ class KindFormat:
         """
         if name == self.settings.quarantine.table:
             with suppress(TableMissing):
-                self.layout(name)
+                self.file_schema(name)
                 return
         raise TableRecreated(
             f"as far as {self.settings.table.identifier} knows, {name} is owed rows, but the sink "
@@ -141,18 +140,10 @@ class KindFormat:
             yield name, answer
 
     def exists(self, name: str) -> bool:
-        try:
-            self.layout(name)
-        except TableMissing:
-            return False
-        except RetryLater:
-            raise
-        except HeadgateError:
-            return True
-        return True
+        return self.kind.exists(self.wanted(name))
 
     def names(self, namespace: str) -> Collection[str]:
-        return cast("ListingKind", self.kind).names(self.wanted(f"{namespace}.any"))
+        return self.kind.names(self.wanted(f"{namespace}.any"))
 
     def named_by_routes(self) -> set[str]:
         return set()
@@ -163,26 +154,25 @@ class KindFormat:
     def create(self, table: TableSettings, raw: str, inferred: Struct) -> bool:
         wanted = wanted_made(self.settings, table, raw, inferred)
         self.kind.refuse(wanted)
-        self.kind.ensure(wanted)
-        return True
+        return self.kind.create(wanted)
 
     def plans(self, aside: PlansAside | None) -> LayoutPlans:
         from headgate.data.writers.layout_plans import LayoutPlans
         from headgate.sink.planning import shaping
 
         name = self.settings.table.identifier
-        return LayoutPlans(lambda: self.layout(name), shaping(self.settings), aside)
+        return LayoutPlans(lambda: self.file_schema(name), shaping(self.settings), aside)
 
     def quarantine_plans(self) -> LayoutAside:
         from headgate.data.writers.layout_plans import LayoutAside
 
         name = self.settings.quarantine.table
-        return LayoutAside(lambda: self.layout(name), lambda: self.at_rest(name).reader)
+        return LayoutAside(lambda: self.file_schema(name), lambda: self.at_rest(name).reader)
 
     def stock(self) -> KindStock:
         from headgate.data.writers.table_stock import KindStock  # not for readers
 
-        return KindStock(self.names, self.layout)
+        return KindStock(self.names, self.exists, self.file_schema)
 
     def at_work(self, settings: SinkSettings, gates: Gates) -> Format:
         del gates

@@ -18,7 +18,7 @@ from pyiceberg.types import IcebergType
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, TableChanged
 from headgate.control_protocol.kind_errors import TableUnfit
-from headgate.control_protocol.table_kinds import Layout
+from headgate.control_protocol.table_kinds import FileSchema
 from headgate.data.writers.encodings import refuse_for_keys
 from headgate.data.writers.partitioning import Partitioner
 from headgate.data.writers.plan import RECORD_PARTS, STRUCT
@@ -198,13 +198,13 @@ def writable(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
-def refuse_quarantine(layout: Layout, settings: SinkSettings) -> None:
+def refuse_quarantine(layout: FileSchema, settings: SinkSettings) -> None:
     """Raise ``TableUnfit`` for a table that cannot keep the sink's bad records."""
     refuse_place(layout.location)
     refuse_columns_aside(settings.quarantine.table, schema_of(layout.columns))
 
 
-def refuse_layout(layout: Layout, settings: SinkSettings) -> None:
+def refuse_layout(layout: FileSchema, settings: SinkSettings) -> None:
     """Raise ``TableChanged`` or ``KeyUnfit`` if records could never become files of the layout."""
     schema = schema_of(layout.columns)
     refuse_schema(schema, settings)

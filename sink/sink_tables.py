@@ -176,6 +176,7 @@ class SinkTables:
         if kind := kind_of(settings, name):
             from headgate.sink.kind_format import KindFormat
 
+            self._opening.callback(kind.close)
             return KindFormat(settings, kind)
         from headgate.sink.iceberg_format import opened_iceberg
 

@@ -13,7 +13,7 @@ from headgate.control_protocol.events import Envelope, Resume
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.table_kinds import TableKind
+from headgate.control_protocol.table_kinds import TableFormat
 from headgate.control_protocol.testing import (
     FakeClock,
     FakeGroup,
@@ -113,14 +113,14 @@ class SinkInProcess:
         )
 
     @property
-    def kind(self) -> TableKind:
+    def kind(self) -> TableFormat:
         kind = other_kind(self.settings)
         assert kind is not None
         return kind
 
     def _ready(self) -> SinkTables:
         if kind := other_kind(self.settings):
-            kind.ensure(wanted_table(self.settings))
+            kind.create(wanted_table(self.settings))
         else:
             with closing(open_catalog(self.settings)) as catalog:
                 name = self.settings.table.identifier
