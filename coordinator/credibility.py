@@ -1,4 +1,4 @@
-"""Recognises events that count for nothing: repetitions, and numbers that nobody counts to."""
+"""Ignores events that are repeated, or whose numbers nobody can have counted to (G5, G6)."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class CoordinatorDriver:
                 self._feed(Heard(record))
             heard = not self._listener.behind
         except RetryLater as error:
-            _log.warning("%s", error, extra=about(LogEvent.CONTROL_LOG_TROUBLE))
+            _log.warning("%s", error, extra=about(LogEvent.CONTROL_TOPIC_UNAVAILABLE))
         self._feed(Ticked())
         return heard
 

@@ -23,7 +23,7 @@ Troubles = Mapping[str, HeadgateError]
 
 
 def remembered(state: State, view: TableView, parked: Collection[str]) -> frozenset[str]:
-    """Return the tables whose absence would park them; none where the settings want a new one."""
+    """Return the tables to suspend if they are missing; none under ``on_missing = "create"``."""
     if not state.identity.routed or state.identity.makes_anew:
         return frozenset()
     return frozenset(view.filled) - frozenset(parked) - frozenset(state.identity.followers)

@@ -136,7 +136,7 @@ def not_evolved(state: State, now_ms: int, why: str) -> Step:
     term = replace(term, evolve_due_ms=now_ms + wait_ms)
     waiting = move(state, Phase.OPEN, term=term, failures=state.failures + 1)
     told = f"{why}; its columns are asked for again in {wait_ms} ms"
-    return waiting, (Tell(told, trouble=True, event=LogEvent.COORDINATOR_WAITS),)
+    return waiting, (Tell(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
 
 
 def heard_tables(state: State, tables: Tables, now_ms: int) -> Step:

@@ -189,7 +189,7 @@ def _silence_ms(state: State) -> int:
 
 def _discontinued(state: State, reason: str) -> Step:
     if state.term is None:
-        return state, (Tell(reason, trouble=True, event=LogEvent.CONTROL_LOG_TROUBLE),)
+        return state, (Tell(reason, trouble=True, event=LogEvent.CONTROL_TOPIC_UNAVAILABLE),)
     return recover(state, f"{reason}: a new epoch is due")
 
 

@@ -70,7 +70,9 @@ def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
     state, parked = park(state, gone, now_ms)
     told = [action for said in done.values() for action in _told(said)]
     if failures:
-        told.append(Tell(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_WAITS))
+        told.append(
+            Tell(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_RETRYING)
+        )
     return state, (*parked, *told, *say(state))
 
 

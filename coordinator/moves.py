@@ -41,7 +41,7 @@ def recover(state: State, why: str) -> Step:
     """Begin again at the table, with a new epoch."""
     moved = move(state, Phase.RECOVERING, term=None, attempt=None, recovery_view=None)
     return moved, (
-        Tell(why, trouble=state.term is not None, event=LogEvent.EPOCH_AGAIN),
+        Tell(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED),
         ReadTable(),
     )
 
@@ -89,4 +89,4 @@ def wait(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
     told = f"{why}; tries again in {wait_ms} ms"
     if not answered and now_ms - since_ms >= patience_ms(settings):
         told = f"{LeadReleased.code} keeps the lead, for nobody else was heard: {told}"
-    return waiting, (Tell(told, trouble=True, event=LogEvent.COORDINATOR_WAITS),)
+    return waiting, (Tell(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)

@@ -1,4 +1,4 @@
-"""When tables are paid: at once, or after their debts have gathered for a while (V4).
+"""Decides when a secondary table is paid: at once, or after its debts have gathered (V4).
 
 Only the epoch that decided knows since when a table's debts gather. A claim pays all that it finds.
 """

@@ -148,7 +148,7 @@ def told(found: Mapping[str, Parked]) -> tuple[Tell, ...]:
         Tell(
             f"{name} is parked, its records go to the quarantine: {parked.why}",
             trouble=True,
-            event=LogEvent.TABLE_PARKED,
+            event=LogEvent.TABLE_SUSPENDED,
         )
         for name, parked in sorted(found.items())
     )
@@ -239,7 +239,7 @@ def resumed(state: State, given: FollowersRead, now_ms: int) -> tuple[State, tup
             why = f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX]
             parked[name] = Parked(name, why, wall_ms)
             text = f"{name} stays parked: {why}"
-            tells.append(Tell(text, trouble=True, event=LogEvent.TABLE_PARKED))
+            tells.append(Tell(text, trouble=True, event=LogEvent.TABLE_SUSPENDED))
             continue
         followers[name] = view
         parked[name] = replace(parked[name], since_ms=wall_ms, resuming=True)

@@ -122,7 +122,7 @@ def _spent(before: Term, after: Term) -> tuple[StrikeOff, ...]:
 def payments_answered(state: State, given: PaymentsAnswered, now_ms: int) -> Step:
     """Read the followers again, whatever the answers were."""
     reasons = [o.reason for o in given.outcomes.values() if isinstance(o, Refused | Unknown)]
-    event = LogEvent.PAYMENT_UNCONFIRMED
+    event = LogEvent.DELIVERY_UNCONFIRMED
     told = [Tell(_unconfirmed(reasons), trouble=True, event=event)] if reasons else []
     state, parked = unpayable(state, given, now_ms)
     return state, (*told, *parked, DescribeFollowers(_named(state, now_ms)))
@@ -182,7 +182,7 @@ def _goes_on(state: State, now_ms: int) -> Step:
         return starting, say(starting)
     troubles, known = tuple(_troubles(state, term, now_ms)), term.owed_told
     told: tuple[Action, ...] = tuple(
-        Tell(text, trouble=True, event=LogEvent.DEBTS_OWED)
+        Tell(text, trouble=True, event=LogEvent.DELIVERY_PENDING)
         for text in troubles
         if text not in known
     )
@@ -211,7 +211,7 @@ def told_lapsed(after: CommitRecord, before: CommitRecord | None) -> tuple[Tell,
             f"{debt.said} of transaction {debt.transaction} never came into {debt.table}: "
             "they were owed for too long, or the table is another one now",
             trouble=True,
-            event=LogEvent.DEBTS_LAPSED,
+            event=LogEvent.DELIVERY_EXPIRED,
         )
         for debt in after.lapsed
         if debt.manifest and debt not in known

@@ -1,4 +1,4 @@
-"""Tables without new rows learn how far they are complete, by empty payments (V2).
+"""Sends empty payments to tables without new rows, so that their valid-through advances (V2).
 
 Tables that the ledger has filled and that this epoch has not seen are looked at a few at a time.
 """

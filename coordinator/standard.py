@@ -1,4 +1,4 @@
-"""What statuses are judged by at this moment: offsets, partitions, the folders allowed."""
+"""Builds the criteria for a WRITE-STATUS: next offsets, partitions, prefixes of files (C7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notices participants whose files always come after the one commit that may bring them (P13)."""
+"""Detects participants that are always one transaction late (P13)."""
 
 from __future__ import annotations
 
@@ -36,4 +36,4 @@ def _told(settings: CoordinatorSettings, sender: Sender, times: int) -> Tell:
         f"raise coordinator.commit_interval_ms ({settings.commit_interval_ms} now) or "
         f"commit_timeout_ms ({settings.commit_timeout_ms} now), together the time that it has",
     )
-    return Tell(str(error), trouble=True, lasts=True, event=LogEvent.PARTICIPANT_STARVES)
+    return Tell(str(error), trouble=True, lasts=True, event=LogEvent.PARTICIPANT_ALWAYS_LATE)

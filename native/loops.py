@@ -204,6 +204,7 @@ class InC:
             ("place_words", None, (place, c_int64, place, c_int64, place)),
         ):
             function = getattr(self._c, name)
+            # Without these ctypes would pass an address as an int of 32 bits.
             function.restype, function.argtypes = result, arguments
 
     def gathered(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
@@ -211,7 +212,7 @@ class InC:
         count = len(addresses)
         bounds = np.zeros(count + 1, np.int64)
         np.cumsum(sizes, out=bounds[1:])
-        octets = pa.allocate_buffer(int(bounds[-1]))
+        octets = pa.allocate_buffer(int(bounds[-1]))  # not cleared: each byte is written below
         self._c.gather(addresses.ctypes.data, bounds.ctypes.data, count, octets.address)
         there = addresses != 0
         valid = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
@@ -268,6 +269,7 @@ class InC:
         asked = (keys.ctypes.data, ends.ctypes.data, len(path))
         found = (kinds.ctypes.data, begins.ctypes.data, sizes.ctypes.data)
         self._c.picked(begin, first, count, *asked, *found)
+        # Addresses into the values' own buffer: they are good only while the caller holds these.
         return Picks(kinds, (begins + begin).astype(np.uint64), sizes)
 
     def scanned(self, octets: Octets, spans: Spans, wanted: Slots) -> Scanned:
@@ -314,6 +316,7 @@ def _address(function: Any) -> int | None:
 
 
 def _span(numbers: np.ndarray[Any, Any]) -> tuple[int, int]:
+    # A slice with steps has the address of its first number, and C would read those in between.
     assert numbers.flags.c_contiguous and numbers.itemsize == _WORD_BYTES, "no column of words"
     return numbers.ctypes.data, len(numbers)
 
@@ -377,6 +380,8 @@ def _taken(addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
     begins = np.where(sizes > 0, addresses.astype(np.int64) - low, 0)
     order = np.argsort(begins, kind="stable")
     bounds = np.stack([begins[order], begins[order] + sizes[order]], axis=1).reshape(-1)
+    # Borrowed from whoever gave the addresses, and not held: ``take`` below copies out of it before
+    # this returns, and nothing of it may leave here.
     memory = pa.foreign_buffer(low, int(bounds[-1]))
     pieces = pa.Array.from_buffers(
         pa.large_binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), memory]

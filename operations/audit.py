@@ -150,7 +150,7 @@ class Inquiry:
         self._mixed = False  # some files hold rows of nobody knows which sink
         self._found_deleted = 0  # records that are missing because people deleted their rows
         self._absent: dict[TopicPartition, BitMap64] = {}  # that the source holds, and nobody else
-        self._harmless = 0  # of those that were skipped, could be no rows
+        self._harmless = 0  # skipped records that could not have become rows anyway
         self._keyed = KeyedTables(settings, on_progress)
         self._compacted: Mapping[str, bool | None] = {}
 

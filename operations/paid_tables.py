@@ -75,6 +75,6 @@ def refuse_keyed(settings: SinkSettings, names: Collection[str], what: str, hint
 
 
 def record_of(view: TableView) -> CommitRecord:
-    """Return the record of a table that is in order."""
+    """Return the commit record of a table that passed all checks."""
     assert view.record is not None, "refused before"
     return view.record

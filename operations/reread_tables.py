@@ -153,7 +153,7 @@ class _Desk:
                 return Reread(name, rows, *left_out)
             break
         raise RetryLater(
-            f"{name} did not get its lapsed rows: {reason}",
+            f"the lapsed rows of {name} could not be written again: {reason}",
             "run the command again: rows that are already there are not written twice",
         )
 

@@ -73,7 +73,7 @@ def standing(settings: SinkSettings) -> CommitRecord:
 
 
 def _wish(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
-    """Store the request on the table as it is; a working sink commits in between."""
+    """Store the request in the table's record; try again if the running sink commits first."""
     failed = RetryLater(f"sink {settings.name}: {command} was not stored", "try again")
     for tries_left in reversed(range(_TRIES)):
         with opened_lead(settings) as table:

@@ -141,10 +141,10 @@ Action = Append | AskEnds | Submit | CopyOffsets | Tell | Stop
 
 
 RELEASE_TIMED_OUT = Tell(
-    "release timed out: work is dropped", trouble=True, event=LogEvent.PARTITIONS_UNANNOUNCED
+    "release timed out: work is dropped", trouble=True, event=LogEvent.BATCH_UNANNOUNCED
 )
 
 
 def log_trouble(text: str) -> Tell:
     """Report a trouble of the control log: it lost something, or did not confirm."""
-    return Tell(text, trouble=True, event=LogEvent.CONTROL_LOG_TROUBLE)
+    return Tell(text, trouble=True, event=LogEvent.CONTROL_TOPIC_UNAVAILABLE)

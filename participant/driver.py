@@ -120,7 +120,7 @@ class ParticipantDriver:
                 self._complaint = ""
         except RetryLater as error:
             if str(error) != self._complaint:  # once per outage, and not twenty times a second
-                _log.warning("%s", error, extra=about(LogEvent.CONTROL_LOG_TROUBLE))
+                _log.warning("%s", error, extra=about(LogEvent.CONTROL_TOPIC_UNAVAILABLE))
             self._complaint = str(error)
         return not self._listener.behind
 

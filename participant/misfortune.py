@@ -1,4 +1,4 @@
-"""Batches that fail or do not end: they are repeated, up to a limit (P10).
+"""Retries batches that fail or hang, up to a limit (P10).
 
 Where another system is to blame (a broker, a catalog, a storage, Spark), they are repeated for
 ever, after pauses that double. Where none is, and where a batch hangs, they are repeated

@@ -1,4 +1,4 @@
-"""Logs a participant's main events, so that one that does not lead is not silent."""
+"""Logs a participant's main events: most participants have no coordinator that would."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class SinkTask:
         self._member = member
 
     def open(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take assigned partitions. Their records count once the task has sought their place."""
+        """Add assigned partitions. Records are ignored until the task has sought its offset."""
         self._buffers.open(partitions)
         self.put(())
 

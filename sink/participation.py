@@ -43,7 +43,7 @@ class Sink:
             self._open = opening.pop_all()
 
     def turn(self, timeout_ms: int = TURN_MS) -> None:
-        """Take part for about so long."""
+        """Run one iteration, which waits for at most ``timeout_ms``."""
         with working_for(self._name):
             self._driver.run_once(timeout_ms)
 

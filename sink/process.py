@@ -139,7 +139,7 @@ def _wait_for_others(settings: SinkSettings, turn: _Turn) -> SinkSettings | None
         if error is None:
             return None
         if error.message != told:
-            extra = about(LogEvent.SINK_RESTS)
+            extra = about(LogEvent.SINK_WAITS)
             _log.warning("sink %s: waits: %s", settings.name, error, extra=extra)
         told = error.message
         turn.came_round("waits for participants with another sink file")
@@ -163,7 +163,7 @@ def _work(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
         if turn.stop.is_set():
             break
         told = f"sink {settings.name}: stopped by a person; waiting for headgate start"
-        _log.info("%s", told, extra=about(LogEvent.SINK_RESTS))
+        _log.info("%s", told, extra=about(LogEvent.SINK_WAITS))
         if turn.measures:
             turn.measures.rest()
         rest(settings, turn.stop, lambda: turn.came_round("stopped by a person"))

@@ -60,11 +60,11 @@ def _long(raw: bytes, at: int, end: int) -> tuple[int, int]:
 def _end_of_blocks(kind: Avro, raw: bytes, at: int, end: int) -> int:
     item, text = kind.children[0], Avro("string")
     if item.bytes_min == 0 and kind.kind == "array":
-        return UNSOUND  # their number is limited elsewhere
+        return UNSOUND  # of no bytes: avro_columns bounds how many may be claimed
     while True:
         count, at = _long(raw, at, end)
         if at == UNSOUND or count < 0:
-            return UNSOUND  # block sizes are checked elsewhere
+            return UNSOUND  # a negative count has a size, which avro_bytes checks
         if count == 0:
             return at
         for _ in range(count):

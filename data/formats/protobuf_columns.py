@@ -336,6 +336,8 @@ _NUMBERS = {
 
 def _octets(values: _Values, *, text: bool) -> pa.Array:
     there = values.there
+    # Asked for now, and ``bits`` are places, not addresses: messages that came in parts are put
+    # together at the end of a new buffer (``Messages._put_together``).
     base = values.messages.octets.ctypes.data
     addresses = np.where(there, values.bits + base, 0).astype(np.uint64)
     octets = loops().gathered(addresses, np.where(there, values.sizes, 0))

@@ -75,10 +75,7 @@ def _field(name: str, inside: object, steps: Mapping[str, pa.Field]) -> pa.Field
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """Where a column is that is not a field of the record itself: ``field``, under ``front``.
-
-    The rule of the column counts from there.
-    """
+    """Locates a nested column: ``field`` inside the path ``front``; its options start there."""
 
     front: tuple[str, ...]
     field: pa.Field

@@ -65,7 +65,7 @@ class Mending:
         return found
 
     def _column(self, field: pa.Field, some: list[bytes]) -> tuple[pa.Array, Flags]:
-        """Return the column with nulls for what does not fit, and flags for these values."""
+        """Replace values that do not fit by null; also return the flags of these rows."""
         schema, format_ = self._formats[field.name]
         misfit = np.zeros(len(some), np.bool_)
         try:

@@ -85,7 +85,8 @@ def shown(before: SinkSettings, now: SinkSettings) -> str:
     """
     if not _alike(before, now):
         raise ConfigurationError(
-            "[http] is that of the server, which is running", "restart headgate serve"
+            "[http] has changed, and the server reads it only when it starts",
+            "restart headgate serve",
         )
     return "from now on"
 

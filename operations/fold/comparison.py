@@ -112,7 +112,10 @@ class Held:
 
 
 def compare(records: pa.Table, rows: pa.Table, held: Held, faults: Faults) -> None:
-    """Compare them. Both have the columns of ``OURS`` after the table's."""
+    """Compare replayed records with the table's rows, and note what differs in ``faults``.
+
+    Both have the table's columns, then the internal ones of ``OURS``.
+    """
     faults.records += records.num_rows
     last, crossed = _last(records, held.sources)
     ids = _numbered(last, rows)

@@ -49,7 +49,7 @@ INCOMPLETE_TRANSACTIONS = "headgate_incomplete_transactions_total"
 LAST_COMMIT = "headgate_last_commit_timestamp_seconds"
 VALID_THROUGH = "headgate_valid_through_timestamp_seconds"
 TABLE_VALID_THROUGH = "headgate_table_valid_through_timestamp_seconds"
-PARKED_TABLES = "headgate_parked_tables"
+SUSPENDED_TABLES = "headgate_suspended_tables"
 LAG_RECORDS = "headgate_lag_records"
 LAG_SECONDS = "headgate_lag_seconds"
 STALLED_PARTITIONS = "headgate_stalled_partitions"
@@ -57,7 +57,7 @@ UNREAD_PARTITIONS = "headgate_unread_partitions"
 UNREAD_RECORDS = "headgate_unread_records"
 STORED_OFFSET = "headgate_stored_offset"
 LOG_END_OFFSET = "headgate_log_end_offset"
-OWED_ROWS = "headgate_owed_rows"
+PENDING_ROWS = "headgate_pending_rows"
 PARTICIPANTS = "headgate_participants"
 ENDED_PARTICIPANTS = "headgate_ended_participants_total"
 MAINTENANCE_ROUNDS = "headgate_maintenance_rounds_total"
@@ -136,7 +136,7 @@ _OF_SINK: Mapping[str, Instrument] = {
     TABLE_VALID_THROUGH: Instrument(
         Kind.GAUGE, ("table",), "The same for one of many tables, as of its last payment."
     ),
-    PARKED_TABLES: Instrument(Kind.GAUGE, (), "Tables of many that currently take no rows."),
+    SUSPENDED_TABLES: Instrument(Kind.GAUGE, (), "Tables of many that currently take no rows."),
     LAG_RECORDS: Instrument(
         Kind.GAUGE,
         ("topic",),
@@ -170,7 +170,7 @@ _OF_SINK: Mapping[str, Instrument] = {
     LOG_END_OFFSET: Instrument(
         Kind.GAUGE, ("topic", "partition"), "Readable end of the log; telemetry.per_partition."
     ),
-    OWED_ROWS: Instrument(Kind.GAUGE, (), "Rows that the quarantine has not received yet."),
+    PENDING_ROWS: Instrument(Kind.GAUGE, (), "Rows that the quarantine has not received yet."),
     PARTICIPANTS: Instrument(Kind.GAUGE, (), "Participants with a recent sign of life."),
     ENDED_PARTICIPANTS: Instrument(
         Kind.COUNTER, ("code",), "Participants that reported which error ended them."

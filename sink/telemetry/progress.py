@@ -224,7 +224,7 @@ def unread_gauges(logs: Mapping[TopicPartition, OffsetRange]) -> Iterable[Gauge]
 
 def table_gauges(now: Progress) -> Iterable[Gauge]:
     """Yield what is reported about a sink's many tables."""
-    yield Gauge(names.PARKED_TABLES, now.parked)
+    yield Gauge(names.SUSPENDED_TABLES, now.parked)
     for table, valid_through_ms in now.fresh_ms.items():
         yield Gauge(names.TABLE_VALID_THROUGH, valid_through_ms / 1000, {"table": table})
 

@@ -37,7 +37,7 @@ class LogEntry:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Return the texts in it; a commit record is one of them."""
+        """Return the string properties of the commitInfo, headgate's record among them."""
         return {key: value for key, value in self.info.items() if isinstance(value, str)}
 
     @property

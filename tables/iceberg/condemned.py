@@ -61,8 +61,8 @@ class Condemned:
         self._acquit(self._catalog.load_table(table.name()))
         until_s = now_s() + _DELETING_MAX_S
         with ThreadPoolExecutor(STORAGE_THREADS) as threads:
-            # Asked before every handful: a process that stood still here for an hour deletes no more
-            # than the handful that it holds, and then reads the table again.
+            # Asked before every handful: a process that stood still here for an hour deletes no
+            # more than the handful that it holds, and then reads the table again.
             while self._files and now_s() < until_s and now_s() - read_s < READ_BACK_MAX_S:
                 many = on_s3(table.io)
                 count = min(BULK if many else _DELETED_AT_ONCE, len(self._files))

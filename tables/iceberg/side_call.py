@@ -118,8 +118,10 @@ class SideCall:
 def persistently(
     settle: Callable[[], Settled], quiet: Callable[[], None], ending: threading.Event
 ) -> Settled:
-    """Try until it has landed, never will, or was refused too often; ``quiet`` waits for a good
-    moment before each try. Raises what ``settle`` raises."""
+    """Retry a maintenance call until it lands, can never land, or was refused too often.
+
+    ``quiet`` is called before each try: no commit should wait for it. Raises as ``settle``.
+    """
     outcome = Settled.GONE
     for tries in range(_TRIES):
         quiet()

@@ -108,7 +108,7 @@ def test_h6_a_participant_that_is_late_again_and_again_is_named_with_what_to_rai
         times_out(coordinator)
         late(coordinator, number, stamped=number, answers=number)
         said = [each for each in coordinator.actions if isinstance(each, Tell)]
-        told += [(number, each) for each in said if each.event is LogEvent.PARTICIPANT_STARVES]
+        told += [(number, each) for each in said if each.event is LogEvent.PARTICIPANT_ALWAYS_LATE]
     assert [number for number, _ in told] == [3, 6]
     for number, each in told:
         assert each.trouble

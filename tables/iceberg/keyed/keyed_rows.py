@@ -164,7 +164,7 @@ class KeyedRows:
         return Columns.of(schema, sorted(key_ids(schema, self._by.key)), coordinates)
 
     def _followed(self, table: Table, parent: Snapshot | None, columns: Columns) -> Head:
-        """Return the head, with the index at it: new files are read, missing ones forgotten."""
+        """Bring the key index to this snapshot: read new files, forget those that are gone."""
         head = self._heads.read(table, parent)
         if not _goes_on(table.metadata, self._stands_at, parent):
             # Rows that were dead may live again: read again what merges have left out of the index.

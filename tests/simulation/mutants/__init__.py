@@ -44,6 +44,9 @@ UNSHOWN = {
     "they show, in protocol/test_t8_compaction.py",
     "U11": "as T8: planted in protocol/test_u11_compaction.py",
     "R1": "routes are the writers' own: unit/data/writers/test_routes.py",
+    **dict.fromkeys(("R2", "R3"), "as R1"),
+    "R6": "what a batch costs is the writers': unit/data/writers/test_routed.py",
+    "R7": "as R6: unit/data/spark/test_routed_stages.py",
     "R8": "as R1: unit/data/writers/test_routed.py",
     "D1": "a claim of a follower besides costs a call, and no row: protocol/test_d1_lead.py",
     "D10": "nobody takes a ledger back there: protocol/test_d10_going_back.py and "

@@ -73,16 +73,16 @@ def newborn_for_ever() -> tuple[Planted, ...]:
 
 
 @FAMILY.replaces("C7", (admission, "_misplaced"))
-def blind_admission(right: Any, claimed: Any, offsets: Any) -> None:
+def blind_admission(right: Any, heard: Any, offsets: Any, taken: Any) -> None:
     """Ranges are not compared with C."""
 
 
 @FAMILY.replaces("C7", (admission, "_misplaced"))
-def late_admitted_blindly(right: Any, claimed: Any, offsets: Any) -> Any:
+def late_admitted_blindly(right: Any, heard: Any, offsets: Any, taken: Any) -> Any:
     """A range that ends beyond C is let in, wherever it begins."""
-    if all(claim.range.end >= offsets.get(p, 0) for p, claim in claimed.items()):
+    if all(claim.range.end >= offsets.get(p, 0) for p, claim in heard.status.claims.items()):
         return None
-    return right(claimed, offsets)
+    return right(heard, offsets, taken)
 
 
 @FAMILY.replaces("C7", (commitment, "judge"))

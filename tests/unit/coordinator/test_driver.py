@@ -90,7 +90,7 @@ def test_h6_what_has_repeated_already_is_told_at_once(*, lasts: bool) -> None:
         on_trouble=lambda text, _: told.append(text),
     )
     driver = CoordinatorDriver(IDENTITY, SETTINGS, world, StartAt())
-    starves = Tell("HG-407 it starves", True, lasts=lasts, event=LogEvent.PARTICIPANT_STARVES)
+    starves = Tell("HG-407 it starves", True, lasts=lasts, event=LogEvent.PARTICIPANT_ALWAYS_LATE)
     driver._execute(starves)
     assert told == (["HG-407 it starves"] if lasts else [])
 

@@ -462,6 +462,6 @@ def test_of_many_tables_each_has_its_rows_and_its_freshness() -> None:
     gauges = kept.gauges()
     assert gauges[names.TABLE_VALID_THROUGH, "db.a"] == 1
     assert gauges[names.TABLE_VALID_THROUGH, "db.b"] == 2
-    assert gauges[names.PARKED_TABLES, ""] == 1
+    assert gauges[names.SUSPENDED_TABLES, ""] == 1
     life.heard(envelope(ack(15)))
-    assert kept.gauges()[names.PARKED_TABLES, ""] == 0
+    assert kept.gauges()[names.SUSPENDED_TABLES, ""] == 0
