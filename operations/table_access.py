@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from typing import cast
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -64,30 +65,29 @@ def opened_catalog(settings: SinkSettings) -> Iterator[Catalog]:
     Raises what ``load_catalog`` raises, ``TableMissing`` if its file does not exist, and
     ``KindLacks`` for a table of another kind.
     """
-    with looked_at(settings) as tables:
-        yield iceberg_format(tables, tables.name).catalog
+    with _iceberg(settings, settings.table.identifier) as tables:
+        yield tables.catalog
 
 
 @contextmanager
 def opened_aside(settings: SinkSettings) -> Iterator[Catalog]:
     """Yield the catalog of an Iceberg quarantine. Raises as ``opened_catalog``."""
-    with looked_at(settings) as tables:
-        yield iceberg_format(tables, settings.quarantine.table).catalog
+    with _iceberg(settings, settings.quarantine.table) as tables:
+        yield tables.catalog
 
 
 @contextmanager
 def opened_table(settings: SinkSettings) -> Iterator[Table]:
     """Yield the sink's table. Raises as ``opened_catalog``; ``TableMissing`` without one."""
+    with _iceberg(settings, settings.table.identifier) as tables:
+        yield tables.load(settings.table.identifier)
+
+
+@contextmanager
+def _iceberg(settings: SinkSettings, name: str) -> Iterator[IcebergFormat]:
+    refuse_other_kind(settings, name)
     with looked_at(settings) as tables:
-        yield iceberg_format(tables, tables.name).load(tables.name)
-
-
-def iceberg_format(tables: SinkTables, name: str) -> IcebergFormat:
-    """Return the format of a table for a command that only Iceberg supports."""
-    refuse_other_kind(tables.settings, name)
-    found = tables.of(name)
-    assert isinstance(found, IcebergFormat)
-    return found
+        yield cast("IcebergFormat", tables.of(name))
 
 
 def refuse_other_kind(settings: SinkSettings, name: str = "") -> None:

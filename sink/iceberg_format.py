@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
     from headgate.data.writers.layout_plans import PlansAside
-    from headgate.data.writers.plan import Plans
+    from headgate.data.writers.plan import Plans, SourcePlan, WriterPlan
     from headgate.data.writers.table_stock import IcebergStock
     from headgate.tables.iceberg.joint import JointPayments
     from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
@@ -92,6 +92,12 @@ class IcebergFormat:
         refuse_start(self.catalog, self.settings)
         table = self.settings.table
         ensure_table(self.catalog, table.identifier, declaration(table))
+
+    def refuse_unfit(self) -> None:
+        from headgate.sink.starting import refuse_apart, refuse_there
+
+        refuse_apart(self.catalog, self.settings)
+        refuse_there(self.catalog, self.settings)
 
     def ready_quarantine(self) -> None:
         from headgate.sink.preconditions import refuse_place
@@ -240,6 +246,21 @@ class IcebergFormat:
 
         del aside  # in the same catalog
         return Plans(self.catalog, shaping(self.settings))
+
+    def plan(self, source: SourcePlan) -> WriterPlan:
+        from headgate.control_protocol.events import TableStart
+        from headgate.data.writers.plan import plan_for
+        from headgate.sink.planning import shaping
+
+        table = self.load(self.settings.table.identifier)
+        start = TableStart(
+            table=self.settings.table.identifier,
+            uuid=str(table.metadata.table_uuid),
+            schema_id=table.schema().schema_id,
+            spec_id=table.spec().spec_id,
+            file_prefix="",
+        )
+        return plan_for(self.catalog, start, source, shaping(self.settings))
 
     def quarantine_plans(self) -> Plans:
         from headgate.data.writers.plan import Plans

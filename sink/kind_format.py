@@ -41,6 +41,7 @@ from headgate.tables.iceberg.catalog import rights_taken
 
 if TYPE_CHECKING:
     from headgate.data.writers.layout_plans import LayoutAside, LayoutPlans, PlansAside
+    from headgate.data.writers.plan import SourcePlan, WriterPlan
     from headgate.data.writers.table_stock import KindStock
     from headgate.tables.iceberg.gate import Gates
     from headgate.tables.iceberg.joint import JointPayments
@@ -77,6 +78,11 @@ class KindFormat:
             self.kind.create(self.wanted(name))
             layout = self.file_schema(name)
         refuse_layout(layout, settings)
+
+    def refuse_unfit(self) -> None:
+        from headgate.sink.preconditions import refuse_layout
+
+        refuse_layout(self.file_schema(self.settings.table.identifier), self.settings)
 
     def ready_quarantine(self) -> None:
         from headgate.sink.preconditions import refuse_quarantine
@@ -162,6 +168,13 @@ class KindFormat:
 
         name = self.settings.table.identifier
         return LayoutPlans(lambda: self.file_schema(name), shaping(self.settings), aside)
+
+    def plan(self, source: SourcePlan) -> WriterPlan:
+        from headgate.data.writers.layout_plans import plan_of_layout
+        from headgate.sink.planning import shaping
+
+        name = self.settings.table.identifier
+        return plan_of_layout(self.file_schema(name), name, source, shaping(self.settings))
 
     def quarantine_plans(self) -> LayoutAside:
         from headgate.data.writers.layout_plans import LayoutAside

@@ -237,7 +237,7 @@ def check_kind(settings: SinkSettings) -> None:
             "set table.accept_duplicates = true if that will do, or fill another kind of table",
         )
     if settings.tables:
-        _check_places(settings)
+        _check_places(settings, kind)
     kind.refuse(wanted_table(settings))
     _check_session(settings)
     if settings.quarantine.keeps:
@@ -282,7 +282,7 @@ def _any_evolves(tables: TablesSettings) -> bool:
     return bool(tables) and evolve in said
 
 
-def _check_places(settings: SinkSettings) -> None:
+def _check_places(settings: SinkSettings, kind: TableFormat) -> None:
     """Check that tables without a catalog can be found from their names."""
     location = settings.tables.create.location
     if not location.endswith("/{table}") or location.count("{table}") > 1:
@@ -298,8 +298,6 @@ def _check_places(settings: SinkSettings) -> None:
                 f"{settings.tables.type} are found by tables.create.location",
                 "remove it",
             )
-    kind = other_kind(settings)
-    assert kind is not None, "asked only then"
     for space in sorted({route.to.rpartition(".")[0] for route in settings.tables.route}):
         kind.refuse(wanted_follower(settings, f"{space}.table"))
     for each in settings.tables.table:

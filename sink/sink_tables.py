@@ -28,6 +28,7 @@ from headgate.tables.followers import FollowerTables
 
 if TYPE_CHECKING:  # a reader creates no tables and writes no files
     from headgate.data.writers.layout_plans import PlansAside
+    from headgate.data.writers.plan import SourcePlan, WriterPlan
     from headgate.data.writers.routed_plans import TablePlans
     from headgate.data.writers.table_stock import TableStock
     from headgate.sink.made_tables import TableMaker
@@ -79,6 +80,9 @@ class Format(Protocol):
     def ready_quarantine(self) -> None:
         """Create the quarantine if it is missing. Raises if it cannot take rejected records."""
 
+    def refuse_unfit(self) -> None:
+        """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""
+
     def open(self, name: str, *, leads: bool = False) -> Follower:
         """Return the table for commits, which the caller closes.
 
@@ -115,6 +119,9 @@ class Format(Protocol):
 
     def plans(self, aside: PlansAside | None) -> TablePlans:
         """Return how files of the sink's table are written; ``aside``: those of a quarantine."""
+
+    def plan(self, source: SourcePlan) -> WriterPlan:
+        """Return how files of the sink's table, as it is now, are written from this source."""
 
     def quarantine_plans(self) -> PlansAside:
         """Return how files of the quarantine are written."""
