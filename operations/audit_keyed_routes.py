@@ -84,19 +84,21 @@ class KeyedTables:
 
     def changed_by(self, topic: str) -> bool:
         """Return whether records of the topic may go to a keyed table."""
+        if not self.settings.keyed:
+            return False
         return self.one or may_key(self.settings.tables.routing, topic)
 
     def takes(self, topic: str) -> set[str]:
         """Return the existing keyed tables that records of a topic may go to."""
-        if self.one:
+        if self.one or not self.tables:
             return set(self.tables)
         routing = self.settings.tables.routing
         return {name for name in self.tables if may_name(routing, topic, name)}
 
     def alone(self, topic: str) -> bool:
         """Return whether all records of the topic go to one keyed table."""
-        if self.one:
-            return True
+        if self.one or not self.settings.keyed:
+            return self.one
         target = self.settings.tables.routing.named_by(topic)
         return target is not None and self.has(target.table)
 

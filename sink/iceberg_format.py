@@ -83,7 +83,8 @@ class IcebergFormat:
         self.settings = settings
         self.catalog = catalog
         self._gates = gates
-        self._memory = IndexMemory(settings.changes.index_memory_bytes)
+        index_bytes = settings.changes.index_memory_bytes
+        self._memory = None if gates is None else IndexMemory(index_bytes)
 
     def ready(self) -> None:
         from headgate.sink.starting import refuse_start
