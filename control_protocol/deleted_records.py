@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
+from headgate.control_protocol.deletion_errors import DeletedBack
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.packed_text import inflated, packed
@@ -24,6 +26,9 @@ PIECES_MAX = 16
 _BYTES_MAX = 4 * 1024 * 1024
 
 Found = Mapping[TopicPartition, tuple[OffsetRange, ...]]
+TopicIds = Mapping[str, TopicId]
+
+_EVERYTHING = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,15 @@ class DeletedRecords:
             if topic_ids.get(at.topic, "") == self.topic_ids.get(at.topic, "")
         }
 
+    def within(self, ranges: Mapping[TopicPartition, OffsetRange], ids: TopicIds) -> int:
+        """Return how many of the listed records of these topics lie in the ranges."""
+        listed = self.of(ids)
+        return sum(
+            max(0, min(each.end, span.end) - max(each.begin, span.begin))
+            for at, span in ranges.items()
+            for each in listed.get(at, ())
+        )
+
     def with_more(
         self, rows: int, found: Found | None, topic_ids: Mapping[str, TopicId]
     ) -> DeletedRecords:
@@ -70,6 +84,36 @@ class DeletedRecords:
         }
         known = {topic: TopicId(id_) for topic, id_ in ids.items()}
         return DeletedRecords(counted.rows, self.listed + rows, merged, known)
+
+
+def read_again(
+    before: Mapping[TopicPartition, int], after: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, OffsetRange]:
+    """Return what is read again where the next offsets become those of ``after``.
+
+    Where none is known before, everything may have been read.
+    """
+    known = {at: (offset, before.get(at, _EVERYTHING)) for at, offset in after.items()}
+    return {at: OffsetRange(begin, end) for at, (begin, end) in known.items() if begin < end}
+
+
+def refuse_read_again(
+    name: str,
+    deleted: DeletedRecords,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    ids: TopicIds,
+    *,
+    hint: str,
+) -> None:
+    """T8: raise ``DeletedBack`` if records whose rows people deleted would be read again."""
+    if not ranges:
+        return
+    records = deleted.within(ranges, ids)
+    if records or deleted.unlisted:
+        what = f"{records} records" if records else f"some of {deleted.unlisted} records"
+        raise DeletedBack(
+            f"{name}: {what} whose rows people deleted (headgate delete) would be read again", hint
+        )
 
 
 def list_property(sink: SinkName, piece: int) -> str:
@@ -97,8 +141,12 @@ def list_properties(
 def deleted_records(sink: SinkName, rows: int, properties: Mapping[str, str]) -> DeletedRecords:
     """Return what the properties list of ``rows`` deleted ones; nothing if that is unreadable."""
     text = "".join(properties.get(list_property(sink, n), "") for n in range(PIECES_MAX))
-    if not text:
-        return DeletedRecords(rows)
+    return replace(_read_list(text), rows=rows) if text else DeletedRecords(rows)
+
+
+@lru_cache(maxsize=64)
+def _read_list(text: str) -> DeletedRecords:
+    """Return the list; an empty one if it is unreadable. Each view of a table asks for its own."""
     try:
         form = json.loads(inflated(text, _BYTES_MAX))
         listed, offsets, ids = form["rows"], dict[TopicPartition, tuple[OffsetRange, ...]](), {}
@@ -107,9 +155,9 @@ def deleted_records(sink: SinkName, rows: int, properties: Mapping[str, str]) ->
             for partition, ranges in known.items():
                 if partition != "id":
                     offsets[TopicPartition(topic, int(partition))] = tuple(_read(ranges))
-        return DeletedRecords(rows, int(listed), offsets, ids)
+        return DeletedRecords(0, int(listed), offsets, ids)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return DeletedRecords(rows)
+        return DeletedRecords()
 
 
 def ranges_of(offsets: Iterable[int]) -> tuple[OffsetRange, ...]:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.deleted_records import DeletedRecords
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import (
     Destination,
@@ -85,7 +86,7 @@ class TableView:
     itself still holds (they differ after a rollback). ``others``: what other sinks' tags on this
     branch say that they read (rule T7). ``data_location``: where the table wants its data files,
     if not under ``location``. ``filled``: of a ledger, the UUIDs of the tables that it has filled
-    (rule N5).
+    (rule N5). ``deleted``: what people deleted from it (rule T8).
     """
 
     table: str
@@ -101,6 +102,7 @@ class TableView:
     others: Mapping[SinkName, Mapping[str, TopicId]] = field(default_factory=dict)
     data_location: str = ""
     filled: Mapping[str, str] = field(default_factory=dict)
+    deleted: DeletedRecords = field(default_factory=DeletedRecords)
 
     @property
     def settled(self) -> CommitRecord | None:

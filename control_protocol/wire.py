@@ -18,6 +18,10 @@ REFUSED = (SkipReason.UNSIGNED, SkipReason.WRONGLY_SIGNED, SkipReason.SIGNED)
 """Messages of this very sink that were not believed: a person should hear of them."""
 
 
+TOLD = (*REFUSED, SkipReason.OTHER_VERSION)
+"""Those, and messages of this sink that participants of another version wrote."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wire:
     """One sink's view of the topic; without a name, that of all sinks, which checks no seal."""
@@ -41,9 +45,17 @@ class Wire:
         if named != self.sink:
             return Skipped(SkipReason.OTHER_SINK)
         if sealed is None:
-            return Skipped(SkipReason.UNSIGNED) if self.keys else codec.decode(plain)
+            return Skipped(SkipReason.UNSIGNED) if self.keys else _understood(plain)
         if not self.keys:
             return Skipped(SkipReason.SIGNED, "control.key is not set here")
         if not self.keys.genuine(sealed, self.sink, topic_id):
             return Skipped(SkipReason.WRONGLY_SIGNED)
-        return codec.decode(plain)
+        return _understood(plain)
+
+
+def _understood(message: bytes) -> Envelope | Skipped:
+    """Decode a message of this sink: in a form that is unknown here, another version wrote it."""
+    found = codec.decode(message)
+    if isinstance(found, Skipped) and found.reason is SkipReason.UNKNOWN_SCHEMA:
+        return Skipped(SkipReason.OTHER_VERSION, f"event form {found.detail}")
+    return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from headgate.control_protocol.deleted_records import read_again, refuse_read_again
 from headgate.control_protocol.errors import FollowerForeign, MissingRights, TableRecreated
 from headgate.control_protocol.generations import kept
 from headgate.control_protocol.going_back import refuse_unfinished
-from headgate.control_protocol.identifiers import TransactionId, TransactionNumber
+from headgate.control_protocol.identifiers import TopicId, TransactionId, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
@@ -61,6 +62,11 @@ from headgate.coordinator.speech import say
 from headgate.coordinator.state import State, Term
 from headgate.coordinator.transitions import Phase
 from headgate.coordinator.watermark import carried_on
+
+_NOT_BY_POLICY = (
+    "take the policy out of the sink file, and answer the error that it answers by headgate resume "
+    "SINK --accept CODE=CHOICE, with --bring-back-deleted if the deletion was a mistake"
+)
 
 
 def table_found(state: State, view: TableView) -> Step:
@@ -150,6 +156,7 @@ def claim(state: State, view: TableView, sources: SourcesDescribed, now_ms: int)
     state, held = held_back(state, *known, sources.topics, now_ms=now_ms)
     offsets = resumption.offsets.restricted(resumption.offsets.keys() - not_read(state))
     tables = (view, *followers.values())
+    _refuse_deleted_back(state, tables, offsets, resumption.topic_ids)
     epoch = next_epoch(tables, state.highest_epoch)
     bare = CommitRecord(
         sink=state.identity.sink,
@@ -190,6 +197,18 @@ def claim(state: State, view: TableView, sources: SourcesDescribed, now_ms: int)
     )
     tells = (*told_lapsed(record_claimed, record), *_told(record, record_claimed), *held)
     return claiming, (*tells, CommitTable(attempt))
+
+
+def _refuse_deleted_back(
+    state: State, tables: Sequence[TableView], offsets: Offsets, ids: Mapping[str, TopicId]
+) -> None:
+    """T8: raise ``DeletedBack`` where a policy would read records again that people deleted."""
+    record = tables[0].record
+    if state.identity.deleted_back or tables[0].settled is None:
+        return
+    again = read_again(record.offsets if record else {}, offsets)
+    for table in tables:
+        refuse_read_again(table.table, table.deleted, again, ids, hint=_NOT_BY_POLICY)
 
 
 def with_debts_of(

@@ -54,7 +54,8 @@ class Identity:
     (rule V2); ``keyed``: whether records replace rows of their key in the lead (rule U1);
     ``routed_keys``: and in which tables that rows are routed to; ``growth_ms``: how long partitions
     that are added to their topics are held at least; ``None``: they stop the sink;
-    ``multiples_only``: keys are hashed by the number of partitions (rule U8).
+    ``multiples_only``: keys are hashed by the number of partitions (rule U8); ``deleted_back``: a
+    person said that records whose rows were deleted may be read again (rule T8).
     """
 
     sink: SinkName
@@ -75,6 +76,7 @@ class Identity:
     routed_keys: RoutedKeys = NO_KEYS
     growth_ms: int | None = None
     multiples_only: bool = False
+    deleted_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

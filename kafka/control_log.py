@@ -32,7 +32,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Envelope, LogRecord
 from headgate.control_protocol.identifiers import ControlOffset, TopicId
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.wire import REFUSED, Wire
+from headgate.control_protocol.wire import REFUSED, TOLD, Wire
 from headgate.kafka.settings import for_other_clients, unaccepted
 
 log = redacted_logger(__name__)
@@ -273,11 +273,16 @@ class KafkaLog:
             self.skipped[envelope.reason] += 1
             # No version of ours writes what no version can read: somebody is not heard.
             alarming = (
-                envelope.reason in (SkipReason.UNDECODABLE, *REFUSED)
+                envelope.reason in (SkipReason.UNDECODABLE, *TOLD)
                 and self.skipped[envelope.reason] == 1
             )
             level = logging.WARNING if alarming else logging.DEBUG
             log.log(level, "%s@%s skipped: %s", self._topic, message.offset(), envelope)
+            if alarming and envelope.reason is SkipReason.OTHER_VERSION:
+                log.warning(
+                    "another version of headgate wrote this event of the sink; participants of two "
+                    "versions do not hear each other: stop all of them before an upgrade"
+                )
             return None
         return LogRecord(ControlOffset(message.offset()), envelope)
 

@@ -41,7 +41,7 @@ from headgate.coordinator.settings import (
 from headgate.coordinator.state import Identity, State
 from headgate.coordinator.transitions import Phase
 from headgate.operations.actor import actor, tell
-from headgate.operations.deleted_back import refuse_read_again
+from headgate.operations.deleted_back import refuse_read_again, refuse_unknown
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_tables
 from headgate.sink.keyed_tables import KeysByRoute
@@ -115,6 +115,7 @@ def accept(
                 routed_keys=KeysByRoute(settings.tables.routing),
                 growth_ms=settings.changes.held_ms,
                 multiples_only=settings.changes.multiples_only,
+                deleted_back=deleted_back,
             ),
             lead,
             topics,
@@ -123,9 +124,14 @@ def accept(
         )
 
         def kept_deleted(view: TableView, record: CommitRecord) -> None:
+            if deleted_back:
+                return
+            if view.settled is None:
+                if "HG-202" in chosen:
+                    refuse_unknown(view.table)
+                return
             before = view.record.offsets if view.record else Offsets()
-            if not deleted_back and (view.record or view.branch_record):
-                refuse_read_again(settings, before, record.offsets, record.topic_ids)
+            refuse_read_again(settings, before, record.offsets, record.topic_ids)
 
         answered = resolve_stop(world, settings.coordinator, chosen, kept_deleted)
         tell(settings, " ".join(["resume", *(f"--accept {text}" for text in wanted)]))

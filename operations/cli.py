@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.kind_errors import LogUnreadable
 from headgate.operations.delete_command import delete
 from headgate.operations.shared_options import (
     as_json_option,
@@ -32,6 +33,7 @@ from headgate.operations.status_command import status
 from headgate.operations.stop_command import restart, start, stop
 from headgate.operations.terminal import console, print_json
 from headgate.sink import early_signals
+from headgate.tables.stores.damage import FileDamaged
 
 if TYPE_CHECKING:
     from headgate.sink.settings import SinkSettings
@@ -63,7 +65,8 @@ class _Headgate(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except HeadgateError as error:
+        except (HeadgateError, FileDamaged) as found:
+            error = found if isinstance(found, HeadgateError) else LogUnreadable(str(found))
             text = f"headgate: {error}"
             if ctx.params["verbose"]:
                 text = "".join(traceback.format_exception(error)).rstrip()

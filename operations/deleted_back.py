@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from headgate.control_protocol.deleted_records import DeletedRecords
+from headgate.control_protocol.deleted_records import DeletedRecords, read_again
+from headgate.control_protocol.deleted_records import refuse_read_again as refuse_of_one
 from headgate.control_protocol.deletion_errors import DeletedBack
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.table_history import Newest
-from headgate.operations.audit_records import bitmap_of_ranges
 from headgate.operations.leaving import Leaving
 from headgate.operations.routed_tables import every_table
 from headgate.operations.table_access import opened_reader
@@ -24,7 +24,6 @@ _HINT = (
     "deletion that was a mistake"
 )
 _HEAD = Newest(1, 2**63)
-_EVERYTHING = 2**63 - 1
 
 
 def refuse_rows_back(name: str, leaving: Leaving) -> None:
@@ -47,25 +46,18 @@ def refuse_read_again(
     ``before``: the next offsets until now, where they are known; ``after``: those to come. Raises
     what opening the tables raises.
     """
-    again = {
-        at: (offset, before.get(at, _EVERYTHING))
-        for at, offset in after.items()
-        if offset < before.get(at, _EVERYTHING)
-    }
-    if not again:
-        return
-    for name, deleted in _lists(settings):
-        listed = deleted.of(topic_ids)
-        records = sum(
-            bitmap_of_ranges(listed.get(at, ())).range_cardinality(begin, end)
-            for at, (begin, end) in again.items()
-        )
-        if records or deleted.unlisted:
-            what = f"{records} records" if records else f"some of {deleted.unlisted} records"
-            raise DeletedBack(
-                f"{name}: {what} whose rows people deleted (headgate delete) would be read again",
-                _HINT,
-            )
+    if again := read_again(before, after):
+        for name, deleted in _lists(settings):
+            refuse_of_one(name, deleted, again, topic_ids, hint=_HINT)
+
+
+def refuse_unknown(name: str) -> None:
+    """Raise ``DeletedBack`` where the table's list of what was deleted is gone with the table."""
+    raise DeletedBack(
+        f"{name}: records are read again, and the table that knew which of their rows people had "
+        "deleted (headgate delete) is gone",
+        "--bring-back-deleted says that none were deleted, or that they may come back",
+    )
 
 
 def _lists(settings: SinkSettings) -> Iterator[tuple[str, DeletedRecords]]:

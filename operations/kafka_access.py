@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pyroaring import BitMap64
@@ -18,6 +19,8 @@ from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_messages, quiet
 from headgate.kafka.source_scan import record_offsets
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.sink.settings import SinkSettings
+
+_LATELY_MS = 60_000
 
 
 @contextmanager
@@ -50,8 +53,8 @@ def control_tail(
 ) -> list[Envelope]:
     """Return this sink's envelopes among the control topic's last ``records``, oldest first.
 
-    Empty if there is no control topic. ``refused`` counts this sink's events that are not trusted.
-    Raises ``Unreachable``.
+    Empty if there is no control topic. ``refused`` counts this sink's events that are not trusted,
+    and those that another version has written lately. Raises ``Unreachable``.
     """
     topic = settings.control.topic
     messages = newest_messages(settings.kafka, topic, settings.source.group_id, records)
@@ -61,7 +64,20 @@ def control_tail(
     read = [settings.wire.read(message, topic_id) for message in messages]
     if refused is not None:
         refused.update(e.reason for e in read if isinstance(e, Skipped) and e.reason in REFUSED)
+        lately = read[_lately(read, time.time_ns() // 1_000_000) :]
+        others = (e for e in lately if isinstance(e, Skipped))
+        refused.update(e.reason for e in others if e.reason is SkipReason.OTHER_VERSION)
     return [envelope for envelope in read if isinstance(envelope, Envelope)]
+
+
+def _lately(read: Sequence[Envelope | Skipped], now_ms: int) -> int:
+    """Return where the last minute begins, by the events that are understood.
+
+    What precedes all of these was written before an upgrade.
+    """
+    understood = [(n, each.time_ms) for n, each in enumerate(read) if isinstance(each, Envelope)]
+    before = [number for number, time_ms in understood if time_ms < now_ms - _LATELY_MS]
+    return before[-1] if before else understood[0][0] if understood else 0
 
 
 def compacted(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, bool | None]:

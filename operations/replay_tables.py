@@ -45,6 +45,7 @@ from headgate.participant.embedding import Record
 from headgate.sink.planning import iceberg_planning
 from headgate.sink.settings import SinkSettings
 from headgate.sink.tables_settings import RouteSettings
+from headgate.tables.iceberg.catalog import reading
 
 PORTION = 10_000
 """How many records are in memory at once and share one commit."""
@@ -165,7 +166,8 @@ class _Desk:
     def _diverted(self, name: str) -> DivertedRecords:
         """Raises ``ReplayRefused``, ``ReplayUnfit``."""
         sink, branch = self._settings.name, self._settings.table.branch
-        table = self._catalog.load_table(name)
+        with reading(name):
+            table = self._catalog.load_table(name)
         view = self._tables.table(name).seen(table)
         if view.lineage is not Lineage.CONTAINS_TAG or view.record is None:
             raise ReplayRefused(

@@ -65,6 +65,10 @@ _REFUSED = {
     SkipReason.SIGNED: (
         "signed events of this sink could not be checked: this sink file has no control.key"
     ),
+    SkipReason.OTHER_VERSION: (
+        "events of this sink are of another version of headgate: participants of two versions do "
+        "not hear each other (stop all of them, and start one version)"
+    ),
 }
 INTERVALS_MISSED = 3
 

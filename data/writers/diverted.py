@@ -16,6 +16,7 @@ from headgate.control_protocol.record import CommitRecord, Replayed
 from headgate.data.writers.aside import TABLE
 from headgate.data.writers.known_offsets import within
 from headgate.participant.embedding import Record
+from headgate.tables.iceberg.catalog import reading
 
 MEANT_FOR = "table_name"
 """The quarantine's column with the table that could not take the record."""
@@ -98,8 +99,8 @@ class DivertedRecords:
         return And(ours, EqualTo(term="error_class", value=TABLE))
 
     def _scan(self, wanted: BooleanExpression, columns: tuple[str, ...]) -> pa.Table:
-        scan = self._table.scan(wanted, columns, snapshot_id=self.head)
-        return scan.to_arrow()
+        with reading(".".join(self._table.name())):
+            return self._table.scan(wanted, columns, snapshot_id=self.head).to_arrow()
 
 
 def given_back(place: Place, replayed: Replayed | None) -> bool:

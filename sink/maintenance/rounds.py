@@ -214,6 +214,11 @@ class Round:
         self.done.young_orphans = found.young
         if found.why:
             self.done.left.append(f"did not look for orphans: {found.why}")
+        if found.elsewhere:
+            self.done.left.append(
+                f"did not look for orphans in {found.elsewhere}: it is outside of the table's own "
+                "location, where others may be"
+            )
         if found.earlier:
             self.done.left.append(
                 f"{found.earlier} unreferenced files are older than the table: perhaps those of "

@@ -5,8 +5,9 @@ Not imported by the package itself: only code that opens a catalog needs pyicebe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,11 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     NotInstalledError,
     OAuthError,
+    ResolveError,
     UnauthorizedError,
+    ValidationError,
 )
-from pyiceberg.io import PY_IO_IMPL, FileIO
+from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile
 from pyiceberg.serializers import FromInputFile, ToOutputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
@@ -37,12 +40,15 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.first_line import first_line
+from headgate.control_protocol.kind_errors import LogUnreadable
 from headgate.tables.iceberg.catalog_kinds import refuse_java_kind, refuse_kind, refuse_server
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm
+from headgate.tables.stores.damage import FileDamaged
 from headgate.tables.stores.files import PATIENCE, is_far, is_ours, open_files
 from headgate.tables.stores.local_files import LocalFiles, path_of
 from headgate.tables.stores.object_stores import refused_operation
+from headgate.tables.stores.whole_avro import only_whole
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import IcebergTables
@@ -56,6 +62,11 @@ _CATALOG_TABLES = 2
 """The tables of a SQL catalog itself."""
 
 _STORE_TRIES = 5
+_METADATA_TRIES = 3
+
+_RESTORE = "restore the file from a backup of the store"
+_UNDECODED = (ValueError, LookupError, TypeError, EOFError, SystemError, ResolveError, zlib.error)
+"""What pyiceberg's decoder raises for bytes that are no manifest."""
 
 _PATIENT = {
     "s3.retry-strategy-impl": PATIENCE,
@@ -116,9 +127,15 @@ def load_catalog(
 def catalog_failure(error: Exception, what: str) -> HeadgateError:
     """Translate an error of pyiceberg; its message begins with ``what`` went wrong."""
     said = f"{what}: {first_line(error)}"
+    if isinstance(error, HeadgateError):
+        return error
+    if _no_rest_catalog(error):  # before its type counts: what fails is only the reading
+        return Unreachable(
+            f"{what}: what answers there is no REST catalog", "correct catalog.properties.uri"
+        )
     match error:
-        case HeadgateError():
-            return error
+        case FileDamaged():
+            return LogUnreadable(f"{what}: {error}", _RESTORE)
         case NoSuchTableError() | NoSuchNamespaceError():
             return TableMissing(said, "check catalog and identifier, or let the sink create it")
         case ForbiddenError() | UnauthorizedError() | OAuthError():
@@ -136,11 +153,31 @@ def catalog_failure(error: Exception, what: str) -> HeadgateError:
         return ConfigurationError(said, "check the catalog's uri")
     if type(error).__name__ == "NoRegionError":  # botocore's
         return ConfigurationError(said, "set glue.region, or AWS_REGION in the environment")
-    if "unexpected JSON" in str(error) or type(error).__name__ == "JSONDecodeError":
-        return Unreachable(
-            f"{what}: what answers there is no REST catalog", "correct catalog.properties.uri"
-        )
     return Unreachable(said, "is the catalog up, and its address right?")
+
+
+def _no_rest_catalog(error: Exception) -> bool:
+    """Return whether something answered that says nothing a REST catalog would say."""
+    kind, text = type(error).__name__, str(error)
+    unread = kind == "ValidationError" and "ConfigResponse" in text
+    return unread or kind == "JSONDecodeError" or "unexpected JSON" in text
+
+
+def metadata_failure(error: Exception, what: str) -> HeadgateError:
+    """Do as ``catalog_failure`` where metadata was fetched: what does not decode is damaged."""
+    if isinstance(error, _UNDECODED) and not isinstance(error, FileDamaged):
+        said = f"its metadata cannot be decoded: {first_line(error)}"
+        return LogUnreadable(f"{what}: {said}", _RESTORE)
+    return catalog_failure(error, what)
+
+
+@contextmanager
+def reading(identifier: str) -> Iterator[None]:
+    """Name the table whose metadata is fetched in what goes wrong. Raises ``HeadgateError``."""
+    try:
+        yield
+    except Exception as error:
+        raise metadata_failure(error, f"table {identifier} cannot be read") from error
 
 
 def refuse_swapless(catalog: Catalog, identifier: str) -> None:
@@ -257,10 +294,10 @@ def _with_own_files(catalog: Catalog, *, looking: bool = False) -> Catalog:
     def files(properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
         merged = {**catalog.properties, **properties}
         if is_ours(merged, location) or is_far(location):
-            return open_files(merged, location)
+            return only_whole(open_files(merged, location))
         if looking and location and path_of(location) and PY_IO_IMPL not in merged:
-            return LocalFiles(merged, location)
-        return theirs(properties, location)
+            return only_whole(LocalFiles(merged, location))
+        return only_whole(theirs(properties, location))
 
     catalog._load_file_io = files  # type: ignore[method-assign]  # noqa: SLF001
     if hasattr(catalog, "_convert_orm_to_iceberg"):
@@ -276,7 +313,7 @@ def _sql_table(catalog: Catalog, row: IcebergTables) -> Table:
     if not row.metadata_location:
         raise NoSuchTableError("Table property metadata_location is missing")
     files = catalog._load_file_io(location=row.metadata_location)  # noqa: SLF001 - see above
-    metadata = FromInputFile.table_metadata(files.new_input(row.metadata_location))
+    metadata = _metadata_in(files.new_input(row.metadata_location))
     return Table(
         identifier=(*Catalog.identifier_to_tuple(row.table_namespace), row.table_name),
         metadata=metadata,
@@ -284,6 +321,19 @@ def _sql_table(catalog: Catalog, row: IcebergTables) -> Table:
         io=catalog._load_file_io(metadata.properties, row.metadata_location),  # noqa: SLF001
         catalog=catalog,
     )
+
+
+def _metadata_in(file: InputFile) -> TableMetadata:
+    """Raise ``FileDamaged`` where it is no JSON, also when it is read again."""
+    for tries_left in reversed(range(_METADATA_TRIES)):
+        try:
+            return FromInputFile.table_metadata(file)
+        except (ValidationError, *_UNDECODED) as error:
+            if isinstance(error, ValidationError) and "json_invalid" not in str(error):
+                raise  # it arrived, and holds what pyiceberg does not know
+            if not tries_left:
+                raise FileDamaged(file.location, "it is not JSON") from error
+    raise AssertionError("the last try returns or raises")
 
 
 def _write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:

@@ -29,7 +29,6 @@ from pyroaring import BitMap64
 from headgate.control_protocol.deleted_records import (
     DeletedRecords,
     Found,
-    deleted_records,
     list_properties,
     ranges_of,
 )
@@ -38,13 +37,12 @@ from headgate.control_protocol.identifiers import SinkName, TopicPartition
 from headgate.control_protocol.record_codec import (
     decode,
     deleted_property,
-    deleted_rows,
     maintenance_property,
 )
 from headgate.tables.iceberg.keyed.delete_files import delete_files
 from headgate.tables.iceberg.keyed.delete_manifests import Deletions
 from headgate.tables.iceberg.keyed.head import DeadRows, Head
-from headgate.tables.iceberg.lineage import properties_of
+from headgate.tables.iceberg.lineage import deleted_in, properties_of
 from headgate.tables.iceberg.manifests import SnapshotFiles
 from headgate.tables.iceberg.matching_rows import MatchingRows, coordinates_of
 from headgate.tables.iceberg.proposal import counted, next_snapshot
@@ -200,7 +198,7 @@ class Deletion(SideCall):
     def _list_of(self, table: Table, doomed: Doomed) -> DeletedRecords:
         """Return the table's list of deleted records with these."""
         properties, sink = table.metadata.properties, self._sink
-        before = deleted_records(sink, deleted_rows(sink, properties), properties)
+        before = deleted_in(sink, properties)
         tagged = table.metadata.snapshot_by_id(table.metadata.refs[self._tag].snapshot_id)
         record = decode(sink, properties_of(tagged)) if tagged else None
         found = self._records(table, doomed) if record else None

@@ -11,7 +11,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from headgate.control_protocol.deleted_records import deleted_records
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.filled_tables import filled_of
 from headgate.control_protocol.identifiers import SinkName, tag_name
@@ -19,7 +18,6 @@ from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import (
     decode,
-    deleted_rows,
     maintenance_property,
     marker_property,
     sink_of,
@@ -31,7 +29,7 @@ from headgate.control_protocol.table_history import (
     SinkCommit,
 )
 from headgate.tables.iceberg.evidence import decided
-from headgate.tables.iceberg.lineage import other_sinks
+from headgate.tables.iceberg.lineage import deleted_in, other_sinks
 
 
 def read_history(
@@ -66,7 +64,7 @@ def read_history(
         tagged=tagged,
         filled=filled_of(sink, metadata.properties),
         others=other_sinks(metadata, branch, sink),
-        deleted=deleted_records(sink, deleted_rows(sink, metadata.properties), metadata.properties),
+        deleted=deleted_in(sink, metadata.properties),
     )
 
 

@@ -6,14 +6,17 @@ that somebody has dropped since would be in a file and in no row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from headgate.control_protocol.errors import TableChanged
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.tables.iceberg.manifests import detail_of
+
+Counts = Mapping[int, int]
 
 _HINT = "undo the change, or correct the sink file, and start the sink again"
 
@@ -24,16 +27,22 @@ def refuse_lost(table: Table, files: Sequence[WrittenFile]) -> None:
     So it does for files with nulls in a column that is required by now. What files do not
     count (metrics that the table turned off) is not known.
     """
-    if len(table.metadata.schemas) == 1:
-        return
+    if len(table.metadata.schemas) > 1:
+        details = (detail_of(table, file) for file in files if file.kind is FileKind.ROWS)
+        _refuse(table, ((dict(d.value_counts), dict(d.null_value_counts)) for d in details))
+
+
+def refuse_lost_drafts(table: Table, files: Iterable[DataFile]) -> None:
+    """Do so for files that were drafted: what a table is owed may have gathered for a while."""
+    if len(table.metadata.schemas) > 1:
+        _refuse(table, ((file.value_counts or {}, file.null_value_counts or {}) for file in files))
+
+
+def _refuse(table: Table, counted: Iterable[tuple[Counts, Counts]]) -> None:
+    """``counted``: of each file, by column ids, the values and the nulls among them."""
     schema = table.schema()
     there, required = schema.field_ids, _required(schema)
-    for file in files:
-        if file.kind is not FileKind.ROWS:
-            continue
-        detail = detail_of(table, file)
-        nulls = dict(detail.null_value_counts)
-        counts = dict(detail.value_counts)
+    for counts, nulls in counted:
         for column, count in counts.items():
             if column not in there and nulls.get(column, 0) < count:
                 raise _changed(table, f"has no column {_name(table, column)!r} any more")

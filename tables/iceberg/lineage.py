@@ -8,11 +8,13 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
 from pyiceberg.table.snapshots import Snapshot
 
+from headgate.control_protocol.deleted_records import DeletedRecords, deleted_records
 from headgate.control_protocol.identifiers import SinkName, TopicId, sink_of_tag, tag_name
 from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import (
     decode,
+    deleted_rows,
     holds_record,
     marker_property,
     topics_of,
@@ -67,6 +69,11 @@ def other_sinks(
             assert other is not None  # checked above
             found[other] = topics_of(other, properties_of(snapshots[ref.snapshot_id]))
     return found
+
+
+def deleted_in(sink: SinkName, properties: Mapping[str, str]) -> DeletedRecords:
+    """Return what people deleted from the table (T8)."""
+    return deleted_records(sink, deleted_rows(sink, properties), properties)
 
 
 def origin(metadata: TableMetadata, branch: str) -> SnapshotRef | None:

@@ -44,6 +44,8 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.tables.iceberg import row_ids
 from headgate.tables.iceberg.file_detail import FileDetail
 from headgate.tables.iceberg.keyed.delete_manifests import DeleteManifestWriter, Deletions
+from headgate.tables.iceberg.lineage import properties_of
+from headgate.tables.stores.damage import FileDamaged
 from headgate.tables.stores.files import MemoryFile, delete_later, store_files
 
 _VERSION: Final = 2
@@ -257,8 +259,12 @@ class SnapshotFiles:
         if parent is None:
             return []
         if self._first_row_id is None:
-            return parent.manifests(self._table.io)
-        return row_ids.listed(self._table.io, parent.manifest_list)
+            found = parent.manifests(self._table.io)
+        else:
+            found = row_ids.listed(self._table.io, parent.manifest_list)
+        if not found and (count := properties_of(parent).get("total-data-files", "0")) != "0":
+            raise FileDamaged(parent.manifest_list, f"it lists nothing, of {count} data files")
+        return found
 
     def _added(self, files: Sequence[ManifestDataFile]) -> list[ManifestFile]:
         per_spec: dict[int, list[ManifestDataFile]] = defaultdict(list)

@@ -54,13 +54,15 @@ class Ages:
 class Found:
     """``files`` that may go. ``young``: those that are not live, but may still be committed or are
     not old enough. ``earlier``: those that are older than the table, and perhaps of one that was
-    here before and was renamed. ``why``: the reason if nothing was searched."""
+    here before and was renamed. ``why``: the reason if nothing was searched; ``elsewhere``: a
+    folder that was not."""
 
     table: Table
     files: tuple[str, ...] = ()
     young: int = 0
     earlier: int = 0
     why: str = ""
+    elsewhere: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,8 @@ class Orphans:
         loose = [path for path, _ in stored if _name(path, self.sink) not in needed]
         files = tuple(sorted(path for path in loose if path in old))
         earlier = sum(path in older for path in loose)
-        return Found(table, files, len(loose) - len(files) - earlier, earlier)
+        young = len(loose) - len(files) - earlier
+        return Found(table, files, young, earlier, elsewhere=self._elsewhere(table))
 
     def delete(self, found: Found) -> int:
         """Delete what was found, unless somebody refers to it by now; return how many went."""
@@ -140,18 +143,27 @@ class Orphans:
         if not property_as_bool(dict(table.properties), GC_ENABLED, default=True):
             return f"{self.table} has {GC_ENABLED}=false"
         location = table.metadata.location.rstrip("/")
-        if not sinks_folder(table, self.sink).startswith(f"{location}/"):
-            return f"{self.table} has its data outside of its own location, where others may be"
         for other in self.beside:
             if _within(other, location) or _within(location, other):
                 return f"{self.table} shares its location with another table of the sink: {other}"
         return ""
 
     def _stored(self, table: Table) -> list[tuple[str, int]]:
-        """List the sink's folder of data, and its drafts (rule D2)."""
+        """List the sink's folders of data, and its drafts (rule D2).
+
+        Where the table's owner has moved its data, the folder before lies at its location.
+        """
+        location = table.metadata.location.rstrip("/")
+        default = f"{location}/data/headgate/{self.sink}"
         drafts = f"{table.metadata.location}/metadata/headgate/{self.sink}"
-        found = self.listing(table.io, sinks_folder(table, self.sink))
-        return [*found, *self.listing(table.io, drafts)]
+        now = () if self._elsewhere(table) else (sinks_folder(table, self.sink),)
+        folders = dict.fromkeys((default, *now, drafts))
+        return [each for folder in folders for each in self.listing(table.io, folder)]
+
+    def _elsewhere(self, table: Table) -> str:
+        """Return the folder of its data if that is not at its location: others may be there."""
+        folder = sinks_folder(table, self.sink)
+        return "" if folder.startswith(f"{table.metadata.location.rstrip('/')}/") else folder
 
     def _needed(self, table: Table, records: Iterable[CommitRecord], spent: _Spent) -> set[str]:
         """Return names, not locations: a reader may write a location's scheme in another way."""

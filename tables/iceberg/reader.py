@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from headgate.control_protocol.table_history import (
     Newest,
     SinkCommit,
 )
+from headgate.tables.iceberg.catalog import reading
 from headgate.tables.iceberg.drafts import drafted_files
 from headgate.tables.iceberg.entries import live_entries
 from headgate.tables.iceberg.history import read_history
@@ -51,7 +53,8 @@ class IcebergReader:
         return IcebergReader(table, self._sink, self._branch)
 
     def history(self, newest: Newest | None = None) -> History:
-        return read_history(self.table, self._sink, self._branch, newest)
+        with self._named():
+            return read_history(self.table, self._sink, self._branch, newest)
 
     def moved(self) -> bool:
         now = self.table.catalog.load_table(self.table.name())  # refresh() would move this one, too
@@ -63,12 +66,14 @@ class IcebergReader:
     def live_files(self) -> list[LiveFile]:
         """Return every live entry of the head's manifests."""
         io, head = self.table.io, self._head
-        manifests = head.manifests(io) if head else []
-        return [file for live in in_turn(lambda m: _live(io, m), manifests) for file in live]
+        with self._named():
+            manifests = head.manifests(io) if head else []
+            return [file for live in in_turn(lambda m: _live(io, m), manifests) for file in live]
 
     def added(self, commit: SinkCommit) -> list[tuple[str, int]] | None:
         snapshot = self.table.metadata.snapshot_by_id(commit.snapshot_id)
-        return _added(self.table.io, snapshot) if snapshot else None
+        with self._named():
+            return _added(self.table.io, snapshot) if snapshot else None
 
     def died(self, commit: SinkCommit) -> int | None:
         """Return how many rows the commit's delete files marked as dead that were not dead before.
@@ -76,7 +81,8 @@ class IcebergReader:
         ``None``: no longer known.
         """
         snapshot = self.table.metadata.snapshot_by_id(commit.snapshot_id)
-        return _died(self.table.io, snapshot) if snapshot else None
+        with self._named():
+            return _died(self.table.io, snapshot) if snapshot else None
 
     def size_and_rows(self, file: LiveFile) -> tuple[int, int]:
         """By one request on S3, which includes the footer, unless that is unusually long."""
@@ -99,7 +105,8 @@ class IcebergReader:
             return 0, iter(())
         head = self._head.snapshot_id
         scan = self.table.scan(snapshot_id=head, selected_fields=tuple(columns))
-        count, tasks = scan_tasks(self.table, head, scan)
+        with self._named():
+            count, tasks = scan_tasks(self.table, head, scan)
         return count, (self._rows(task, columns) for task in tasks)
 
     def close(self) -> None:
@@ -107,8 +114,25 @@ class IcebergReader:
 
     def drafted(self, manifest: str, columns: Sequence[str]) -> Iterator[FileRows]:
         """Read a manifest that no snapshot lists yet. Raises ``FileNotFoundError``."""
-        files = drafted_files(self.table.io, manifest)
+        with self._named():
+            files = drafted_files(self.table.io, manifest)
         return (self._rows(FileScanTask(file), columns) for file in files)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the table in what goes wrong with its metadata.
+
+        A file that is missing may have been removed in order: callers look again.
+        """
+        name = ".".join(self.table.name())
+        missing = None
+        with reading(name):
+            try:
+                yield
+            except FileNotFoundError as error:
+                missing = error
+        if missing:
+            raise FileNotFoundError(f"table {name}: {missing}") from missing
 
     @cached_property
     def _head(self) -> Snapshot | None:

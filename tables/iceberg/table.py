@@ -58,14 +58,21 @@ from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.drafts import drafted_keys, undecided, write_drafts
 from headgate.tables.iceberg.evidence import decided
 from headgate.tables.iceberg.evolution import Evolution, evolution
-from headgate.tables.iceberg.kept_columns import refuse_lost
+from headgate.tables.iceberg.kept_columns import refuse_lost, refuse_lost_drafts
 from headgate.tables.iceberg.keyed.stored_key import refuse_other_key
-from headgate.tables.iceberg.lineage import lineage, newest_record, other_sinks, properties_of
+from headgate.tables.iceberg.lineage import (
+    deleted_in,
+    lineage,
+    newest_record,
+    other_sinks,
+    properties_of,
+)
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
 from headgate.tables.iceberg.prepared import OVERTAKEN, Prepared
 from headgate.tables.iceberg.proposal import GoingBack, Proposal
 from headgate.tables.iceberg.supported import refuse_unread, refuse_unsupported
 from headgate.tables.iceberg.upkeep import Upkeep
+from headgate.tables.stores.damage import FileDamaged
 from headgate.tables.stores.files import delete_later, delete_quietly
 
 if TYPE_CHECKING:  # commands that only read load no reader of files
@@ -165,8 +172,12 @@ class IcebergTable:
         proposal = replace(self._proposal(table, attempt), back=back)
         try:
             proposal = with_all_brought(table, proposal, attempt, self._keyed)
+            if self._keeps_columns:
+                refuse_lost_drafts(table, (f for each in proposal.drafted for f in each.files))
         except (StopSink, ConfigurationError):
             raise
+        except FileDamaged as error:
+            raise self._unreadable(error) from error
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             return Unknown(f"nothing was sent: what is to be added could not be read: {error!r}")
         written = SnapshotFiles(table, proposal.snapshot_id)
@@ -178,6 +189,9 @@ class IcebergTable:
                 [draft.manifest for draft in proposal.drafted],
                 deletions=proposal.deletions,
             )
+        except FileDamaged as error:
+            written.take_back()
+            raise self._unreadable(error) from error
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             written.take_back()  # our own manifests, before any call: nothing refers to them
             return Unknown(f"nothing was sent: the manifests could not be written: {error!r}")
@@ -216,6 +230,8 @@ class IcebergTable:
             return write_drafts(table, self._sink, draft)
         except HeadgateError:
             raise
+        except FileDamaged as error:
+            raise self._unreadable(error) from error
         except Exception as error:
             raise Unreachable(
                 f"{self._identifier}: its manifests could not be written: {error!r}"
@@ -263,15 +279,21 @@ class IcebergTable:
             branch_record=newest_record(metadata, self._branch, self._sink),
             others=other_sinks(metadata, self._branch, self._sink),
             filled=filled_of(self._sink, metadata.properties),
+            deleted=deleted_in(self._sink, metadata.properties),
         )
 
     def _decided(self, table: Table) -> Lineage:
         try:
             return decided(table, self._branch, self._sink)
+        except FileDamaged as error:
+            raise self._unreadable(error) from error
         except Exception as error:
             raise Unreachable(
                 f"{self._identifier}: its history cannot be read: {error!r}"
             ) from error
+
+    def _unreadable(self, error: FileDamaged) -> HeadgateError:
+        return catalog_failure(error, f"table {self._identifier} cannot be read")
 
     def _record_under(self, metadata: TableMetadata, snapshot_id: int) -> CommitRecord:
         snapshot = metadata.snapshot_by_id(snapshot_id)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.tables.stores.whole_avro import only_whole
 
 if TYPE_CHECKING:
     from headgate.tables.stores.s3_files import S3Files
@@ -82,7 +83,7 @@ def read_whole(files: FileIO) -> FileIO:
         return files
     from headgate.tables.stores.s3_files import WholeFiles
 
-    return WholeFiles(files.properties)
+    return only_whole(WholeFiles(files.properties))
 
 
 @runtime_checkable

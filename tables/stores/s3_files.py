@@ -228,6 +228,9 @@ class S3Object(InputFile, OutputFile):
     def to_input_file(self) -> S3Object:
         return self
 
+    def forget(self) -> None:
+        KEPT.forget(self._kept_as)
+
     def _keep(self, data: bytes) -> None:
         KEPT.keep(self._kept_as, data)
 

@@ -133,6 +133,31 @@ def test_s10_a_routed_table_is_drafted_nothing_and_names_its_trouble(sink: SinkO
     assert "no column 'pad' any more" in answer.message
 
 
+@pytest.mark.parametrize("how", LOSES)
+def test_s10_a_debt_with_values_that_would_be_lost_is_not_paid(sink: SinkOnTable, how: str) -> None:
+    """Decided while the table had the column; where debts gather (V4), that is long ago."""
+    transaction = TransactionId(Epoch(1), TransactionNumber(1))
+    files = sink.attempt(ROWS).files
+    debts = sink.table.draft(Draft(sink.view, transaction, Sender("member", "life"), files, 0))
+    change(sink, LOSES[how][0])
+    owed = CommitAttempt(sink.view, record(1, 1, 9), debts=debts)
+    with pytest.raises(TableChanged, match=LOSES[how][1]):
+        sink.table.commit(owed)
+    followers = FollowerTables(lambda _: sink.table, threads=False, required=())
+    answer = followers.pay([owed], 1_000)[sink.identifier]
+    assert isinstance(answer, TableChanged)
+
+
+@pytest.mark.parametrize("how", KEEPS)
+def test_s10_a_debt_that_loses_nothing_is_paid(sink: SinkOnTable, how: str) -> None:
+    transaction = TransactionId(Epoch(1), TransactionNumber(1))
+    files = sink.attempt(ROWS).files
+    debts = sink.table.draft(Draft(sink.view, transaction, Sender("member", "life"), files, 0))
+    change(sink, KEEPS[how])
+    sink.landed(sink.table.commit(CommitAttempt(sink.view, record(1, 1, 9), debts=debts)))
+    assert sink.loaded().scan().to_arrow().num_rows == 2
+
+
 def test_s10_a_routed_table_whose_columns_were_dropped_is_parked() -> None:
     made = collecting()
     announces(made)

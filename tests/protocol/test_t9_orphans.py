@@ -300,7 +300,6 @@ def test_clocks_that_are_out_of_step_prove_nothing(sink: Maintained) -> None:
     ("properties", "beside", "why"),
     [
         ({"gc.enabled": "false"}, "", "has gc.enabled=false"),
-        ({"write.data.path": "file:///tmp/shared"}, "", "outside of its own location"),
         ({}, "inside", "shares its location"),
         ({}, "around", "shares its location"),
     ],
@@ -318,6 +317,24 @@ def test_where_files_of_others_may_be_nothing_is_looked_for(
 
     assert why in found.why
     assert found.files == ()
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_orphans_are_found_where_the_tables_data_were_before_its_owner_moved_them(
+    sink: Maintained, *, inside: bool
+) -> None:
+    """Outside of the table's location others may be: that folder is named, and left alone."""
+    before = sink.written(5)
+    location = sink.table.metadata.location
+    path = f"{location}/elsewhere" if inside else "file:///tmp/shared"
+    with sink.table.transaction() as transaction:
+        transaction.set_properties({"write.data.path": path})
+    aged(before)
+
+    found = orphans(sink).found()
+
+    assert set(found.files) == {file.path for file in before}
+    assert found.elsewhere == ("" if inside else f"{path}/headgate/trips")
 
 
 def test_who_refers_to_a_condemned_file_in_time_keeps_it(sink: Maintained) -> None:

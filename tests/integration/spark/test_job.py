@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 from integration.conftest import Deploy
-from integration.deployment import Deployment
+from integration.deployment import Deployment, produce
 from integration.spark.cluster import standalone_cluster
 from integration.spark.connect_port import connect_port
 from repository.tree import ROOT
@@ -93,3 +93,18 @@ def _runs_the_job(process: psutil.Process) -> bool:
     with suppress(psutil.NoSuchProcess):  # Spark's short-lived helpers end while they are asked
         return any(word.endswith("job.py") for word in process.cmdline())
     return False
+
+
+def test_a_record_that_stops_the_sink_takes_no_record_before_it_along(deploy: Deploy) -> None:
+    """P14 with the writer in Spark: what lies before the record is committed, then it stops."""
+    sink = deploy({"spark": {"writer": "spark", "master": "local[2]"}}, partitions=1)
+    sink.produce(ROWS)
+    produce(sink.bootstrap, sink.topics[0], [b"{broken"], partitions=1)
+    sink.produce(1_000)
+    sink.start()
+    line = sink.stopped_by_itself("HG-207", START_S)
+    assert f"offset {ROWS}" in line
+    assert sink.committed() == ROWS
+    with sink.table() as table:
+        offsets = table.scan(selected_fields=("kafka_offset",)).to_arrow()["kafka_offset"]
+    assert sorted(offsets.to_pylist()) == list(range(ROWS))

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import Catalog
 from pyroaring import BitMap64
-from unit.operations.filled_table import SINK, TOPIC, FilledTable
+from unit.operations.filled_table import SCHEMA, SINK, TOPIC, FilledTable
 from unit.operations.routed_shop import AT, CLICKS, ORDERS, Shop, Source, shop_settings
 from unit.operations.test_replay_tables import GOOD
 from unit.operations.test_reread_tables import lapses
 
 from headgate.control_protocol.deletion_errors import DeletedBack, DeletedMeanwhile
-from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.identifiers import Sender, TopicId, TopicPartition, tag_name
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, TopicState
+from headgate.control_protocol.record import table_note
+from headgate.coordinator.driver import StartAt
+from headgate.coordinator.settings import RollbackPolicy, TagMissingPolicy
+from headgate.coordinator.state import Identity
 from headgate.operations import accept, delete_rows, rollback, set_offsets
+from headgate.operations.accept import World, resolve_stop
 from headgate.operations.audit_records import bitmap_of_ranges
 from headgate.operations.delete_rows import Asked, Deleted, carry_out
 from headgate.operations.replay_tables import GivenBack, replay_tables
@@ -300,6 +306,44 @@ def test_a_rollback_by_others_is_not_followed_over_deleted_records(
     with pytest.raises(DeletedBack, match="1 records"):
         accept.accept(settings, ["HG-201=follow-table"])
     assert accept.accept(settings, ["HG-201=follow-table"], deleted_back=True)
+
+
+@pytest.mark.parametrize("tagged", [True, False])
+def test_no_policy_of_a_start_follows_a_table_over_deleted_records(
+    filled_sink: FilledTable, settings: SinkSettings, catalog: Catalog, *, tagged: bool
+) -> None:
+    table = IcebergTable(catalog, "db.trips", SINK)
+    first = filled_sink.table.refresh().snapshots()[1].snapshot_id
+    deleted(settings, "offset = 7 and partition = 0")
+    manage = filled_sink.table.refresh().manage_snapshots()
+    (manage if tagged else manage.remove_tag(tag_name(SINK))).rollback_to_snapshot(first).commit()
+    follow = replace(
+        settings.coordinator,
+        on_rollback=RollbackPolicy.FOLLOW_TABLE,
+        on_tag_missing=TagMissingPolicy.FOLLOW_TABLE,
+    )
+    identity = Identity(SINK, settings.source.group_id, Sender("member", "life"))
+    world = World(identity, table, Log(), StartAt("earliest"))
+    with pytest.raises(DeletedBack, match=r"1 records .*take the policy out of the sink file"):
+        resolve_stop(world, follow, {})
+    word = replace(world, identity=replace(identity, deleted_back=True))
+    assert resolve_stop(word, follow, {}) == []
+
+
+def test_a_table_that_is_gone_took_the_list_of_its_deletions_along(
+    filled_sink: FilledTable,
+    settings: SinkSettings,
+    catalog: Catalog,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether records of deleted rows would come back is not known: a person has to say so."""
+    note = table_note(str(filled_sink.table.metadata.table_uuid), SINK)
+    monkeypatch.setattr(Log, "committed_note", lambda _: note, raising=False)
+    catalog.drop_table("db.trips")
+    catalog.create_table("db.trips", SCHEMA)
+    with pytest.raises(DeletedBack, match=r"the table that knew .* is gone"):
+        accept.accept(settings, ["HG-202=restart"])
+    assert accept.accept(settings, ["HG-202=restart"], deleted_back=True)
 
 
 def test_routed_tables_and_the_quarantine_are_looked_at_too(

@@ -51,7 +51,31 @@ def damaged_manifest_list(table: Table) -> None:
     path_of(snapshot.manifest_list).write_bytes(b"not Avro")
 
 
-LOST = [no_metadata, damaged_metadata, no_manifest_list, damaged_manifest_list]
+def cut_manifest_list(table: Table) -> None:
+    snapshot = table.current_snapshot()
+    assert snapshot
+    cut(path_of(snapshot.manifest_list))
+
+
+def cut_manifest(table: Table) -> None:
+    snapshot = table.current_snapshot()
+    assert snapshot
+    cut(path_of(snapshot.manifests(table.io)[0].manifest_path))
+
+
+def cut(path: Path) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+
+
+LOST = [
+    no_metadata,
+    damaged_metadata,
+    no_manifest_list,
+    damaged_manifest_list,
+    cut_manifest_list,
+    cut_manifest,
+]
 
 
 def run(shop: ManyTables, *command: str) -> tuple[int, Any]:
@@ -119,6 +143,32 @@ def test_without_ledger_or_quarantine_a_command_says_so(
     code, said = run(shop, *command)
     assert code == 3, said
     assert f"table {name} cannot be read" in said
+
+
+@pytest.mark.parametrize("lost", [damaged_manifest_list, cut_manifest_list])
+@pytest.mark.parametrize("name", [ASIDE, LEDGER])
+def test_a_damaged_list_of_ledger_or_quarantine_is_named_with_its_table(
+    shop: ManyTables, name: str, lost: Any
+) -> None:
+    table = shop.catalog.load_table(name)
+    lost(table)
+    snapshot = table.current_snapshot()
+    assert snapshot
+    code, said = run(shop, "audit", "--no-source")
+    assert code == 1, said
+    assert f"HG-256 table {name} cannot be read: {snapshot.manifest_list} is damaged" in said
+    for command in (("status",), ("tables",), ("maintain",), ("check",)):
+        assert run(shop, *command)[0] in (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_a_quarantine_that_cannot_be_read_gives_nothing_back_by_name(
+    shop: ManyTables, lost: Any
+) -> None:
+    lost(shop.catalog.load_table(ASIDE))
+    code, said = run(shop, "tables", "resume", "--replay")
+    assert code in (1, 3), said
+    assert f"table {ASIDE} cannot be read" in said
 
 
 def test_rows_are_deleted_nowhere_while_one_table_would_keep_them_unsaid(tmp_path: Path) -> None:

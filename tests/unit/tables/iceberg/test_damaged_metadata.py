@@ -1,0 +1,52 @@
+"""A commit onto damaged metadata is refused by name; it loses nothing and ends no process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from contract.iceberg_table_world import IcebergWorld
+
+from headgate.control_protocol.kind_errors import LogUnreadable
+from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.tables.stores.whole_avro import what_is_wrong
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[IcebergWorld]:
+    world = IcebergWorld(tmp_path)
+    yield world
+    world.close()
+
+
+def half(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def nothing(_: bytes) -> bytes:
+    return b""
+
+
+def header_alone(data: bytes) -> bytes:
+    """Cut off before the first block: by itself, it is a list of nothing."""
+    return next(data[:n] for n in range(1, len(data)) if not what_is_wrong(data[:n]))
+
+
+@pytest.mark.parametrize("damage", [half, nothing, header_alone])
+def test_a_commit_onto_a_damaged_manifest_list_is_refused_by_name(
+    world: IcebergWorld, damage: Callable[[bytes], bytes]
+) -> None:
+    """Read as empty, it would take all rows before this commit out of the table."""
+    table = world.open()
+    view = landed(commit(table, claimed(table), record(1, 1), world.file(1)))
+    snapshot = world.table().current_snapshot()
+    assert snapshot
+    path = Path(snapshot.manifest_list.removeprefix("file://"))
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    with pytest.raises(LogUnreadable, match=f"cannot be read: .*{path.name} is damaged"):
+        commit(table, view, record(1, 2), world.file(2))
+    path.write_bytes(whole)
+    landed(commit(table, view, record(1, 2), world.file(2)))
+    assert world.numbers() == [1, 2]
