@@ -47,14 +47,14 @@ from headgate.control_protocol.ports import (
     SinkTable,
 )
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.table_kinds import WantedTable
+from headgate.control_protocol.table_kinds import TableSpec
 from headgate.data.writers.layout_plans import LayoutPlans
 from headgate.data.writers.plan import Plans, SourcePlan, WriterPlan
 from headgate.data.writers.shaping import Shaping
 from headgate.data.writers.write_batch import write_chunks
 from headgate.kafka.fetch import Chunk
 from headgate.native.packed import Packed
-from headgate.tables.delta.kind import DeltaKind
+from headgate.tables.delta.kind import DeltaFormat
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.table import IcebergTable
@@ -96,10 +96,10 @@ def iceberg(folder: Path, rows: Sequence[bytes], commits: int) -> float:
 
 def delta(folder: Path, rows: Sequence[bytes], commits: int) -> float:
     columns = Struct(tuple(Column(name, kind, required=False) for name, kind in TYPES.items()))
-    wanted = WantedTable("db.t", str(folder / "t"), create=True, columns=columns)
-    kind = DeltaKind()
-    kind.ensure(wanted)
-    plans = LayoutPlans(lambda: kind.layout(wanted), Shaping())
+    wanted = TableSpec("db.t", str(folder / "t"), create=True, columns=columns)
+    kind = DeltaFormat()
+    kind.create(wanted)
+    plans = LayoutPlans(lambda: kind.file_schema(wanted), Shaping())
     return appended(kind.open(wanted, SINK), plans.plan_of, rows, commits)
 
 

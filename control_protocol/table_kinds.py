@@ -1,9 +1,9 @@
-"""Defines the port for kinds of tables: what they receive, guarantee, and are capable of.
+"""Defines the port for table formats: what they receive, guarantee, and are capable of.
 
-A kind provides its commits (``ports.SinkTable``), the columns with which participants write Parquet
-files (``Layout``), and its history (``TableReader``). The protocol, the writers, and all commands
-that operate a sink belong to headgate. A package registers a kind with an entry point in the group
-``headgate.tables``; ``docs/writing-a-table.md`` develops one.
+A format provides its commits (``ports.SinkTable``), the columns with which participants write
+Parquet files (``FileSchema``), and its history (``TableReader``). The protocol, the writers, and
+all commands that operate a sink belong to headgate. A package registers a format with an entry
+point in the group ``headgate.tables``; ``docs/writing-a-table.md`` develops one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, SinkTable
@@ -32,36 +33,36 @@ class Guarantee(StrEnum):
 
 
 class Capability(StrEnum):
-    """What only some kinds of tables support; a setting that needs one is refused without it.
+    """What only some formats support; a setting that needs one is refused without it.
 
     The port supports each of these. Only Iceberg supports what has no capability here: maintenance,
     rollback, sort orders, several tables in one commit (decision 0018).
     """
 
     BRANCHES = "branches"
-    """``open``, ``layout``, ``reader`` and ``ensure`` use ``WantedTable.branch``."""
+    """Every method uses ``TableSpec.branch``."""
 
     EVOLUTION = "new columns"
     """``evolve`` adds columns that records need (rules S3, S5); the table is a ``ports.Lead``."""
 
-    FOLLOWERS = "quarantine"
-    """``open`` returns a ``FollowingTable``, which is paid what another table has decided."""
+    SECONDARY_TABLES = "quarantine"
+    """``open`` returns a ``SecondaryTable``, which is paid what another table has decided."""
 
     KEYS = "rows by key"
     """A commit takes key files beside row files (rules U1 to U4, U8 to U10)."""
 
     KEYED_TABLES = "rows by key of many tables"
-    """``open`` returns a table that also takes key files if it is a follower with a key; for a kind
-    with ``KEYS`` and ``MANY_TABLES``."""
+    """``open`` returns a table that also takes key files if it is a secondary one with a key; for a
+    format with ``KEYS`` and ``MANY_TABLES``."""
 
     MANY_TABLES = "many tables"
-    """The kind is a ``ListingKind``, its tables can be followers (``FOLLOWERS``), and one may be a
+    """``names`` lists tables, these can be secondary ones (``SECONDARY_TABLES``), and one may be a
     ledger: views have ``filled``, and commits apply ``forgets`` (rule N5)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a kind's tables guarantee, and their capabilities beyond appending."""
+    """What tables of a format guarantee, and their capabilities beyond appending."""
 
     guarantee: Guarantee
     capabilities: frozenset[Capability]
@@ -78,17 +79,17 @@ class RowKey:
 
 
 @dataclass(frozen=True, slots=True)
-class WantedTable:
+class TableSpec:
     """A table of a sink file, in values that are independent of table formats.
 
     ``storage`` holds the keys of [catalog.properties], including secrets. ``columns`` are those
     that the file declares; ``create``: whether a missing table is created from them. Even an idle
     sink commits at least once in ``renewed_ms`` (0: perhaps never). ``by_spark``: whether
-    Spark jobs write its files. ``key``: the columns that identify a row, for a kind with
-    ``Capability.KEYS``. ``lead``: for a quarantine, the [table.properties] of the table whose
+    Spark jobs write its files. ``key``: the columns that identify a row, for a format with
+    ``Capability.KEYS``. ``primary``: for a quarantine, the [table.properties] of the table whose
     commits decide its rows; for each of many tables, the ``tables.create.properties``.
     ``ledger``: it is the one of these that decides, and has no rows. ``branch``: differs from
-    ``ONLY_BRANCH`` only for a kind with ``Capability.BRANCHES``.
+    ``ONLY_BRANCH`` only for a format with ``Capability.BRANCHES``.
     """
 
     name: str
@@ -102,7 +103,7 @@ class WantedTable:
     renewed_ms: int = 24 * 3_600_000
     by_spark: bool = False
     key: RowKey | None = None
-    lead: Mapping[str, str] | None = None
+    primary: Mapping[str, str] | None = None
     ledger: bool = False
     branch: str = ONLY_BRANCH
 
@@ -135,20 +136,20 @@ class HeldValues(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FileSchema:
     """How participants write files of a table.
 
-    ``layout_id`` differs for different columns or partitionings; it is ``schema_id`` in the table's
-    view. ``partition_by`` names columns: all rows of a file have the same values in them, and the
+    ``schema_id`` differs for different columns or partitionings; it is that of the table's view.
+    ``partition_by`` names columns: all rows of a file have the same values in them, and the
     file contains these columns too. Files go below ``location``/data, unless ``dressing`` names
     paths. ``values`` finds bad records whose values have the columns' types. ``tamed``, for a
     quarantine, which takes every record, returns an Arrow batch with something legible in place of
-    what the table cannot hold; it can be pickled. ``properties``: those of ``WantedTable`` that the
+    what the table cannot hold; it can be pickled. ``properties``: those of ``TableSpec`` that the
     table keeps.
     """
 
     uuid: str
-    layout_id: int
+    schema_id: int
     columns: Struct
     location: str
     partition_by: tuple[str, ...] = ()
@@ -159,8 +160,8 @@ class Layout:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-def layout_number(text: str) -> int:
-    """Return a ``layout_id`` for a text that describes columns and partitioning."""
+def schema_number(text: str) -> int:
+    """Return a ``schema_id`` for a text that describes columns and partitioning."""
     return zlib.crc32(text.encode()) & 0x7FFFFFFF
 
 
@@ -174,8 +175,8 @@ def numbered(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
     return tuple(zip(attempt.files, numbers, strict=True))
 
 
-class FollowingTable(SinkTable, Protocol):
-    """A table that can be a quarantine, of a kind with ``Capability.FOLLOWERS``.
+class SecondaryTable(SinkTable, Protocol):
+    """A table that can be a quarantine, of a format with ``Capability.SECONDARY_TABLES``.
 
     Another table's commit decides its rows; a later commit of its own adds them, perhaps by another
     process. That is all it needs: headgate keeps track of what is decided and not yet paid.
@@ -188,8 +189,11 @@ class FollowingTable(SinkTable, Protocol):
         """
 
 
-class TableKind(Protocol):
-    """One kind of table. It keeps no state: every process creates its own instance."""
+class TableFormat(Protocol):
+    """One format of tables. It keeps no state of theirs: every process creates its own instance.
+
+    A class that inherits from it need not define what has a body here.
+    """
 
     @property
     def guarantee(self) -> Guarantee: ...
@@ -197,54 +201,70 @@ class TableKind(Protocol):
     @property
     def capabilities(self) -> frozenset[Capability]: ...
 
-    def refuse(self, wanted: WantedTable) -> None:
-        """Raise ``ConfigurationError`` for a table that this kind does not support; no I/O."""
+    def refuse(self, spec: TableSpec) -> None:
+        """Raise ``ConfigurationError`` for a table that this format does not support; no I/O."""
 
-    def ensure(self, wanted: WantedTable) -> None:
-        """Create the table if it is missing and ``create`` allows it.
+    def create(self, spec: TableSpec) -> bool:
+        """Create the table if it is missing and ``spec.create`` allows it; return whether it was.
 
         Several processes may do so at once. Raises ``TableMissing``, ``Unreachable``; and
         ``TableUnfit`` for a table that the sink could not fill.
         """
 
-    def open(self, wanted: WantedTable, sink: SinkName) -> SinkTable:
+    def exists(self, spec: TableSpec) -> bool:
+        """Return whether the table is there, usable or not. Raises ``RetryLater``."""
+        try:
+            self.file_schema(spec)
+        except TableMissing:
+            return False
+        except RetryLater:
+            raise
+        except HeadgateError:
+            return True
+        return True
+
+    def names(self, like: TableSpec) -> Collection[str]:
+        """Return the last part of the name of each possible table beside this one.
+
+        They are in its namespace, at locations that differ in the last part; not all of them need
+        to be tables. Raises ``Unreachable``. Asked only of a format with
+        ``Capability.MANY_TABLES``.
+        """
+        raise NotImplementedError(f"tables beside {like.name} are not listed")
+
+    def open(self, spec: TableSpec, sink: SinkName) -> SinkTable:
         """Open the table for the coordinator: one thread uses it.
 
         A table whose files are marked with their commit is a ``stamps.StampingTable``.
         """
 
-    def layout(self, wanted: WantedTable) -> Layout:
-        """Return the table as it is now, for participants. Raises as ``SinkTable.read``."""
+    def file_schema(self, spec: TableSpec) -> FileSchema:
+        """Return how participants write files of the table as it is now.
 
-    def reader(self, wanted: WantedTable, sink: SinkName) -> TableReader:
+        Raises as ``SinkTable.read``.
+        """
+
+    def reader(self, spec: TableSpec, sink: SinkName) -> TableReader:
         """Open the table for audit, status and check. Raises as ``SinkTable.read``."""
+
+    def close(self) -> None:
+        """Let go of what the instance itself holds, such as a connection."""
 
 
 @runtime_checkable
-class LockedKind(Protocol):
-    """A kind whose commits need an external lock; ``headgate check`` tests whether it answers."""
+class SupportsLock(Protocol):
+    """A format whose commits need an external lock; ``headgate check`` tests whether it answers."""
 
-    def reach_lock(self, wanted: WantedTable) -> str:
+    def reach_lock(self, spec: TableSpec) -> str:
         """Reach the lock without taking it; return where it is. Raises ``Unreachable``."""
 
 
 @runtime_checkable
-class SparkKind(Protocol):
-    """A kind that commits through Spark, in this process's only JVM.
+class SupportsSparkSession(Protocol):
+    """A format that commits through Spark, in this process's only JVM.
 
     If Spark jobs write the files as well, one session does both.
     """
 
-    def spark_conf(self, wanted: WantedTable) -> Mapping[str, str]:
+    def spark_conf(self, spec: TableSpec) -> Mapping[str, str]:
         """Return the configuration that the session has to be started with, whatever its master."""
-
-
-class ListingKind(TableKind, Protocol):
-    """A kind with ``Capability.MANY_TABLES``."""
-
-    def names(self, like: WantedTable) -> Collection[str]:
-        """Return the last part of the name of each possible table beside this one.
-
-        They are in its namespace, at locations that differ in the last part; not all of them need
-        to be tables. Raises ``Unreachable``.
-        """

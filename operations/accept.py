@@ -46,8 +46,8 @@ from headgate.operations.kafka_access import source_topics
 from headgate.operations.table_access import opened_tables
 from headgate.sink.keyed_tables import KeysByRoute
 from headgate.sink.routed_tables import refuse_going_back
-from headgate.sink.routing import follower_names, routing
 from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import follower_names, routing
 
 _BACK = (RollbackPolicy.KEEP_OFFSETS, RollbackPolicy.FOLLOW_TABLE)
 _PLACES = (OffsetPolicy.EARLIEST, OffsetPolicy.LATEST)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
@@ -12,9 +12,10 @@ from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import Destination, TableStart
 from headgate.control_protocol.ports import Batch, BatchNeeds, TableView
 from headgate.control_protocol.table_changes import Want
-from headgate.sink.followers import opened_followers
+from headgate.sink.iceberg_format import IcebergFormat
 from headgate.sink.made_tables import TableMaker
 from headgate.sink.settings import SinkSettings
+from headgate.tables.followers import FollowerTables
 from headgate.tables.iceberg.gate import Gates
 
 
@@ -34,8 +35,9 @@ def with_what_is_needed(
         Want(Destination(need.at.table, need.at.uuid), need.columns, need.raw)
         for need in needs.tables
     ]
-    with ExitStack() as opening:
-        followers = opened_followers(settings, catalog, opening, maker, gates=Gates())
+    tables = IcebergFormat(settings, catalog, Gates())
+    make = maker.wanted if maker else None
+    with closing(FollowerTables(tables.open, make=make)) as followers:
         changed = followers.change(wants)
     if failures := [said.failure for said in changed if said.failure]:
         raise WriteFailed(failures[0])

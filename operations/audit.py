@@ -8,6 +8,8 @@ answers, also against its records (``audit_source``). The report says what canno
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from pyroaring import BitMap64
 
@@ -15,7 +17,7 @@ from headgate.control_protocol.errors import ConfigurationError, RetryLater, Tab
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.control_protocol.table_history import History, LiveFile, TableReader
+from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.operations.audit_chain import (
     Move,
@@ -31,6 +33,8 @@ from headgate.operations.audit_files import (
     of_other_sinks,
     of_unknown_sinks,
 )
+from headgate.operations.audit_keyed_routes import KeyedTables
+from headgate.operations.audit_keys import NOT_FOLDED, offsets_behind
 from headgate.operations.audit_quarantine import QuarantineEvidence, examine_quarantine, lapsed
 from headgate.operations.audit_records import (
     SeenOffsets,
@@ -59,10 +63,11 @@ from headgate.operations.audit_whole import (
     whole_table,
 )
 from headgate.operations.held_partitions import HeldPartition, held_of, told_of_held
-from headgate.operations.kafka_access import scan_source, source_topics
+from headgate.operations.kafka_access import compacted, scan_source, source_topics
 from headgate.operations.table_access import opened_evidence
 from headgate.sink.kinds import weaker
 from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import SinkTables
 
 _TRIES = 3
 
@@ -81,17 +86,17 @@ def audit(
     """
     kind = _kind(settings)
     for tries_left in reversed(range(_TRIES)):
-        with opened_evidence(settings, asks_group=with_source) as reader:
+        with opened_evidence(settings, asks_group=with_source) as tables:
             report, missing = None, None
             try:
-                inquiry = kind(settings, reader, on_progress)
+                inquiry = kind(tables, on_progress)
                 inquiry.examine_table()
                 inquiry.examine_records(with_source=with_source)
                 report = inquiry.report()
             except FileNotFoundError as error:
                 missing = error
             # The fault may only have been expired or compacted away during the audit: look again.
-            final = tries_left == 0 or not reader.moved()
+            final = tries_left == 0 or not tables.reader.moved()
             if report and (not report.findings or final):
                 return report
             if missing and final:
@@ -104,20 +109,20 @@ def audit(
 
 
 def _kind(settings: SinkSettings) -> type[Inquiry]:
-    from headgate.operations.audit_keyed import KeyedInquiry  # it imports from here
-    from headgate.operations.audit_routed import RoutedInquiry
+    from headgate.operations.audit_routed import RoutedInquiry  # it imports from here
 
-    if settings.table.key:
-        return KeyedInquiry
     return RoutedInquiry if settings.tables else Inquiry
 
 
 class Inquiry:
     """One audit under way, which gathers evidence step by step."""
 
-    def __init__(
-        self, settings: SinkSettings, reader: TableReader, on_progress: OnProgress
-    ) -> None:
+    _put_again: Mapping[TopicPartition, BitMap64] = MappingProxyType({})
+    """Offsets of the quarantine's records that were given back to their tables (I6)."""
+
+    def __init__(self, tables: SinkTables, on_progress: OnProgress) -> None:
+        settings, reader = tables.settings, tables.reader
+        self._tables = tables
         self._settings = settings
         self._reader = reader
         self._on_progress = on_progress
@@ -146,6 +151,8 @@ class Inquiry:
         self._found_deleted = 0  # records that are missing because people deleted their rows
         self._absent: dict[TopicPartition, BitMap64] = {}  # that the source holds, and nobody else
         self._harmless = 0  # skipped records that could not have become rows anyway
+        self._keyed = KeyedTables(settings, on_progress)
+        self._compacted: Mapping[str, bool | None] = {}
 
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history)
@@ -153,9 +160,14 @@ class Inquiry:
         self._findings += examine_commits(self._reader, self._history, self._on_progress)
         live, self._damaged = examine_live(self._reader, self._files, self._on_progress)
         self._findings += live
-        self._examine_row_count()
+        if not self._keyed.one:
+            self._examine_row_count()
         self._weigh_history()
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
+        if self._keyed.one:
+            damaged = bool(self._damaged)
+            self._keyed.examine(self._reader, self._history, self._files, damaged=damaged)
+            self._take_keyed()
 
     def _take_deleted(self, history: History) -> None:
         """Note what was deleted from one of the sink's tables, or from its quarantine."""
@@ -217,7 +229,7 @@ class Inquiry:
         spans = {at: (began.get(at), end) for at, end in sorted(record.offsets.items())}
         seen = self._scan_table()
         if settings.quarantine.keeps:
-            found = examine_quarantine(settings, self._reader, self._history, self._on_progress)
+            found = examine_quarantine(self._tables, self._history, self._on_progress)
             self._aside, self._findings = found, [*self._findings, *found.findings]
             self._remarks += found.remarks
             self._take_deleted(found.history)
@@ -270,9 +282,18 @@ class Inquiry:
 
     def _coordinates(self) -> tuple[tuple[str, str, str] | None, str]:
         """Return the columns that identify a row's record, or the topic if no column holds it."""
-        return self._settings.table.record_columns.coordinates, ""
+        places = self._settings.table.record_columns
+        if self._keyed.one:
+            return (places.topic, places.partition, places.offset), self._settings.source.topics[0]
+        return places.coordinates, ""
 
     def _scan_table(self) -> TableRecords | None:
+        if self._keyed.one:
+            damaged = bool(self._damaged)
+            self._keyed.examine_keys(self._reader, self._history, self._files, damaged=damaged)
+            self._take_keyed()
+            if damaged:
+                return None
         columns, topic = self._coordinates()
         if columns is None:
             self._unproven.append(
@@ -337,6 +358,54 @@ class Inquiry:
         spans: Mapping[TopicPartition, tuple[int | None, int]],
         seen: TableRecords | None,
     ) -> SourceEvidence:
+        """Fold the topics of keyed tables, and compare the others record by record."""
+        self._keyed.moved_past = passed_over(self._history, self._allowed)
+        folded = {at: span for at, span in spans.items() if self._keyed.changed_by(at.topic)}
+        others = {at: span for at, span in spans.items() if at not in folded}
+        source = self._ask_appended(record, others, seen)
+        if folded and source.topics:
+            self._ask_keyed(record, folded, seen, source)
+        return source
+
+    def _ask_keyed(
+        self,
+        record: CommitRecord,
+        folded: Mapping[TopicPartition, tuple[int | None, int]],
+        seen: TableRecords | None,
+        source: SourceEvidence,
+    ) -> None:
+        one = self._keyed.one
+        ranges = self._comparable(source, record, folded, seen if one else None)
+        for at in folded if one else ranges:
+            topic = source.topics.get(at.topic)
+            if topic is not None and at.partition in topic.partitions:
+                source.witnesses[at] = Witness(topic.partitions[at.partition], None)
+        if not one:
+            self._unproven += [f"{at}: {NOT_FOLDED}" for at, span in ranges.items() if span is None]
+        try:
+            topics = {at.topic: source.topics[at.topic] for at in ranges}
+            self._compacted = compacted(self._settings.kafka, topics)
+        except RetryLater as error:
+            self._unproven.append(f"the source was not asked: {error.message}")
+            return
+        left_out = dict(self._keyed.moved_past)
+        for at in folded if self._aside else ():
+            aside = self._aside.upto(at, folded[at][1]) if self._aside else BitMap64()
+            deleted = self._deleted.get(at, BitMap64())
+            left_out[at] = left_out.get(at, BitMap64()) | aside | deleted
+        known = {at: span for at, span in ranges.items() if span is not None}
+        behind = offsets_behind(record, self._allowed)
+        self._unproven += behind[:1]
+        if not (self._renewed or behind or (one and seen is None)):
+            still = replace(record, lapsed=tuple(self._still_lapsed(record)))
+            self._keyed.fold(still, self._history.uuid, known, left_out)
+
+    def _ask_appended(
+        self,
+        record: CommitRecord,
+        spans: Mapping[TopicPartition, tuple[int | None, int]],
+        seen: TableRecords | None,
+    ) -> SourceEvidence:
         try:
             with source_topics(self._settings) as topics:
                 source = SourceEvidence(topics.describe())
@@ -347,7 +416,8 @@ class Inquiry:
                 lambda records: self._on_progress("source records", records, 0),
             )
         except (RetryLater, ConfigurationError) as error:
-            self._unproven.append(f"the source was not compared: {error.message}")
+            what = "asked" if self._keyed.one else "compared"
+            self._unproven.append(f"the source was not {what}: {error.message}")
             return SourceEvidence()
         missing = passed_over(self._history, self._allowed)
         for at in ranges:
@@ -369,6 +439,20 @@ class Inquiry:
         return ranges
 
     def _weigh_lost(self, lost: list[Finding]) -> None:
+        self._harmless = self._keyed.harmless  # the source shows that they are rows of no table
+        self._weigh_appended(lost)
+        self._keyed.weigh(self._compacted, self._skipped_records)
+        self._take_keyed()
+        self._partitions = [self._keyed.judged(partition) for partition in self._partitions]
+
+    def _take_keyed(self) -> None:
+        told = self._keyed.taken()
+        self._findings += told.findings
+        self._proven += told.proven
+        self._unproven += told.unproven
+        self._expired += told.expired
+
+    def _weigh_appended(self, lost: list[Finding]) -> None:
         """Judge missing records: some were deleted or skipped, but the table does not say which.
 
         What is missing below the oldest commit that is left is not known to be lost: what others
@@ -410,29 +494,24 @@ class Inquiry:
         *,
         aside: BitMap64 | None,
     ) -> tuple[PartitionAudit, list[Finding]]:
-        return self._judged(at, span, witness, seen, aside=aside)
-
-    def _judged(
-        self,
-        at: TopicPartition,
-        span: tuple[int | None, int],
-        witness: Witness | None,
-        seen: SeenOffsets | None,
-        *,
-        aside: BitMap64 | None,
-        put_again: BitMap64 | None = None,
-    ) -> tuple[PartitionAudit, list[Finding]]:
+        again = self._put_again.get(at)
+        if self._keyed.alone(at.topic):  # whatever was put again is in the fold
+            seen, again = seen if self._keyed.one else None, None
+        elif witness is not None and self._keyed.changed_by(at.topic):
+            witness = replace(witness, offsets=self._keyed.appended(at))
         deleted, gone = self._deleted.get(at, BitMap64()), absent(span, witness, seen, aside)
         self._absent[at] = gone - deleted
         self._found_deleted += len(gone & deleted)
         return judge_partition(
-            at, span, witness, seen, aside=aside, put_again=put_again, deleted=deleted
+            at, span, witness, seen, aside=aside, put_again=again, deleted=deleted
         )
 
     def _weigh_skipped(self) -> None:
+        """What the source shows to be nothing for its tables is as it should be."""
         findings, unproven = set_aside(self._history, self._settings)
         self._findings += findings
-        self._unproven += unproven
+        whole = self._history.complete and self._skipped_records <= self._keyed.harmless
+        (self._remarks if whole else self._unproven).extend(unproven)
 
     @property
     def _skipped_records(self) -> int:
@@ -440,10 +519,15 @@ class Inquiry:
 
     def _compare_counts(self, source: SourceEvidence) -> None:
         topic_ids = {name: topic.topic_id for name, topic in source.topics.items()}
-        findings, compared = examine_commit_counts(self._history, source.witnesses, topic_ids)
+        witnesses: Mapping[TopicPartition, Witness] = source.witnesses
+        what = "hold as many rows as the source has records"
+        if self._keyed.one:
+            witnesses = self._keyed.counted(witnesses, self._compacted)
+            what = "count each record that the source has of them"
+        findings, compared = examine_commit_counts(self._history, witnesses, topic_ids)
         self._findings += findings
         if compared:
-            self._proven.append(f"{compared} commits hold as many rows as the source has records")
+            self._proven.append(f"{compared} commits {what}")
 
     def _conclude(self, seen: TableRecords | None) -> None:
         surplus = self._whole is not None and bool(self._whole.surplus)
@@ -456,6 +540,8 @@ class Inquiry:
 
     def _conclude_source(self) -> bool:
         """Return whether the table was proven to hold everything that the source holds."""
+        if self._keyed.one:
+            return not self._findings and self._keyed.proves(self._compacted)
         compared = [partition.lost == 0 for partition in self._partitions]
         if compared and all(compared):
             forward = any(move.begin < move.end for move in self._allowed)

@@ -125,25 +125,6 @@ class FoldEvidence:
         return f"records {', '.join(places)}{more}"
 
 
-def fold_and_compare(
-    settings: SinkSettings,
-    reader: IcebergReader,
-    source: SourceRanges,
-    on_progress: Callable[[int], None],
-    *,
-    chunks: Chunks = chunks_of,
-    slice_bytes: int = SLICE_BYTES,
-) -> FoldEvidence:
-    """Read the source's ranges and the table's rows, and compare them.
-
-    Raises what ``Folding`` raises.
-    """
-    with folding(settings, source, slice_bytes) as folded:
-        number = folded.add(reader)
-        folded.read(on_progress, chunks=chunks)
-        return folded.compared(number)
-
-
 @contextmanager
 def folding(
     settings: SinkSettings, source: SourceRanges, slice_bytes: int = SLICE_BYTES

@@ -1,7 +1,9 @@
-"""Audits keyed tables that routes name: each by itself, and against the fold of its topics.
+"""Audits the keyed tables of a sink: each by itself, and against the fold of its topics.
 
-Topics that lead to the same tables are read once. The sink's own routes sort their records by
-table, and each table is compared with the fold of its own records.
+Of one table, all topics lead there. Of many, topics that lead to the same tables are read once: the
+sink's own routes sort their records by table, and each is compared with the fold of its own. What
+the source cannot show is reported as unproven: it may no longer hold all records, or a person may
+have moved offsets.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from headgate.operations.audit_keys import (
     told_of_rows,
 )
 from headgate.operations.audit_report import PartitionAudit
+from headgate.operations.audit_source import Witness
 from headgate.operations.fold.comparison import Fault
 from headgate.operations.fold.shares import Others, RoutedShares
 from headgate.sink.settings import SinkSettings
@@ -38,7 +41,7 @@ from headgate.tables.iceberg.reader import IcebergReader
 
 
 @dataclass(slots=True)
-class KeyedFollower:
+class KeyedTable:
     """One keyed table. ``offsets``: how far it was paid.
 
     ``fold``: its comparison, for an Iceberg ``reader``.
@@ -53,33 +56,49 @@ class KeyedFollower:
 
 
 @dataclass(slots=True)
-class KeyedFollowers:
+class KeyedTables:
     """The keyed tables of one sink; findings about them go to ``told``."""
 
     settings: SinkSettings
     on_progress: OnProgress
     told: Told = field(default_factory=Told)
-    tables: dict[str, KeyedFollower] = field(default_factory=dict)
+    tables: dict[str, KeyedTable] = field(default_factory=dict)
     moved_past: Mapping[TopicPartition, BitMap64] = field(default_factory=dict)
     earlier: dict[str, Offsets] = field(default_factory=dict)
     """By table that was made anew, how far the one before was filled."""
     others: dict[str, Others] = field(default_factory=dict)
     """By topic, which was compared whole, the records that are of no keyed table."""
 
+    @property
+    def one(self) -> bool:
+        """Return whether the sink has one table, and that has a key: all records go there."""
+        return bool(self.settings.table.key)
+
+    def key_of(self, table: str) -> tuple[str, ...]:
+        if table == self.settings.table.identifier:
+            return self.settings.table.key
+        return self.settings.tables.routing.key_of(table)
+
     def has(self, table: str) -> bool:
-        return bool(self.settings.tables.routing.key_of(table))
+        return bool(self.key_of(table))
 
     def changed_by(self, topic: str) -> bool:
         """Return whether records of the topic may go to a keyed table."""
-        return may_key(self.settings.tables.routing, topic)
+        if not self.settings.keyed:
+            return False
+        return self.one or may_key(self.settings.tables.routing, topic)
 
     def takes(self, topic: str) -> set[str]:
         """Return the existing keyed tables that records of a topic may go to."""
+        if self.one or not self.tables:
+            return set(self.tables)
         routing = self.settings.tables.routing
         return {name for name in self.tables if may_name(routing, topic, name)}
 
     def alone(self, topic: str) -> bool:
         """Return whether all records of the topic go to one keyed table."""
+        if self.one or not self.settings.keyed:
+            return self.one
         target = self.settings.tables.routing.named_by(topic)
         return target is not None and self.has(target.table)
 
@@ -91,23 +110,28 @@ class KeyedFollowers:
     def examine(
         self, reader: TableReader, history: History, files: list[LiveFile], *, damaged: bool
     ) -> None:
-        """Examine the table alone: commits, rows and keys; only Iceberg shows which rows died."""
+        """Examine the table's commits and rows; only Iceberg shows which rows died."""
         name = history.table
         known = reader if isinstance(reader, IcebergReader) else None
         whole = known is not None and not damaged
-        self.tables[name] = KeyedFollower(name, known, history, _paid_upto(history), whole)
+        self.tables[name] = KeyedTable(name, known, history, _paid_upto(history), whole)
         if known is not None:
             self._say(name, told_of_deaths(known, history, self.on_progress))
         else:
-            self.told.unproven.append(f"{name}: {DEATHS_UNTOLD}")
+            self._say(name, Told(unproven=[DEATHS_UNTOLD]))
         live_rows = sum(-file.records if file.deletes else file.records for file in files)
         self._say(name, told_of_rows(history, live_rows))
-        if damaged:
-            text = f"{name}: files are missing or damaged: keys and rows were not read"
-            self.told.unproven.append(text)
+
+    def examine_keys(
+        self, reader: TableReader, history: History, files: list[LiveFile], *, damaged: bool
+    ) -> None:
+        """Read the keys of a table's live rows, unless files of it are ``damaged``."""
+        name = history.table
+        if damaged:  # nobody can read the rows, or tell which of them are dead
+            text = "files are missing or damaged: keys and rows were not read"
+            self._say(name, Told(unproven=[text]))
             return
-        key = self.settings.tables.routing.key_of(name)
-        memory_bytes = self.settings.changes.index_memory_bytes
+        key, memory_bytes = self.key_of(name), self.settings.changes.index_memory_bytes
         self._say(name, told_of_keys(reader, history, files, key=key, memory_bytes=memory_bytes))
 
     def fold(
@@ -172,7 +196,9 @@ class KeyedFollowers:
             with self._unproven(*numbers):
                 folded.read(
                     lambda records: self.on_progress("source records", records, 0),
-                    shares=lambda plan, batch: RoutedShares(plan, batch, ends, others),
+                    shares=None
+                    if self.one
+                    else lambda plan, batch: RoutedShares(plan, batch, ends, others),
                 )
                 for name, number in numbers.items():
                     with self._unproven(name):
@@ -186,10 +212,13 @@ class KeyedFollowers:
         try:
             yield
         except (ValueError, NotImplementedError) as error:
-            self.told.unproven += [f"{n}: the rows cannot be compared here: {error}" for n in names]
+            text = f"the rows cannot be compared here: {error}"
         except HeadgateError as error:
             text = f"the source was not folded: {error.message}"
-            self.told.unproven += [f"{name}: {text}" for name in names]
+        else:
+            return
+        for name in names:
+            self._say(name, Told(unproven=[text]))
 
     def appended(self, at: TopicPartition) -> BitMap64 | None:
         """Offsets of the source's records that are rows of tables without a key, or set aside.
@@ -219,10 +248,27 @@ class KeyedFollowers:
         unexplained = skipped - self.harmless
         for name, table in sorted(self.tables.items()):
             if table.fold is None:
-                self.told.unproven.append(f"{name}: {NOT_FOLDED}")
+                self._say(name, Told(unproven=[NOT_FOLDED]))
             else:
                 weighed = told_of_fold(table.fold, table.history, compacted, unexplained)
                 self._say(name, weighed)
+
+    def counted(
+        self, witnesses: Mapping[TopicPartition, Witness], compacted: Mapping[str, bool | None]
+    ) -> Mapping[TopicPartition, Witness]:
+        """Return the source's records as the one table's fold read them, where none is gone."""
+        folds = [table.fold for table in self.tables.values() if table.fold]
+        return {
+            at: Witness(witnesses[at].log, offsets)
+            for fold in folds
+            for at, offsets in fold.read.offsets.items()
+            if compacted.get(at.topic) is False
+        }
+
+    def proves(self, compacted: Mapping[str, bool | None]) -> bool:
+        """Return whether the one table was compared with all that the source holds."""
+        folds = [table.fold for table in self.tables.values()]
+        return all(fold is not None and not any(fold.unproven(compacted)) for fold in folds)
 
     def judged(self, partition: PartitionAudit) -> PartitionAudit:
         """Return the partition with the findings of its tables' comparisons."""
@@ -238,12 +284,17 @@ class KeyedFollowers:
             invented=(partition.invented or 0) + sum(fold.of(at, Fault.INVENTED) for fold in folds),
         )
 
+    def taken(self) -> Told:
+        """Return what was told since this was last asked."""
+        told, self.told = self.told, Told()
+        return told
+
     def _say(self, name: str, said: Told) -> None:
-        told = self.told
-        told.findings += [replace(f, evidence=f"{name}: {f.evidence}") for f in said.findings]
-        told.proven += [f"{name}: {text}" for text in said.proven]
-        told.unproven += [f"{name}: {text}" for text in said.unproven]
-        told.expired += [f"{name}: {text}" for text in said.expired]
+        told, prefix = self.told, "" if self.one else f"{name}: "  # nobody asks which one
+        told.findings += [replace(f, evidence=f"{prefix}{f.evidence}") for f in said.findings]
+        told.proven += [f"{prefix}{text}" for text in said.proven]
+        told.unproven += [f"{prefix}{text}" for text in said.unproven]
+        told.expired += [f"{prefix}{text}" for text in said.expired]
 
 
 def filled_before(ledger: History, table: str, uuid: str) -> Offsets:
@@ -255,7 +306,7 @@ def filled_before(ledger: History, table: str, uuid: str) -> Offsets:
     return Offsets()
 
 
-def _owed(record: CommitRecord, lead: str, table: KeyedFollower) -> bool:
+def _owed(record: CommitRecord, lead: str, table: KeyedTable) -> bool:
     """Return whether the table lacks something that was decided (D6)."""
     paid = table.history.record
     owed = [debt for debt in record.debts if debt.table == table.name and debt.manifest]

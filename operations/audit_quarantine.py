@@ -32,9 +32,8 @@ from headgate.operations.audit_records import (
 )
 from headgate.operations.audit_report import Finding
 from headgate.operations.audit_source import EVERYTHING, between, difference
-from headgate.operations.follower_access import FollowerReader, opened_follower
 from headgate.operations.routed_tables import own_tables
-from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import SinkTables, TableAtRest
 
 COLUMNS = ("topic", "partition", "offset")
 
@@ -69,29 +68,30 @@ class QuarantineEvidence:
 
 
 def examine_quarantine(
-    settings: SinkSettings, reader: TableReader, lead: History, on_progress: OnProgress
+    tables: SinkTables, lead: History, on_progress: OnProgress
 ) -> QuarantineEvidence:
-    """Examine the quarantine. ``reader`` reads the sink's own table, and ``lead`` is what it says.
+    """Examine the quarantine. ``lead`` is what the sink's own table says.
 
     Raises what loading a table raises.
     """
     assert lead.record is not None, "asked only of a sink that has committed"
-    with opened_follower(settings, reader, settings.quarantine.table) as follower:
-        uuid, own = reader.view().uuid, follower.reader.view().uuid
-        evidence = _examined(follower, uuid, lead.record, on_progress, routed=bool(settings.tables))
+    settings, uuid = tables.settings, tables.reader.view().uuid
+    with tables.at_rest(settings.quarantine.table) as table:
+        own = table.reader.view().uuid
+        evidence = _examined(table, uuid, lead.record, on_progress, routed=bool(settings.tables))
         evidence.remarks += _kept_elsewhere(lead, own)
     former = {d.table for d in lead.record.lapsed if d.follower != own} - own_tables(settings)
     for name in sorted(former - lead.filled.keys()):
         try:
-            with opened_follower(settings, reader, name) as follower:
-                evidence.came |= came_after_all(follower, lead.record.lapsed, uuid, COLUMNS)
+            with tables.at_rest(name) as table:
+                evidence.came |= came_after_all(table, lead.record.lapsed, uuid, COLUMNS)
         except HeadgateError:
             continue  # nothing tells, so what lapsed stays a finding
     return evidence
 
 
 def came_after_all(
-    follower: FollowerReader,
+    follower: TableAtRest,
     debts: Collection[Debt],
     lead: str,
     columns: tuple[str, str, str] | None,
@@ -132,7 +132,7 @@ def _live_records(reader: TableReader, columns: tuple[str, str, str]) -> TableRe
 
 
 def _all_there(
-    follower: FollowerReader, debt: Debt, columns: tuple[str, str, str], live: TableRecords
+    follower: TableAtRest, debt: Debt, columns: tuple[str, str, str], live: TableRecords
 ) -> bool:
     wanted = TableRecords()
     try:
@@ -145,7 +145,7 @@ def _all_there(
 
 
 def _examined(
-    follower: FollowerReader,
+    follower: TableAtRest,
     lead: str,
     record: CommitRecord,
     on_progress: OnProgress,
@@ -226,7 +226,7 @@ def lapsed(debt: Debt) -> Finding:
 
 
 def _examine_debts(
-    follower: FollowerReader,
+    follower: TableAtRest,
     history: History,
     record: CommitRecord,
     evidence: QuarantineEvidence,

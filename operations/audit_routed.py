@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 from pyroaring import BitMap64
 
-from headgate.control_protocol.errors import HeadgateError, RetryLater
+from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition, TransactionId
 from headgate.control_protocol.record import REPLAY, REREAD, CommitRecord, Debt
-from headgate.control_protocol.table_history import History, TableReader
+from headgate.control_protocol.table_history import History
 from headgate.data.writers.diverted import DivertedRecords, given_back
 from headgate.operations.audit import Inquiry
 from headgate.operations.audit_chain import examine_chain
@@ -21,23 +21,16 @@ from headgate.operations.audit_files import (
     examine_live,
     of_other_sinks,
 )
-from headgate.operations.audit_keyed_routes import KeyedFollowers, filled_before
-from headgate.operations.audit_keys import NOT_FOLDED, offsets_behind
+from headgate.operations.audit_keyed_routes import filled_before
 from headgate.operations.audit_quarantine import came_after_all
-from headgate.operations.audit_records import SeenOffsets, TableRecords, scan_draft, scan_records
-from headgate.operations.audit_report import AuditReport, Finding, PartitionAudit
+from headgate.operations.audit_records import TableRecords, scan_draft, scan_records
+from headgate.operations.audit_report import AuditReport, Finding
 from headgate.operations.audit_source import (
-    SourceEvidence,
-    Witness,
-    passed_over,
     rewound,
 )
-from headgate.operations.audit_whole import set_aside
-from headgate.operations.follower_access import FollowerReader
-from headgate.operations.kafka_access import compacted
 from headgate.operations.routed_tables import decided_tables, every_table
 from headgate.operations.table_access import iceberg_of
-from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import SinkTables, TableAtRest
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.drafts import drafted_files
 from headgate.tables.iceberg.reader import IcebergReader
@@ -51,18 +44,11 @@ class RoutedInquiry(Inquiry):
     _out_of_sight = 0
     """Rows decided for tables that are gone or may not be read."""
 
-    _put_again: Mapping[TopicPartition, BitMap64] = MappingProxyType({})
-    """Offsets of the quarantine's records that were given back to their tables (I6)."""
-
     _unread: Mapping[str, HeadgateError] = MappingProxyType({})
     """Tables that did not answer; the others are examined all the same."""
 
-    def __init__(
-        self, settings: SinkSettings, reader: TableReader, on_progress: OnProgress
-    ) -> None:
-        super().__init__(settings, reader, on_progress)
-        self._keyed = KeyedFollowers(settings, on_progress)
-        self._compacted: Mapping[str, bool | None] = {}
+    def __init__(self, tables: SinkTables, on_progress: OnProgress) -> None:
+        super().__init__(tables, on_progress)
         self._reread: dict[str, TransactionId] = {}
         self._came: frozenset[Debt] = frozenset()
 
@@ -81,14 +67,14 @@ class RoutedInquiry(Inquiry):
                 "tables.record_columns does not name topic, partition and offset: only counts can "
                 "be compared, not single records"
             )
-        with every_table(self._settings, self._reader, self._history) as tables:
+        with every_table(self._tables, self._history) as tables:
             self._unread = dict(tables.unread)
             self._scan_tables(tables.tables, columns, seen, record)
         return seen if columns else None
 
     def _scan_tables(
         self,
-        tables: Mapping[str, FollowerReader],
+        tables: Mapping[str, TableAtRest],
         columns: Columns | None,
         seen: TableRecords,
         record: CommitRecord,
@@ -144,19 +130,17 @@ class RoutedInquiry(Inquiry):
         for parked in record.parked:
             self._remarks.append(f"{parked.table} is parked: {parked.why}")
 
-    def _weigh_lost(self, lost: list[Finding]) -> None:
+    def _weigh_appended(self, lost: list[Finding]) -> None:
         """Allow for rows in unreadable tables: nobody can say which they are, only how many."""
-        self._harmless = self._keyed.harmless  # the source shows that they are rows of no table
         missing = sum(partition.lost or 0 for partition in self._partitions)
         if missing and missing <= self._out_of_sight:
             self._unproven.append(f"{missing} records of the source are in no table that is there")
         else:
-            super()._weigh_lost(lost)
+            super()._weigh_appended(lost)
         self._tell_refused()
-        self._weigh_folds()
 
     def _examined(
-        self, name: str, table: FollowerReader, columns: Columns | None, seen: TableRecords
+        self, name: str, table: TableAtRest, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
         """Return what ``_examine_follower`` does, or nothing for a table that does not answer."""
         try:
@@ -172,7 +156,7 @@ class RoutedInquiry(Inquiry):
         return replace(super().report(), unread=tuple(sorted(self._unread)))
 
     def _examine_follower(
-        self, follower: FollowerReader, columns: Columns | None, seen: TableRecords
+        self, follower: TableAtRest, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
         """Return the rows it received or is owed, and whether those are all there ever were."""
         reader = follower.reader
@@ -183,6 +167,7 @@ class RoutedInquiry(Inquiry):
         self._followers.add(history.uuid)
         if keyed := self._keyed.has(history.table):
             self._keyed.examine(reader, history, files, damaged=bool(damaged))
+            self._keyed.examine_keys(reader, history, files, damaged=bool(damaged))
             columns = None
         if before := filled_before(self._history, history.table, history.uuid):
             self._keyed.earlier[history.table] = before
@@ -223,7 +208,7 @@ class RoutedInquiry(Inquiry):
             self._reread[history.uuid] = history.record.replayed.lapsed
         return sum(record.records for record in paid) - again + owed, history.complete
 
-    def _came_after_all(self, follower: FollowerReader) -> frozenset[Debt]:
+    def _came_after_all(self, follower: TableAtRest) -> frozenset[Debt]:
         record = self._history.record
         columns = self._settings.tables.record_columns.coordinates
         present = columns and all(name in follower.reader.columns() for name in columns)
@@ -255,79 +240,8 @@ class RoutedInquiry(Inquiry):
                     f"{others} records are in the quarantine, since {name} did not take them"
                 )
 
-    # ------------------------------------------------------------------------------- keyed tables
-
-    def _ask_source(
-        self,
-        record: CommitRecord,
-        spans: Mapping[TopicPartition, tuple[int | None, int]],
-        seen: TableRecords | None,
-    ) -> SourceEvidence:
-        """Fold the topics of keyed tables, and compare the others record by record."""
-        self._keyed.moved_past = passed_over(self._history, self._allowed)
-        folded = {at: span for at, span in spans.items() if self._keyed.changed_by(at.topic)}
-        others = {at: span for at, span in spans.items() if at not in folded}
-        source = super()._ask_source(record, others, seen)
-        if not folded or not source.topics:
-            return source
-        ranges = self._comparable(source, record, folded, None)
-        for at, span in ranges.items():
-            source.witnesses[at] = Witness(source.topics[at.topic].partitions[at.partition], None)
-            if span is None:
-                self._unproven.append(f"{at}: {NOT_FOLDED}")
-        try:
-            topics = {at.topic: source.topics[at.topic] for at in ranges}
-            self._compacted = compacted(self._settings.kafka, topics)
-        except RetryLater as error:
-            self._unproven.append(f"the source was not asked: {error.message}")
-            return source
-        left_out = dict(self._keyed.moved_past)
-        for at in folded if self._aside else ():
-            aside = self._aside.upto(at, folded[at][1]) if self._aside else BitMap64()
-            deleted = self._deleted.get(at, BitMap64())
-            left_out[at] = left_out.get(at, BitMap64()) | aside | deleted
-        known = {at: span for at, span in ranges.items() if span is not None}
-        behind = offsets_behind(record, self._allowed)
-        self._unproven += behind[:1]
-        if not (self._renewed or behind):
-            still = replace(record, lapsed=tuple(self._still_lapsed(record)))
-            self._keyed.fold(still, self._history.uuid, known, left_out)
-        return source
-
-    def _weigh_skipped(self) -> None:
-        """What the source shows to be nothing for its tables is as it should be."""
-        findings, unproven = set_aside(self._history, self._settings)
-        self._findings += findings
-        whole = self._history.complete and self._skipped_records <= self._keyed.harmless
-        (self._remarks if whole else self._unproven).extend(unproven)
-
-    def _weigh_folds(self) -> None:
-        self._keyed.weigh(self._compacted, self._skipped_records)
-        told = self._keyed.told
-        self._findings += told.findings
-        self._proven += told.proven
-        self._unproven += told.unproven
-        self._expired += told.expired
-        self._partitions = [self._keyed.judged(partition) for partition in self._partitions]
-
-    def _judge(
-        self,
-        at: TopicPartition,
-        span: tuple[int | None, int],
-        witness: Witness | None,
-        seen: SeenOffsets | None,
-        *,
-        aside: BitMap64 | None,
-    ) -> tuple[PartitionAudit, list[Finding]]:
-        again = self._put_again.get(at)
-        if self._keyed.alone(at.topic):
-            return self._judged(at, span, witness, None, aside=aside)
-        if witness is not None and self._keyed.changed_by(at.topic):
-            witness = replace(witness, offsets=self._keyed.appended(at))
-        return self._judged(at, span, witness, seen, aside=aside, put_again=again)
-
     def _records_put_again(
-        self, tables: Mapping[str, FollowerReader]
+        self, tables: Mapping[str, TableAtRest]
     ) -> Mapping[TopicPartition, BitMap64]:
         found: dict[TopicPartition, BitMap64] = {}
         records = {name: table.reader.view().record for name, table in tables.items()}
@@ -353,7 +267,7 @@ class RoutedInquiry(Inquiry):
 
     def _examine_debts(
         self,
-        reader: FollowerReader,
+        reader: TableAtRest,
         history: History,
         columns: Columns | None,
         seen: TableRecords,
@@ -405,7 +319,7 @@ def _examine_files(reader: IcebergReader, debt: Debt) -> list[Finding]:
 
 
 def _examine_debt(
-    reader: FollowerReader, manifest: str, columns: Columns | None, seen: TableRecords
+    reader: TableAtRest, manifest: str, columns: Columns | None, seen: TableRecords
 ) -> list[Finding]:
     """Read the rows that are owed; without columns, check only that the debt can be read."""
     try:

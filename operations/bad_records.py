@@ -10,10 +10,10 @@ from typing import Any
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_history import Newest, TableReader
-from headgate.operations.follower_access import catalog_of, opened_follower
 from headgate.operations.status_report import BadRecord
+from headgate.sink.iceberg_format import IcebergFormat
 from headgate.sink.settings import SinkSettings
-from headgate.sink.table_settings import ICEBERG
+from headgate.sink.sink_tables import SinkTables
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.unsent import ROWS_LOOKED_AT, UnsentRows
 
@@ -25,15 +25,14 @@ _ROWS_SOUGHT_AMONG = 100_000
 _COLUMNS = ("topic", "partition", "offset", "error_class", "message", "epoch", "transaction")
 
 
-def last_bad_records(settings: SinkSettings, lead: TableReader) -> tuple[BadRecord, ...]:
+def last_bad_records(tables: SinkTables) -> tuple[BadRecord, ...]:
     """Return some records of the newest commit that added any, the last first.
 
-    ``lead`` reads the sink's own table. Without ``quarantine.excerpts`` the reason is only its
-    class. Raises ``HeadgateError``.
+    Without ``quarantine.excerpts`` the reason is only its class. Raises ``HeadgateError``.
     """
-    name = settings.quarantine.table
+    settings, name = tables.settings, tables.settings.quarantine.table
     try:
-        found = _newest(settings, lead)
+        found = _newest(tables)
     except HeadgateError:
         raise
     except Exception as error:
@@ -50,13 +49,12 @@ def last_bad_records(settings: SinkSettings, lead: TableReader) -> tuple[BadReco
     )
 
 
-def _newest(settings: SinkSettings, lead: TableReader) -> list[dict[str, Any]]:
-    name = settings.quarantine.table
-    if settings.type_of(name) == ICEBERG:
-        with catalog_of(settings, lead, name) as catalog:
-            unsent = UnsentRows(catalog, name, settings.name, settings.table.branch)
-            return unsent.newest(SHOWN, _COLUMNS)
-    with opened_follower(settings, lead, name) as follower:
+def _newest(tables: SinkTables) -> list[dict[str, Any]]:
+    settings, name = tables.settings, tables.settings.quarantine.table
+    if isinstance(found := tables.of(name), IcebergFormat):
+        unsent = UnsentRows(found.catalog, name, settings.name, settings.table.branch)
+        return unsent.newest(SHOWN, _COLUMNS)
+    with tables.at_rest(name) as follower:
         reader = follower.reader
         commits = reader.history(Newest(_COMMITS_LOOKED_AT, _ANY_TIME_MS)).commits
         brought = [commit for commit in commits if commit.added_records]

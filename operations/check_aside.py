@@ -8,7 +8,7 @@ from headgate.control_protocol.errors import TableMissing
 from headgate.operations.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.check_state import NotChecked
 from headgate.operations.table_access import opened_aside
-from headgate.sink.aside import refuse_aside
+from headgate.sink.iceberg_format import IcebergFormat
 from headgate.sink.preconditions import refuse_place, refuse_read_only
 from headgate.sink.settings import SinkSettings
 
@@ -25,7 +25,7 @@ def check_aside(
     refuse_read_only(catalog)
     try:
         with opened_aside(settings) as opened:
-            uuid = refuse_aside(settings, opened)
+            uuid = IcebergFormat(settings, opened).refuse_quarantine()
     except TableMissing:
         refuse_place(wanted.location or catalog.properties.get("warehouse", ""))
         refuse_replaced(None)

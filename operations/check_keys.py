@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pyiceberg.table import Table
 
-from headgate.control_protocol.errors import KeyUnfit, TableMissing
+from headgate.control_protocol.errors import HeadgateError, KeyUnfit, TableMissing
 from headgate.control_protocol.record_codec import key_property, marker_property
 from headgate.data.envelopes.changes import Tombstones
 from headgate.data.writers.encodings import refuse_for_keys
 from headgate.data.writers.keyed_routes import may_key, may_name
 from headgate.operations.kafka_access import compacted, source_topics
-from headgate.operations.routed_tables import loaded_tables, named_tables, own_tables
-from headgate.operations.table_access import opened_catalog
+from headgate.operations.routed_tables import own_tables
+from headgate.operations.table_access import iceberg_of, refuse_other_kind
 from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import looked_at
 from headgate.tables.iceberg.keyed.stored_key import key_text, refuse_other_key
 
 
@@ -29,16 +30,20 @@ def check_keys(settings: SinkSettings) -> str:
         return "no topic goes to a table with a key"
     names = {named.table for name in known if (named := routing.named_by(name))}
     telling = [name for name in known if routing.named_by(name) is None]
+    refuse_other_kind(settings)
     try:
-        with opened_catalog(settings) as catalog:
+        with looked_at(settings) as tables:
             if telling:
-                there = set(named_tables(settings, catalog)) - own_tables(settings)
+                there = tables.primary.named_by_routes() - own_tables(settings)
                 names |= {n for n in there if any(may_name(routing, t, n) for t in telling)}
             names = {name for name in names if routing.key_of(name)}
-            found = loaded_tables(catalog, names)
-            for name, table in found.tables.items():
-                _refuse(settings, name, table)
-            for error in found.unread.values():
+            unread = list[HeadgateError]()
+            for name, answer in tables.primary.each_at_rest(sorted(names)):
+                if isinstance(answer, HeadgateError):
+                    unread.append(answer)
+                else:
+                    _refuse(settings, name, iceberg_of(answer.reader).table)
+            for error in unread:
                 raise error
     except TableMissing:  # the catalog has no database yet, and so no table
         pass

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from headgate.control_protocol.errors import TableMissing
-from headgate.control_protocol.table_kinds import Layout, LockedKind, TableKind
+from headgate.control_protocol.table_kinds import FileSchema, SupportsLock, TableFormat
 from headgate.operations.check_aside import check_aside
 from headgate.operations.check_state import StateCheck
 from headgate.sink.declaration import declared
-from headgate.sink.kind_tables import refuse_layout, refuse_quarantine
 from headgate.sink.kinds import wanted_quarantine, wanted_table
+from headgate.sink.preconditions import refuse_layout, refuse_quarantine
 from headgate.sink.settings import SinkSettings
 from headgate.tables.stores.object_stores import for_files
 
@@ -17,11 +17,11 @@ class KindCheck(StateCheck):
     """Asks what a start would ask about a table of this kind."""
 
     def __init__(
-        self, settings: SinkSettings, kind: TableKind, *, asks_group: bool = False
+        self, settings: SinkSettings, kind: TableFormat, *, asks_group: bool = False
     ) -> None:
         super().__init__(settings, asks_group=asks_group)
         self._kind = kind
-        self._layout: Layout | None = None
+        self._layout: FileSchema | None = None
 
     @property
     def exists(self) -> bool:
@@ -30,7 +30,7 @@ class KindCheck(StateCheck):
     def table(self) -> str:
         wanted = self._settings.table
         try:
-            self._layout = self._kind.layout(wanted_table(self._settings))
+            self._layout = self._kind.file_schema(wanted_table(self._settings))
         except TableMissing:
             if not wanted.create:
                 raise
@@ -41,11 +41,11 @@ class KindCheck(StateCheck):
     @property
     def has_lock(self) -> bool:
         """Return whether commits need a lock that ``lock`` asks for."""
-        return isinstance(self._kind, LockedKind)
+        return isinstance(self._kind, SupportsLock)
 
     def lock(self) -> str:
         """Check that the server of the table's lock answers; nobody else waits for that."""
-        assert isinstance(self._kind, LockedKind)  # asked only then
+        assert isinstance(self._kind, SupportsLock)  # asked only then
         return self._kind.reach_lock(wanted_table(self._settings))
 
     def columns(self) -> str:
@@ -60,7 +60,7 @@ class KindCheck(StateCheck):
             return check_aside(self._settings, self._refuse_replaced)
         wanted = wanted_quarantine(self._settings)
         try:
-            layout = self._kind.layout(wanted)
+            layout = self._kind.file_schema(wanted)
         except TableMissing:
             self._refuse_replaced(None)
             return f"{wanted.name} does not exist yet; the next start creates it"

@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headgate.control_protocol.errors import TableMissing
-from headgate.control_protocol.events import TableStart
 from headgate.data.spark.pipeline import transformed_nothing
 from headgate.data.spark.session import open_session
 from headgate.data.spark.transform import transformation
-from headgate.data.writers.layout_plans import plan_of_layout
-from headgate.data.writers.plan import SourcePlan, WriterPlan, plan_for
+from headgate.data.writers.plan import SourcePlan, WriterPlan
 from headgate.operations.check_state import NotChecked
-from headgate.operations.table_access import opened_catalog, opened_table
 from headgate.sink.catalogs import spark_options
-from headgate.sink.kinds import other_kind, wanted_table
 from headgate.sink.planning import record_columns, shaping
 from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import looked_at
 
 
 def check_transform(settings: SinkSettings) -> str:
@@ -48,29 +45,9 @@ def check_transform(settings: SinkSettings) -> str:
 def _plan(settings: SinkSettings) -> WriterPlan:
     source = SourcePlan({}, record_columns=settings.table.record_columns.named())
     tables = settings.tables
-    plan = _plan_of_kind(settings, source) or _plan_of_iceberg(settings, source)
+    with looked_at(settings) as opened:
+        plan = opened.primary.plan(source)
     if not tables:
         return plan
     behind = SourcePlan({}, record_columns=record_columns(settings), routing=tables.routing)
     return replace(plan, source=behind)
-
-
-def _plan_of_kind(settings: SinkSettings, source: SourcePlan) -> WriterPlan | None:
-    kind = other_kind(settings)
-    if kind is None:
-        return None
-    wanted = wanted_table(settings)
-    return plan_of_layout(kind.layout(wanted), wanted.name, source, shaping(settings))
-
-
-def _plan_of_iceberg(settings: SinkSettings, source: SourcePlan) -> WriterPlan:
-    with opened_table(settings) as table:
-        start = TableStart(
-            table=settings.table.identifier,
-            uuid=str(table.metadata.table_uuid),
-            schema_id=table.schema().schema_id,
-            spec_id=table.spec().spec_id,
-            file_prefix="",
-        )
-    with opened_catalog(settings) as catalog:
-        return plan_for(catalog, start, source, shaping(settings))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.identifiers import (
@@ -23,7 +23,9 @@ from headgate.operations.actor import actor, tell
 from headgate.operations.table_access import opened_lead
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.proposal import GoingBack
-from headgate.tables.iceberg.table import IcebergTable
+
+if TYPE_CHECKING:
+    from headgate.tables.iceberg.table import IcebergTable
 
 
 def operators_claim(before: CommitRecord, command: str, **changes: Any) -> CommitRecord:
@@ -70,8 +72,8 @@ def land(
         if back is None:
             outcome = table.commit(attempt)
         else:
-            assert isinstance(table, IcebergTable), "no other kind is rolled back"
-            outcome = table.commit(attempt, back)
+            # No other kind is rolled back.
+            outcome = cast("IcebergTable", table).commit(attempt, back)
         unknown = isinstance(outcome, Unknown)
         if isinstance(outcome, Landed) or (unknown and claim.same_commit(table.read().record)):
             tell(settings, claim.command or "claim")

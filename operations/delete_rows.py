@@ -21,7 +21,6 @@ from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_history import TableReader
 from headgate.operations.actor import actor, tell
 from headgate.operations.audit_quarantine import COLUMNS
-from headgate.operations.follower_access import unpaid_debts
 from headgate.operations.maintain import behind_a_commit
 from headgate.operations.routed_tables import every_table
 from headgate.operations.set_offsets import stored
@@ -125,13 +124,13 @@ def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, lis
         raise DeletionRefused(
             f"sink {settings.name} has no quarantine", "leave --quarantine-where out"
         )
-    with opened_reader(settings) as reader:
-        record = stored(settings, reader.view())
-        catalog = iceberg_of(reader).table.catalog
-        owed = unpaid_debts(settings, reader, record)
+    with opened_reader(settings) as opened:
+        record = stored(settings, opened.reader.view())
+        catalog = iceberg_of(opened.reader).table.catalog
+        owed = opened.unpaid(record)
         known, lapsed = [settings.table.identifier], dict[str, int]()
         if settings.tables:
-            with every_table(settings, reader, reader.history()) as tables:
+            with every_table(opened, opened.reader.history()) as tables:
                 known = sorted({*tables.tables, *tables.unread})
                 for name, error in tables.unread.items():  # its rows would stay, unsaid
                     if where is not None and (name in asked.tables or not asked.tables):

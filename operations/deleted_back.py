@@ -14,7 +14,6 @@ from headgate.control_protocol.deleted_records import refuse_read_again as refus
 from headgate.control_protocol.deletion_errors import DeletedBack
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.table_history import Newest
-from headgate.operations.follower_access import opened_follower
 from headgate.operations.leaving import Leaving
 from headgate.operations.routed_tables import every_table
 from headgate.operations.table_access import opened_reader
@@ -63,15 +62,15 @@ def refuse_unknown(name: str) -> None:
 
 def _lists(settings: SinkSettings) -> Iterator[tuple[str, DeletedRecords]]:
     """Yield what people deleted from each table of the sink, and from its quarantine."""
-    with opened_reader(settings) as lead:
-        history = lead.history()
+    with opened_reader(settings) as opened:
+        history = opened.reader.history()
         yield settings.table.identifier, history.deleted
         if settings.tables:
-            with every_table(settings, lead, history) as tables:
+            with every_table(opened, history) as tables:
                 for error in tables.unread.values():  # nothing tells what was deleted from it
                     raise error
                 for name, follower in tables.tables.items():
                     yield name, follower.reader.history(_HEAD).deleted
         if settings.quarantine.keeps:
-            with opened_follower(settings, lead, settings.quarantine.table) as aside:
+            with opened.at_rest(settings.quarantine.table) as aside:
                 yield settings.quarantine.table, aside.reader.history(_HEAD).deleted

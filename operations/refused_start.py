@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
-from headgate.operations.table_access import opened_catalog, vanished
-from headgate.sink.kind_tables import refuse_layout
-from headgate.sink.kinds import other_kind, wanted_table
+from headgate.operations.table_access import vanished
 from headgate.sink.settings import SinkSettings
-from headgate.sink.starting import refuse_apart, refuse_new, refuse_there
+from headgate.sink.sink_tables import looked_at
+from headgate.sink.starting import refuse_new
 
 
 def refused_start(settings: SinkSettings) -> HeadgateError | None:
@@ -17,12 +16,8 @@ def refused_start(settings: SinkSettings) -> HeadgateError | None:
     too if something does not answer: that is reported by itself.
     """
     try:
-        if kind := other_kind(settings):
-            refuse_layout(kind.layout(wanted_table(settings)), settings)
-        else:
-            with opened_catalog(settings) as catalog:
-                refuse_apart(catalog, settings)
-                refuse_there(catalog, settings)
+        with looked_at(settings) as tables:
+            tables.primary.refuse_unfit()
     except TableMissing:
         return vanished(settings) or _refused_new(settings)
     except RetryLater:

@@ -43,14 +43,14 @@ from headgate.operations.rehearsed_tables import RehearsalCatalog
 from headgate.operations.table_access import opened_catalog
 from headgate.sink.assembly import batch_writer
 from headgate.sink.declaration import declaration, quarantine_declaration
-from headgate.sink.followers import iceberg_table
+from headgate.sink.iceberg_format import IcebergFormat
 from headgate.sink.made_tables import TableMaker
 from headgate.sink.planning import iceberg_planning
 from headgate.sink.preconditions import refuse_table
 from headgate.sink.sections import WriterKind
 from headgate.sink.settings import SinkSettings
-from headgate.sink.shelf import IcebergShelf
 from headgate.tables.iceberg.creation import ensure_table
+from headgate.tables.iceberg.gate import Gates
 
 ROWS_SHOWN = 10
 BAD_SHOWN = 20
@@ -222,10 +222,10 @@ def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
 def _maker(settings: SinkSettings, catalog: Catalog) -> TableMaker:
     """Return a coordinator's maker, which does not replace what the ledger has filled (N5)."""
     ledger = catalog.load_table(settings.tables.ledger)
-    shelf = IcebergShelf(catalog)
     tables = replace(settings.tables, new_per_minute_max=settings.tables.max)  # nobody waits here
     settings = replace(settings, tables=tables)
-    return TableMaker(settings, shelf, filled=lambda: filled_of(settings.name, ledger.properties))
+    made = IcebergFormat(settings, catalog)
+    return TableMaker(settings, made, filled=lambda: filled_of(settings.name, ledger.properties))
 
 
 def _start(catalog: Catalog, identifier: str) -> TableStart:
@@ -252,7 +252,7 @@ def _written(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWri
         told = with_what_is_needed(settings, catalog, batch, outcome, maker=maker)
         return _written(settings, catalog, told)
     if isinstance(outcome, BatchNeeds):
-        copied = iceberg_table(settings, catalog, settings.table.identifier)
+        copied = IcebergFormat(settings, catalog, Gates()).open(settings.table.identifier)
         copied.evolve(copied.read(), outcome.columns)
         table = _start(catalog, settings.table.identifier)
         return _written(settings, catalog, replace(batch, table=table))

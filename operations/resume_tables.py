@@ -13,10 +13,8 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Resume
 from headgate.control_protocol.record import CommitRecord, Parked
-from headgate.operations.follower_access import unpaid_debts
 from headgate.operations.paid_tables import refuse_one_table
 from headgate.operations.pause import LOOKED_AT_S, ask, patience_of
-from headgate.operations.routed_tables import missing_tables, shelf_of
 from headgate.operations.table_access import opened_reader
 from headgate.sink.routed_tables import section_of
 from headgate.sink.settings import SinkSettings
@@ -106,10 +104,10 @@ def _not_open(
     parked, _ = _parked(settings)
     waiting = {n: ("is resuming, but not open yet", paid) for n in names if n in parked}
     if anew := (set(names) & set(gone)) - waiting.keys():
-        with opened_reader(settings) as ledger:
-            history = ledger.history()
-            owed = {debt.table for debt in unpaid_debts(settings, ledger, history.record)}
-            there = anew - set(missing_tables(settings, ledger, anew))
+        with opened_reader(settings) as tables:
+            history = tables.reader.history()
+            owed = {debt.table for debt in tables.unpaid(history.record)}
+            there = anew - set(tables.primary.missing(anew))
         for name in anew - (there & history.filled.keys() - owed):
             waiting[name] = (
                 "was gone, and is created again with the next record for it",
@@ -129,9 +127,8 @@ def _makes(settings: SinkSettings, table: str) -> bool:
 def _parked(settings: SinkSettings) -> tuple[dict[str, Parked], set[str]]:
     """Return what is parked, by name, and the names of those that are gone."""
     refuse_one_table(settings)
-    with opened_reader(settings) as ledger:
-        record = ledger.history().record
+    with opened_reader(settings) as tables:
+        record = tables.reader.history().record
         parked = {each.table: each for each in (record.parked if record else ())}
         dropped = {n for n, each in parked.items() if each.why.startswith(TableMissing.code)}
-        shelf = shelf_of(settings, ledger)
-        return parked, {name for name in dropped if not shelf.has(name)}
+        return parked, {name for name in dropped if not tables.primary.exists(name)}

@@ -28,7 +28,13 @@ from headgate.operations.kafka_access import source_topics
 from headgate.operations.leaving import leaving_for, line
 from headgate.operations.rollback_tables import Destination, TableBack, plan_tables, take_back
 from headgate.operations.set_offsets import intact, require_stopped
-from headgate.operations.table_access import opened_lead, opened_table, refuse_other_kind
+from headgate.operations.table_access import (
+    iceberg_of,
+    opened_lead,
+    opened_reader,
+    opened_table,
+    refuse_other_kind,
+)
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.branches import make_branch
 from headgate.tables.iceberg.history import summary_of
@@ -102,7 +108,8 @@ def plan_rollback(
     before = intact(settings, view)
     if before.going_back != to:
         refuse_unfinished(before, settings.name)
-    with opened_table(settings) as table:
+    with opened_reader(settings) as opened:
+        table = iceberg_of(opened.reader).table
         if table.metadata.snapshot_by_id(view.head or 0) is None:
             raise RetryLater("the table has moved on since it was read", "try again")
         target, record = _target(settings, table, to)
@@ -114,7 +121,7 @@ def plan_rollback(
             refuse_rows_back(name, leaving)
             refuse_read_again(settings, before.offsets, record.offsets, before.topic_ids)
         going = Destination(settings, to, record, before, view.uuid, look_only, deleted_back)
-        tables = plan_tables(going, table, view) if settings.tables else ()
+        tables = plan_tables(going, opened, view) if settings.tables else ()
     foreign = (*leaving.foreign, *(text for each in tables for text in each.foreign))
     if foreign and not drop_foreign:
         raise ConfigurationError(

@@ -19,14 +19,13 @@ from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Tabl
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import decode, deleted_rows
 from headgate.operations.deleted_back import refuse_rows_back
-from headgate.operations.follower_access import unpaid_debts
 from headgate.operations.leaving import Leaving, leaving_for, line
 from headgate.operations.routed_tables import filled_tables
-from headgate.operations.table_access import opened_catalog
+from headgate.operations.table_access import iceberg_of, opened_catalog
 from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import SinkTables, TableAtRest
 from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.proposal import GoingBack
-from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 
 
@@ -71,13 +70,16 @@ class TableBack:
         return f"{self.table}: to {where}; {self.rows} rows leave it"
 
 
-def plan_tables(going: Destination, ledger: Table, view: TableView) -> tuple[TableBack, ...]:
+def plan_tables(going: Destination, opened: SinkTables, view: TableView) -> tuple[TableBack, ...]:
     """Plan the way back of every table that the ledger has filled.
 
     Raises ``ConfigurationError`` for one that cannot go there, ``RetryLater`` while rows are owed.
     """
     settings, before = going.settings, going.before
-    tables = filled_tables(settings, ledger.catalog, before, view.filled).tables
+    sure = {*view.filled, *(debt.table for debt in before.debts)}
+    found = dict(filled_tables(opened, sure))
+    rests = {name: each for name, each in found.items() if isinstance(each, TableAtRest)}
+    tables = {name: iceberg_of(each.reader).table for name, each in rests.items()}
     parked = {each.table for each in before.parked}
     if stuck := parked | (view.filled.keys() - tables.keys() - {settings.quarantine.table}):
         raise ConfigurationError(
@@ -86,7 +88,7 @@ def plan_tables(going: Destination, ledger: Table, view: TableView) -> tuple[Tab
             "fix it, grant the right to read it, and end its parking first: "
             "headgate tables SINK resume TABLE",
         )
-    _refuse_owed(going, ledger)
+    _refuse_owed(going, opened)
     for name, table in tables.items():
         _refuse_changed(going, name, table, view.filled.get(name))
     return tuple(_plan(going, name, table) for name, table in sorted(tables.items()))
@@ -103,11 +105,10 @@ def _refuse_changed(going: Destination, name: str, table: Table, filled: str | N
         )
 
 
-def _refuse_owed(going: Destination, ledger: Table) -> None:
+def _refuse_owed(going: Destination, opened: SinkTables) -> None:
     """Refuse while rows are owed: a payment could follow the rollback, or miss on the way back."""
-    reader = IcebergReader(ledger, going.settings.name, going.settings.table.branch)
-    unpaid = unpaid_debts(going.settings, reader, going.before)
     aside = going.settings.quarantine.table
+    unpaid = opened.unpaid(going.before)
     owed = {debt.table for debt in unpaid if debt.manifest and debt.table != aside}
     if owed and not going.looks:
         raise RetryLater(

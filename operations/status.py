@@ -20,8 +20,7 @@ from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.record import Debt
-from headgate.control_protocol.table_history import History, Newest, TableReader, nothing_of
-from headgate.operations.follower_access import unpaid_debts
+from headgate.control_protocol.table_history import History, Newest, nothing_of
 from headgate.operations.held_partitions import HeldPartition, held_partitions, told_of_held
 from headgate.operations.kafka_access import control_tail, source_topics
 from headgate.operations.lag_ages import lag_ages
@@ -36,10 +35,7 @@ from headgate.operations.status_report import (
     TransactionStatus,
     lag_of,
 )
-from headgate.operations.table_access import (
-    opened_reader,
-    refusal,
-)
+from headgate.operations.table_access import opened_reader, refusal
 from headgate.sink.condition import (
     EXIT_CODES,
     Condition,
@@ -52,6 +48,7 @@ from headgate.sink.condition import (
 )
 from headgate.sink.kinds import weaker
 from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import SinkTables
 
 TRANSACTIONS_SHOWN = 10
 CONTROL_RECORDS_READ = 2_000
@@ -173,8 +170,8 @@ def overdue_ms(settings: SinkSettings) -> int:
 def offsets(settings: SinkSettings) -> OffsetsReport:
     """Return the stored next offsets next to the source's logs. Raises as ``status``."""
     notes = _Notes(settings)
-    with opened_reader(settings) as reader:
-        history = reader.history()
+    with opened_reader(settings) as tables:
+        history = tables.reader.history()
     logs = _logs(settings, notes)
     partitions = tuple(_partitions(history, logs))
     _held(settings, history, logs, notes)
@@ -196,13 +193,13 @@ class _Table:
 
 def _table(settings: SinkSettings, newest: Newest, notes: _Notes) -> _Table:
     try:
-        with opened_reader(settings) as reader:
-            history = reader.history(newest)
-            refused = refusal(settings, reader)
-            owed = unpaid_debts(settings, reader, history.record)
-            gone = told_of_routed(settings, reader, history)
+        with opened_reader(settings) as tables:
+            history = tables.reader.history(newest)
+            refused = refusal(settings, tables.reader)
+            owed = tables.unpaid(history.record)
+            gone = told_of_routed(tables, history)
             notes.texts += map(settings.redacted, [*gone, MEND_TABLES] if gone else [])
-            bad = _bad_records(settings, reader, history, notes)
+            bad = _bad_records(settings, tables, history, notes)
     except TableMissing:
         if not settings.table.create:
             raise
@@ -212,14 +209,14 @@ def _table(settings: SinkSettings, newest: Newest, notes: _Notes) -> _Table:
 
 
 def _bad_records(
-    settings: SinkSettings, reader: TableReader, history: History, notes: _Notes
+    settings: SinkSettings, tables: SinkTables, history: History, notes: _Notes
 ) -> tuple[BadRecord, ...]:
     if not any(commit.record.quarantined for commit in history.commits):
         return ()
     from headgate.operations.bad_records import last_bad_records  # only if there are some
 
     try:
-        return last_bad_records(settings, reader)
+        return last_bad_records(tables)
     except HeadgateError as error:
         notes.texts.append(settings.redacted(f"the last bad records are not known: {error}"))
         return ()

@@ -14,7 +14,6 @@ from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.record import CommitRecord
 from headgate.operations.actor import tell
 from headgate.operations.claim import land, operators_claim
-from headgate.operations.follower_access import unpaid_debts
 from headgate.operations.pause import pause
 from headgate.operations.set_offsets import stored
 from headgate.operations.status import status
@@ -98,8 +97,8 @@ def _struck_off(settings: SinkSettings, record: CommitRecord) -> CommitRecord:
     """
     if settings.tables or not record.debts:
         return record
-    with opened_reader(settings) as lead:
-        return replace(record, debts=unpaid_debts(settings, lead, record))
+    with opened_reader(settings) as tables:
+        return replace(record, debts=tables.unpaid(record))
 
 
 def _leaving(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:

@@ -12,17 +12,16 @@ from typing import Any
 
 from headgate.control_protocol.errors import (
     ConfigurationError,
-    HeadgateError,
     MissingRights,
     Unreachable,
 )
 from headgate.control_protocol.record import CommitRecord, KeyCounts, Parked
 from headgate.control_protocol.table_history import Newest
-from headgate.operations.follower_access import FollowerReader, unpaid_debts
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.routed_tables import decided_tables, each_table
 from headgate.operations.table_access import opened_reader
 from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import Answer, TableAtRest
 from headgate.sink.tables_settings import CreateFrom
 from headgate.tables.iceberg.catalog import catalog_failure
 
@@ -76,17 +75,17 @@ def tables(settings: SinkSettings) -> TablesReport:
         raise ConfigurationError(
             "this sink fills one table", "headgate status shows it; [tables] is for many"
         )
-    with opened_reader(settings) as reader:
-        history = reader.history()
+    with opened_reader(settings) as opened:
+        history = opened.reader.history()
         record = history.record
         owed: dict[str, int] = {}
-        for debt in unpaid_debts(settings, reader, record):
+        for debt in opened.unpaid(record):
             owed[debt.table] = owed.get(debt.table, 0) + debt.records
         decided = decided_tables(settings, history)
         named = _named_by_topics(settings, record)
         found = {
             name: _answered(name, table, owed.get(name, 0))
-            for name, table in each_table(settings, reader, history, named)
+            for name, table in each_table(opened, history, named)
         }
         parked = {each.table: each for each in (record.parked if record else ())}
         known = {*found, *owed, *parked, *decided, *named, *history.filled}
@@ -119,9 +118,9 @@ def _missing(name: str, owed: int) -> FilledTable:
     return FilledTable(name, "missing", None, owed, None, None, None, reason)
 
 
-def _answered(name: str, table: FollowerReader | HeadgateError, owed: int) -> FilledTable:
+def _answered(name: str, table: Answer, owed: int) -> FilledTable:
     """Return what a table says, or why it says nothing: then the others are asked all the same."""
-    if isinstance(table, FollowerReader):
+    if isinstance(table, TableAtRest):
         try:
             return _filled(name, table, owed)
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
@@ -131,7 +130,7 @@ def _answered(name: str, table: FollowerReader | HeadgateError, owed: int) -> Fi
     return FilledTable(name, "unreachable", None, owed, None, None, None, str(table))
 
 
-def _filled(name: str, table: FollowerReader, owed: int) -> FilledTable:
+def _filled(name: str, table: TableAtRest, owed: int) -> FilledTable:
     history = table.reader.history(_LAST)
     if history.record is None:
         history = table.reader.history()
@@ -142,7 +141,7 @@ def _filled(name: str, table: FollowerReader, owed: int) -> FilledTable:
         transaction=str(record.transaction) if record else None,
         owed_rows=owed,
         valid_through_ms=record.valid_through_ms if record else None,
-        schema_id=table.schema_id,
+        schema_id=table.schema_id(),
         snapshot_id=history.tag,
         keys=record.keys if record else None,
     )

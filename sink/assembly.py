@@ -40,21 +40,18 @@ from headgate.participant.settings import UnknownFields
 from headgate.participant.state import State
 from headgate.participant.task import SinkTask
 from headgate.sink.agreement import agreed
-from headgate.sink.catalog_place import refuse_catalog
+from headgate.sink.catalog_place import refuse_places
 from headgate.sink.catalog_settings import Backend
 from headgate.sink.catalogs import spark_options
 from headgate.sink.company import refuse_company, said_lately
 from headgate.sink.departure import Complaints, control_log, departing, say_started
-from headgate.sink.iceberg_tables import ready_iceberg
 from headgate.sink.keyed_tables import KeysByRoute
-from headgate.sink.kind_tables import ready_kind
-from headgate.sink.kinds import other_kind, session_conf
+from headgate.sink.kinds import session_conf
 from headgate.sink.open_sink import Current, OpenSink, lookout
-from headgate.sink.opened_tables import OpenedTables
 from headgate.sink.planning import Planning
-from headgate.sink.routing import follower_names, routing
 from headgate.sink.sections import WriterKind
 from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import SinkTables, follower_names, routing
 from headgate.sink.starting import require_sources
 from headgate.sink.tables_settings import CreateFrom, OnMissing
 from headgate.sink.telemetry.measuring import Ports, metered
@@ -132,7 +129,7 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         )
         stack.callback(service.close)
         clock = SystemClock()
-        lead = stack.enter_context(closing(tables.lead()))
+        lead = stack.enter_context(closing(tables.open_primary()))
         watch = lookout(settings, lead, log, clock.monotonic_ms())
         world = participant.World(
             member,
@@ -177,7 +174,7 @@ def opened(
         stack.callback(group.close)
         stack.callback(service.close)
         clock = SystemClock()
-        lead = stack.enter_context(closing(tables.lead()))
+        lead = stack.enter_context(closing(tables.open_primary()))
         watch = lookout(settings, lead, log, clock.monotonic_ms())
         world = participant.World(
             group,
@@ -215,13 +212,11 @@ def _discreet(settings: SinkSettings) -> Iterator[None]:
             raise
 
 
-def _ready(settings: SinkSettings, stack: ExitStack) -> OpenedTables:
+def _ready(settings: SinkSettings, stack: ExitStack) -> SinkTables:
     """Return the sink's tables, once they and the control topic exist."""
-    kind = other_kind(settings)
-    if kind is None:
-        refuse_catalog(settings.catalog)
+    refuse_places(settings)
     require_sources(settings)
-    tables = ready_kind(settings, kind, stack) if kind else ready_iceberg(settings, stack)
+    tables = SinkTables(settings, stack).ready()
     ensure_control_topic(settings.kafka, settings.control.topic)
     refuse_company(settings, lambda: said_lately(settings))
     return tables
@@ -233,7 +228,7 @@ def new_sender() -> Sender:
 
 
 def _coordinator(
-    settings: SinkSettings, tables: OpenedTables, sender: Sender, meters: SinkMeters | None = None
+    settings: SinkSettings, tables: SinkTables, sender: Sender, meters: SinkMeters | None = None
 ) -> tuple[coordinator.CoordinatorDriver, Callable[[], None]]:
     """Build one coordinator life. Its own incarnation marks its commits."""
     life = replace(sender, incarnation=uuid.uuid4().hex[:12])

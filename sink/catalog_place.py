@@ -5,10 +5,15 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.sink.catalog_settings import Backend, CatalogSettings
+from headgate.sink.table_settings import ICEBERG
 from headgate.tables.iceberg.catalog_kinds import SQL_SCHEMES, refuse_java_kind, refuse_kind
+
+if TYPE_CHECKING:
+    from headgate.sink.settings import SinkSettings
 
 
 def refuse_catalog(settings: CatalogSettings) -> None:
@@ -54,6 +59,12 @@ def is_sql(settings: CatalogSettings) -> bool:
     properties = settings.properties
     scheme = properties.get("uri", "").partition(":")[0].partition("+")[0]
     return str(properties.get("type", "sql")).lower() == "sql" and scheme in SQL_SCHEMES
+
+
+def refuse_places(settings: SinkSettings) -> None:
+    """Refuse the catalog of the sink's table, if it has one. Raises as ``refuse_catalog``."""
+    if settings.table.type == ICEBERG:
+        refuse_catalog(settings.catalog)
 
 
 def sqlite_file(settings: CatalogSettings) -> Path | None:

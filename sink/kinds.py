@@ -2,7 +2,7 @@
 
 A package offers a kind through an entry point in the group ``headgate.tables``. The entry point's
 name is the value of ``table.type`` in the sink file; its object is a callable without arguments
-that returns a ``TableKind``.
+that returns a ``TableFormat``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from headgate.control_protocol.table_kinds import (
     Capability,
     Guarantee,
     RowKey,
-    SparkKind,
-    TableKind,
+    SupportsSparkSession,
+    TableFormat,
+    TableSpec,
     Traits,
-    WantedTable,
 )
 from headgate.data.formats.options import nearest
 from headgate.data.writers.routes import RAW_NAME_PROPERTY
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 
 ENTRY_POINT_GROUP = "headgate.tables"
 
-KindFactory = Callable[[], TableKind]
+KindFactory = Callable[[], TableFormat]
 
 _OURS = {
-    "delta": ("headgate.tables.delta.kind", "DeltaKind"),
-    "hudi": ("headgate.tables.hudi.kind", "HudiKind"),
+    "delta": ("headgate.tables.delta.kind", "DeltaFormat"),
+    "hudi": ("headgate.tables.hudi.kind", "HudiFormat"),
 }
 """Module and class: a kind is imported when a sink names it, not by every command."""
 
 _ICEBERG = Traits(Guarantee.EXACTLY_ONCE, frozenset(Capability))
 
 
-def other_kind(settings: SinkSections) -> TableKind | None:
+def other_kind(settings: SinkSections) -> TableFormat | None:
     """Return the kind of the sink's own table, unless it is Iceberg. Raises ``KindUnknown``."""
     return kind_of(settings, settings.table.identifier)
 
 
-def kind_of(settings: SinkSections, table: str) -> TableKind | None:
+def kind_of(settings: SinkSections, table: str) -> TableFormat | None:
     """Return the kind of a table of the sink, unless it is Iceberg. Raises ``KindUnknown``."""
     name = settings.type_of(table)
     return None if name == ICEBERG else _kind(name, "table.type")
@@ -82,7 +82,9 @@ def session_conf(settings: SinkSections) -> Mapping[str, str] | None:
     kind = other_kind(settings)
     if kind is None or not settings.spark.writes:
         return None
-    return kind.spark_conf(wanted_table(settings)) if isinstance(kind, SparkKind) else None
+    if not isinstance(kind, SupportsSparkSession):
+        return None
+    return kind.spark_conf(wanted_table(settings))
 
 
 def kind_names() -> list[str]:
@@ -93,7 +95,7 @@ def kind_names() -> list[str]:
     return sorted({ICEBERG, *_OURS, *registered})
 
 
-def _kind(name: str, said_by: str) -> TableKind:
+def _kind(name: str, said_by: str) -> TableFormat:
     factory = _own(name) or _registered(name)
     if factory is None:
         known = kind_names()
@@ -119,18 +121,18 @@ def _registered(name: str) -> KindFactory | None:
     return None
 
 
-def wanted_table(settings: SinkSections) -> WantedTable:
+def wanted_table(settings: SinkSections) -> TableSpec:
     """Return what the sink file declares about its table. Raises ``ConfigurationError``."""
     try:
         wanted = _declared(settings, settings.table)
     except ConfigurationError as error:
         raise ConfigurationError(f"table.columns: {error.message}", error.hint) from None
     if settings.tables:
-        return replace(wanted, lead=_lead_properties(settings), ledger=True)
+        return replace(wanted, primary=_primary_properties(settings), ledger=True)
     return replace(wanted, key=_row_key(settings.table.key, settings.table.record_columns))
 
 
-def wanted_follower(settings: SinkSections, name: str) -> WantedTable:
+def wanted_follower(settings: SinkSections, name: str) -> TableSpec:
     """Return the quarantine's declaration, or that of a routed table that must not be created."""
     if name == settings.quarantine.table:
         return wanted_quarantine(settings)
@@ -142,13 +144,13 @@ def wanted_follower(settings: SinkSections, name: str) -> WantedTable:
         properties=tables.create.properties,
         renewed_ms=tables.valid_through_refresh_ms,
         key=_row_key(section.key, tables.record_columns) if section else None,
-        lead=_lead_properties(settings),
+        primary=_primary_properties(settings),
     )
 
 
 def wanted_made(
     settings: SinkSections, table: TableSettings, raw: str, inferred: Struct
-) -> WantedTable:
+) -> TableSpec:
     """Return a routed table to create; ``inferred`` are the columns that records have shown.
 
     ``raw`` is the name before the route turned it into a table name. Raises ``ConfigurationError``.
@@ -162,11 +164,11 @@ def wanted_made(
         properties={**wanted.properties, RAW_NAME_PROPERTY: raw},
         renewed_ms=settings.tables.valid_through_refresh_ms,
         key=_row_key(table.key, table.record_columns),
-        lead=_lead_properties(settings),
+        primary=_primary_properties(settings),
     )
 
 
-def wanted_quarantine(settings: SinkSections) -> WantedTable:
+def wanted_quarantine(settings: SinkSections) -> TableSpec:
     """Return the quarantine's declaration if it is of the table's kind."""
     from headgate.tables.layouts import declared_columns
 
@@ -179,11 +181,11 @@ def wanted_quarantine(settings: SinkSections) -> WantedTable:
         create=True,
         columns=declared_columns(made.columns),
         comments=made.comments,
-        lead=_lead_properties(settings),
+        primary=_primary_properties(settings),
     )
 
 
-def _declared(settings: SinkSections, table: TableSettings) -> WantedTable:
+def _declared(settings: SinkSections, table: TableSettings) -> TableSpec:
     from headgate.tables.layouts import declared_columns
 
     wanted = declared(table)
@@ -197,9 +199,9 @@ def _declared(settings: SinkSections, table: TableSettings) -> WantedTable:
     )
 
 
-def _wanted(settings: SinkSections, name: str, location: str) -> WantedTable:
+def _wanted(settings: SinkSections, name: str, location: str) -> TableSpec:
     """Return what applies to all tables of a sink."""
-    return WantedTable(
+    return TableSpec(
         name,
         location,
         storage=settings.catalog.properties,
@@ -209,7 +211,7 @@ def _wanted(settings: SinkSections, name: str, location: str) -> WantedTable:
     )
 
 
-def _lead_properties(settings: SinkSections) -> Mapping[str, str]:
+def _primary_properties(settings: SinkSections) -> Mapping[str, str]:
     """Return the file's properties for the lead, or for all tables next to it."""
     tables = settings.tables
     return tables.create.properties if tables else settings.table.properties
@@ -241,7 +243,7 @@ def check_kind(settings: SinkSections) -> None:
             "set table.accept_duplicates = true if that will do, or fill another kind of table",
         )
     if settings.tables:
-        _check_places(settings)
+        _check_places(settings, kind)
     kind.refuse(wanted_table(settings))
     _check_session(settings)
     if settings.quarantine.keeps:
@@ -271,7 +273,7 @@ def _check_session(settings: SinkSections) -> None:
         )
 
 
-def _refuse_declared(name: str, kind: TableKind) -> None:
+def _refuse_declared(name: str, kind: TableFormat) -> None:
     """Refuse a kind that declares what headgate would never call."""
     if unknown := sorted(set(map(str, kind.capabilities)) - set(Capability)):
         raise KindLacks(
@@ -286,7 +288,7 @@ def _any_evolves(tables: TablesSettings) -> bool:
     return bool(tables) and evolve in said
 
 
-def _check_places(settings: SinkSections) -> None:
+def _check_places(settings: SinkSections, kind: TableFormat) -> None:
     """Check that tables without a catalog can be found from their names."""
     location = settings.tables.create.location
     if not location.endswith("/{table}") or location.count("{table}") > 1:
@@ -302,8 +304,6 @@ def _check_places(settings: SinkSections) -> None:
                 f"{settings.tables.type} are found by tables.create.location",
                 "remove it",
             )
-    kind = other_kind(settings)
-    assert kind is not None, "asked only then"
     for space in sorted({route.to.rpartition(".")[0] for route in settings.tables.route}):
         kind.refuse(wanted_follower(settings, f"{space}.table"))
     for each in settings.tables.table:
@@ -348,7 +348,7 @@ def _check_place_aside(settings: SinkSections) -> None:
         )
 
 
-def _refuse_aside(settings: SinkSections, kind: TableKind) -> None:
+def _refuse_aside(settings: SinkSections, kind: TableFormat) -> None:
     try:
         kind.refuse(wanted_quarantine(settings))
     except ConfigurationError as error:
@@ -373,7 +373,7 @@ def _asked(settings: SinkSections) -> list[tuple[Capability | None, str]]:
         'tables.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, _any_evolves(tables)),
         "tables.create.sort_by": (None, tables.create.sort_by),
         "quarantine.dead_letter_topic": (None, letters),
-        "a quarantine": (Capability.FOLLOWERS, aside.keeps and not settings.apart),
+        "a quarantine": (Capability.SECONDARY_TABLES, aside.keeps and not settings.apart),
         "table.branch": (Capability.BRANCHES, table.branch != "main"),
         'table.schema.unknown_fields = "evolve"': (Capability.EVOLUTION, evolves),
         "[maintenance]": (None, upkeep),

@@ -22,7 +22,7 @@ from headgate.control_protocol.table_changes import Changed, Want
 from headgate.data.writers.routes import names_of
 from headgate.sink.routed_tables import ONE_NAME, one_table, section_of
 from headgate.sink.settings import SinkSettings
-from headgate.sink.shelf import Shelf
+from headgate.sink.sink_tables import Format
 from headgate.sink.tables_settings import CreateFrom, OneTableSettings, OnMissing, TablesSettings
 from headgate.tables.iceberg.catalog import catalog_failure
 
@@ -43,19 +43,19 @@ class TableMaker:
     def __init__(
         self,
         settings: SinkSettings,
-        shelf: Shelf,
+        tables: Format,
         monotonic_s: Callable[[], float] = time.monotonic,
         *,
         filled: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._filled = filled
         self._settings = settings
-        self._shelf = shelf
+        self._tables = tables
         self._now_s = monotonic_s
         self._there: set[str] = set()
         self._refused: dict[str, float] = {}
         self._by_topic: frozenset[str] = frozenset()
-        self._guard = NewTables(settings.tables, shelf.names, monotonic_s)
+        self._guard = NewTables(settings.tables, tables.names, monotonic_s)
 
     def make(self, topics: Mapping[str, TopicState]) -> None:
         """Create the tables that the topics name, and those that the sink file names in full."""
@@ -87,7 +87,7 @@ class TableMaker:
         each = section_of(tables, table) or OneTableSettings(match=table)
         if not any(names_of(route).fullmatch(table) for route in tables.routing.routes):
             return Changed(table, why="no route of the coordinator's sink file names it")
-        if self._shelf.has(table):
+        if self._tables.exists(table):
             return None
         if self._dropped(table):
             return Changed(table, why=dropped_words(table), dropped=True)
@@ -107,7 +107,7 @@ class TableMaker:
         if each is None or not each.columns:
             return
         try:
-            if not self._shelf.has(table):
+            if not self._tables.exists(table):
                 if self._dropped(table):
                     return
                 self._guard.admit(table)
@@ -126,12 +126,12 @@ class TableMaker:
         wholly = mapped(columns, Struct())
         names = [column.name for column in wholly.fields]
         wanted = one_table(self._settings.tables, table, each, names)
-        if self._shelf.make(wanted, raw, wholly):
+        if self._tables.create(wanted, raw, wholly):
             _log.info("table %s was made for %s", table, raw)
 
     @property
     def listed(self) -> Callable[[str], Collection[str]]:
-        return self._shelf.names
+        return self._tables.names
 
 
 def dropped_words(table: str) -> str:

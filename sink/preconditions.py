@@ -19,6 +19,7 @@ from pyiceberg.types import IcebergType
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, TableChanged
 from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.table_kinds import FileSchema
 from headgate.data.writers.encodings import refuse_for_keys
 from headgate.data.writers.partitioning import Partitioner
 from headgate.data.writers.plan import RECORD_PARTS, STRUCT
@@ -29,6 +30,7 @@ from headgate.sink.declaration import declared, quarantine_declaration
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.creation import key_ids, refuse_upkeep
 from headgate.tables.iceberg.type_text import parse_columns
+from headgate.tables.layouts import schema_of
 from headgate.tables.stores.local import local_path
 from headgate.tables.stores.object_stores import refuse_signing
 
@@ -202,3 +204,17 @@ def writable(path: Path) -> bool:
     if os.statvfs(path).f_flag & os.ST_RDONLY:
         return False
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def refuse_quarantine(layout: FileSchema, settings: SinkSettings) -> None:
+    """Raise ``TableUnfit`` for a table that cannot keep the sink's bad records."""
+    refuse_place(layout.location)
+    refuse_columns_aside(settings.quarantine.table, schema_of(layout.columns))
+
+
+def refuse_layout(layout: FileSchema, settings: SinkSettings) -> None:
+    """Raise ``TableChanged`` or ``KeyUnfit`` if records could never become files of the layout."""
+    schema = schema_of(layout.columns)
+    refuse_schema(schema, settings)
+    key_ids(schema, settings.table.key)
+    refuse_place(layout.location)

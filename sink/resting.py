@@ -8,14 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import closing
 
-from headgate.control_protocol.errors import HeadgateError, RetryLater
-from headgate.control_protocol.ports import Lead
-from headgate.sink.iceberg_tables import looked_at_iceberg
-from headgate.sink.kind_lead import kind_lead
-from headgate.sink.kinds import other_kind
+from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import looked_at
 
 LOOKED_AT_S = 3.0
 _TURN_S = 0.25
@@ -26,14 +23,14 @@ def stopped(settings: SinkSettings) -> bool:
 
     Raises what opening the table raises; a catalog that does not exist yet stops nobody.
     """
-    kind = other_kind(settings)
-    with ExitStack() as opening:
-        if kind:
-            table: Lead | None = opening.enter_context(closing(kind_lead(settings, kind)))
-        else:
-            table = looked_at_iceberg(settings, opening)
-        record = table.read().record if table else None
-        return record is not None and record.stopped
+    with looked_at(settings) as tables:
+        try:
+            primary = tables.primary
+        except TableMissing:
+            return False
+        with closing(primary.open(tables.name)) as table:
+            record = table.read().record
+    return record is not None and record.stopped
 
 
 def may_work(settings: SinkSettings) -> bool:

@@ -22,7 +22,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.table_kinds import FollowingTable, numbered
+from headgate.control_protocol.table_kinds import SecondaryTable, numbered
 from headgate.tables.drafts import Drafts
 
 _log = redacted_logger(__name__)
@@ -34,7 +34,7 @@ class KindFollower:
     Drafting and tidying wait for the end of a slow payment: a kind's table serves one thread.
     """
 
-    def __init__(self, table: FollowingTable, lead: Lead, drafts: Drafts) -> None:
+    def __init__(self, table: SecondaryTable, lead: Lead, drafts: Drafts) -> None:
         self._table = table
         self._lead = lead
         self._drafts = drafts

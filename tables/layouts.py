@@ -20,7 +20,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, Primiti
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Path, Struct, Type
 from headgate.control_protocol.events import WrittenFile
-from headgate.control_protocol.table_kinds import Layout
+from headgate.control_protocol.table_kinds import FileSchema
 from headgate.tables.iceberg.evolution import columns_of, primitive
 from headgate.tables.iceberg.file_detail import FileDetail
 from headgate.tables.iceberg.type_text import parse_columns
@@ -40,14 +40,14 @@ def schema_of(columns: Struct) -> Schema:
     return Schema(*(_field(column, ids) for column in columns.fields))
 
 
-def spec_of(layout: Layout) -> PartitionSpec:
+def spec_of(layout: FileSchema) -> PartitionSpec:
     """Return the partitioning, with the layout's own number as its id."""
     schema = schema_of(layout.columns)
     fields = (
         PartitionField(schema.find_field(name).field_id, number, IdentityTransform(), name)
         for number, name in enumerate(layout.partition_by, _PARTITION_ID_MIN)
     )
-    return PartitionSpec(*fields, spec_id=layout.layout_id)
+    return PartitionSpec(*fields, spec_id=layout.schema_id)
 
 
 def _field(column: Column, ids: Iterator[int]) -> NestedField:
@@ -75,10 +75,10 @@ def _type(kind: Type, ids: Iterator[int]) -> IcebergType:
 class FileFacts:
     """What is known about a written file without reading it, by the columns' paths.
 
-    ``partition`` has every column of ``Layout.partition_by``. The bounds are not tight: a text may
-    be truncated. Values are Python's; dates and times are whole numbers, as Iceberg counts them.
-    Columns with NaN have no maximum: some readers take it for the highest value. There are no facts
-    about the contents of lists and maps.
+    ``partition`` has every column of ``FileSchema.partition_by``. The bounds are not tight: a text
+    may be truncated. Values are Python's; dates and times are whole numbers, as Iceberg counts
+    them. Columns with NaN have no maximum: some readers take it for the highest value. There are no
+    facts about the contents of lists and maps.
     """
 
     partition: Mapping[str, Any]

@@ -28,7 +28,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def enabled(page: Any) -> Any:
     """Put this kind in the place of the page's; return the module."""
-    page.FolderKind.capabilities = frozenset({Capability.BRANCHES, Capability.EVOLUTION})
+    page.FolderFormat.capabilities = frozenset({Capability.BRANCHES, Capability.EVOLUTION})
     for make in (_folder, _table, _reader):
         made = make(page)
         setattr(page, made.__name__, made)
@@ -48,7 +48,7 @@ def _folder(page: Any) -> Any:
             said = [version["columns"] for version in found if "columns" in version]
             if said:
                 self.columns = from_json(said[-1])
-                self.layout_id = zlib.crc32(said[-1].encode()) >> 1
+                self.schema_id = zlib.crc32(said[-1].encode()) >> 1
             return found
 
     return Folder

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 from headgate.control_protocol.events import Envelope, Resume
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.table_kinds import TableKind
+from headgate.control_protocol.table_kinds import TableFormat
 from headgate.control_protocol.testing import (
     FakeClock,
     FakeGroup,
@@ -32,15 +32,12 @@ from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.embedding import Record
 from headgate.participant.state import State
 from headgate.sink.agreement import agreed
-from headgate.sink.aside import ensure_aside, ready_aside
 from headgate.sink.assembly import identity
 from headgate.sink.catalogs import open_catalog
 from headgate.sink.declaration import declaration
-from headgate.sink.iceberg_tables import IcebergTables
-from headgate.sink.kind_tables import KindTables, ensure_quarantine
-from headgate.sink.kinds import other_kind
-from headgate.sink.opened_tables import OpenedTables
+from headgate.sink.kinds import other_kind, wanted_table
 from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import SinkTables
 from headgate.tables.iceberg.creation import ensure_table
 
 TURN_MS = 10
@@ -116,25 +113,21 @@ class SinkInProcess:
         )
 
     @property
-    def kind(self) -> TableKind:
+    def kind(self) -> TableFormat:
         kind = other_kind(self.settings)
         assert kind is not None
         return kind
 
-    def _ready(self) -> OpenedTables:
-        kind = other_kind(self.settings)
-        if kind is None:
-            catalog = open_catalog(self.settings)
-            self._dying.callback(catalog.close)
-            ensure_table(catalog, self.settings.table.identifier, declaration(self.settings.table))
-            if self.settings.quarantine.keeps:
-                ensure_aside(self.settings, catalog)
-            return IcebergTables(self.settings, catalog)
-        aside = ready_aside(self.settings, self._dying)
-        tables = KindTables(self.settings, kind, aside)
-        kind.ensure(tables.wanted)
-        if self.settings.quarantine.keeps and aside is None:
-            ensure_quarantine(self.settings, kind)
+    def _ready(self) -> SinkTables:
+        if kind := other_kind(self.settings):
+            kind.create(wanted_table(self.settings))
+        else:
+            with closing(open_catalog(self.settings)) as catalog:
+                name = self.settings.table.identifier
+                ensure_table(catalog, name, declaration(self.settings.table))
+        tables = SinkTables(self.settings, self._dying)
+        if self.settings.quarantine.keeps:
+            tables.quarantine.ready_quarantine()
         return tables
 
     def die(self) -> None:
@@ -187,7 +180,7 @@ class SinkInProcess:
 class _Writer:
     """``BatchWriter`` that has written when it is asked."""
 
-    def __init__(self, sink: SinkInProcess, tables: OpenedTables) -> None:
+    def __init__(self, sink: SinkInProcess, tables: SinkTables) -> None:
         self._sink = sink
         self._planning = tables.planning()
         self._batch: Batch | None = None

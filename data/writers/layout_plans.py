@@ -1,4 +1,4 @@
-"""Plans for files of tables that a ``TableKind`` describes by neutral layouts."""
+"""Plans for files of tables that a ``TableFormat`` describes by neutral layouts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.control_protocol.errors import TableChanged, Unreachable
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.table_history import TableReader
-from headgate.control_protocol.table_kinds import Layout
+from headgate.control_protocol.table_kinds import FileSchema
 from headgate.data.writers.known_offsets import Again, known_offsets, rows_of_reader
 from headgate.data.writers.plan import (
     SourcePlan,
@@ -43,7 +43,7 @@ class LayoutPlans:
 
     def __init__(
         self,
-        layout: Callable[[], Layout],
+        layout: Callable[[], FileSchema],
         shaping: Shaping,
         aside: PlansAside | None = None,
     ) -> None:
@@ -66,7 +66,7 @@ class LayoutAside:
     """The plans of a quarantine of the table's kind. ``layout`` returns its current layout, and
     ``read`` opens it for its rows."""
 
-    def __init__(self, layout: Callable[[], Layout], read: Callable[[], TableReader]) -> None:
+    def __init__(self, layout: Callable[[], FileSchema], read: Callable[[], TableReader]) -> None:
         self._plan = _OnePlan(layout, Shaping())
         self._read = read
 
@@ -90,7 +90,7 @@ class LayoutAside:
 class _OnePlan:
     """The plan of one table, kept until the table changes."""
 
-    def __init__(self, layout: Callable[[], Layout], shaping: Shaping) -> None:
+    def __init__(self, layout: Callable[[], FileSchema], shaping: Shaping) -> None:
         self._layout = layout
         self._shaping = shaping
         self._kept: WriterPlan | None = None
@@ -102,7 +102,7 @@ class _OnePlan:
             layout = self._layout()
             if layout.uuid != start.uuid:
                 raise another_table(start, layout.uuid)
-            if layout.layout_id != start.schema_id:
+            if layout.schema_id != start.schema_id:
                 raise Unreachable(
                     f"the columns of {start.table} are not those of the START any more",
                     "the next one names them",
@@ -122,7 +122,7 @@ def another_table(start: TableStart, uuid: str) -> TableChanged:
 
 
 def plan_of_layout(
-    layout: Layout, table: str, source: SourcePlan, shaping: Shaping | None = None
+    layout: FileSchema, table: str, source: SourcePlan, shaping: Shaping | None = None
 ) -> WriterPlan:
     """Plan for a layout. Raises ``ConfigurationError`` for record columns that the table lacks."""
     schema = schema_of(layout.columns)

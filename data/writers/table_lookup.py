@@ -25,7 +25,7 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.table_kinds import Layout
+from headgate.control_protocol.table_kinds import FileSchema
 from headgate.data.writers.encodings import refuse_for_keys
 from headgate.data.writers.failures import Wanting
 from headgate.data.writers.layout_plans import plan_of_layout
@@ -96,19 +96,27 @@ class IcebergStock:
 
 
 class KindStock:
-    """The tables of another kind. ``listed`` returns possible names, ``layout`` loads one."""
+    """The tables of another kind. ``listed`` returns possible names, ``layout`` loads one.
+
+    ``exists``: whether one is there, usable or not.
+    """
 
     def __init__(
-        self, listed: Callable[[str], Collection[str]], layout: Callable[[str], Layout]
+        self,
+        listed: Callable[[str], Collection[str]],
+        exists: Callable[[str], bool],
+        layout: Callable[[str], FileSchema],
     ) -> None:
         self._listed = listed
+        self._exists = exists
         self._layout = layout
         self._seen = set[str]()
 
     def names(self, namespace: str) -> frozenset[str]:
         """Return the names, of former tables too, as long as they are listed: loading tells."""
-        found = ((short, f"{namespace}.{short}") for short in self._listed(namespace))
-        return frozenset(short for short, name in found if name in self._seen or self._is(name))
+        found = {f"{namespace}.{short}": short for short in self._listed(namespace)}
+        self._seen |= {name for name in found.keys() - self._seen if self._exists(name)}
+        return frozenset(short for name, short in found.items() if name in self._seen)
 
     def loaded(self, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
         try:
@@ -129,19 +137,7 @@ class KindStock:
         except ConfigurationError as error:
             return RoutedTable(name, problem=error.message)
         raw_name = layout.properties.get(RAW_NAME_PROPERTY, "")
-        return RoutedTable(name, plan, "", layout.uuid, layout.layout_id, raw_name)
-
-    def _is(self, name: str) -> bool:
-        try:
-            self._layout(name)
-        except TableMissing:
-            return False
-        except RetryLater:
-            raise
-        except HeadgateError:
-            return True
-        self._seen.add(name)
-        return True
+        return RoutedTable(name, plan, "", layout.uuid, layout.schema_id, raw_name)
 
 
 # -------------------------------------------------------------------------------------------- plans

@@ -15,12 +15,12 @@ from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.record import UNNAMED
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.whose_thread import for_the_same_sink
-from headgate.sink.followers import iceberg_table
 from headgate.sink.maintenance.rounds import Done, Round
 from headgate.sink.routed_tables import section_of
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.gate import Gates
 from headgate.tables.iceberg.loading import loaded_each
+from headgate.tables.iceberg.table import IcebergTable
 
 ORPHANS_AT_ONCE = 20
 """In so many tables a round looks for orphans: it lists all files of each."""
@@ -76,7 +76,9 @@ class Maintenance:
         """Give each table its turn; return whether one has more to do. ``search``: for orphans."""
         lead = None
         if not self._settings.apart:
-            lead = iceberg_table(self._settings, self._catalog, self._settings.table.identifier)
+            settings = self._settings
+            name, branch = settings.table.identifier, settings.table.branch
+            lead = IcebergTable(self._catalog, name, settings.name, branch)
         view = lead.read() if lead else None
         parked = parked_of(view)
         names = [name for name in maintained(self._settings, view) if name not in parked]

@@ -14,11 +14,12 @@ from pyiceberg.table import Table
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.sink.maintenance.deciding import deciding_of
+from headgate.control_protocol.table_history import Newest
 from headgate.sink.maintenance.rewriting import Rewriting, Stopped, target_bytes
 from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import looked_at
 from headgate.tables.iceberg.gate import Gate
-from headgate.tables.iceberg.orphans import Ages, Orphans
+from headgate.tables.iceberg.orphans import Ages, Deciding, Orphans
 from headgate.tables.iceberg.replacement import Replacement, Written
 from headgate.tables.iceberg.side_call import Settled, persistently
 from headgate.tables.iceberg.small_files import Choice, Wanted, chosen
@@ -27,6 +28,9 @@ from headgate.tables.iceberg.upkeep import Upkeep
 _NAMED_MAX = 3
 
 OnProgress = Callable[[str, int, int], None]
+
+_LAST = Newest(50, 2**62)
+"""Others commit there too."""
 
 _log = redacted_logger("headgate.maintenance")
 
@@ -229,3 +233,17 @@ class Round:
                 self.done.orphans,
                 extra=about(LogEvent.ORPHANS_DELETED, table=self.table),
             )
+
+
+def deciding_of(settings: SinkSettings) -> Deciding:
+    """Read what a table of another kind says to the maintenance of an Iceberg quarantine."""
+    with looked_at(settings) as tables:
+        history = tables.reader.history(_LAST)
+        if not history.commits:
+            history = tables.reader.history()
+        said = [
+            (commit.committed_ms, record)
+            for commit in history.commits[-1:]
+            for record in (commit.record, history.record)
+        ]
+        return Deciding(history.uuid, said)

@@ -15,7 +15,7 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.first_line import first_line
 from headgate.control_protocol.kind_errors import PutsUnconditional, TableUnfit
-from headgate.control_protocol.table_kinds import Layout, WantedTable, layout_number
+from headgate.control_protocol.table_kinds import FileSchema, TableSpec, schema_number
 from headgate.tables.delta.columns import columns_from_delta, may_partition
 from headgate.tables.delta.log import Log, log_unreadable
 from headgate.tables.delta.places import storage_options
@@ -56,7 +56,7 @@ class DeltaPlace:
     storage: Mapping[str, str]
 
     @classmethod
-    def of(cls, wanted: WantedTable) -> DeltaPlace:
+    def of(cls, wanted: TableSpec) -> DeltaPlace:
         folder = local_path(wanted.location)
         location = wanted.location if folder is None else f"file://{folder}"
         return cls(wanted.name, location.rstrip("/"), wanted.storage)
@@ -146,14 +146,14 @@ def layout_id_of(table: DeltaTable) -> int:
 
 def layout_id_of_parts(schema: str, partition_by: tuple[str, ...]) -> int:
     """Return the number of columns and partitioning; ``schema`` is delta-rs's JSON."""
-    return layout_number(f"{schema} {partition_by}")
+    return schema_number(f"{schema} {partition_by}")
 
 
-def layout_of(place: DeltaPlace, table: DeltaTable) -> Layout:
+def layout_of(place: DeltaPlace, table: DeltaTable) -> FileSchema:
     columns, partition_by = columns_of(place.name, table), partitions_of(table)
-    return Layout(
+    return FileSchema(
         uuid=str(table.metadata().id),
-        layout_id=layout_id_of(table),
+        schema_id=layout_id_of(table),
         columns=columns,
         location=place.location,
         partition_by=partition_by,

@@ -132,7 +132,7 @@ class DeltaSinkTable:
         return self._landed(attempt, head + 1)
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
-        """See ``table_kinds.FollowingTable``."""
+        """See ``table_kinds.SecondaryTable``."""
         table = self._load()
         for file in files:
             self._added(table, file)
@@ -176,17 +176,17 @@ class DeltaSinkTable:
         refuse_unfit(self._place.name, table)
         return table
 
-    def _layout(self, table: DeltaTable, layout_id: int) -> _Columns | None:
+    def _layout(self, table: DeltaTable, schema_id: int) -> _Columns | None:
         """Return columns that the table has or had: any process may pay decided files."""
-        if layout_id not in self._layouts:
+        if schema_id not in self._layouts:
             for entry in self._log.line(table.version()):
                 for schema, partitions in entry.layouts if entry else ():
                     number = layout_id_of_parts(schema, partitions)
                     columns = columns_from_delta(self._place.name, schema)
                     self._layouts.setdefault(number, (columns, partitions))
-                if layout_id in self._layouts:
+                if schema_id in self._layouts:
                     break
-        return self._layouts.get(layout_id)
+        return self._layouts.get(schema_id)
 
     def _tag(self, table: DeltaTable) -> int | None:
         return table.transaction_version(self._application)

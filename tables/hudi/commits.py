@@ -155,7 +155,7 @@ class HudiCommits:
             table=self._place.name,
             uuid=config.uuid,
             location=self._location,
-            schema_id=config.layout_id,
+            schema_id=config.schema_id,
             spec_id=0,
             head=newest[0].completed if newest else None,
             tag=tag,

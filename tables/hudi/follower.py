@@ -29,18 +29,18 @@ _CODEC = "zstd"
 
 
 class _Following(HudiCommits):
-    """Implements ``table_kinds.FollowingTable``; the rest is ``HudiCommits``."""
+    """Implements ``table_kinds.SecondaryTable``; the rest is ``HudiCommits``."""
 
     _paying: Sequence[str] = ()
     _paid: Sequence[str] = ()
     _swept = False
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
-        """See ``table_kinds.FollowingTable``; key files only have the key's columns."""
-        layout_id = self._place.config().layout_id
+        """See ``table_kinds.SecondaryTable``; key files only have the key's columns."""
+        schema_id = self._place.config().schema_id
         for file in files:
             try:
-                if file.kind is FileKind.KEYS or layout_id_of(file) == layout_id:
+                if file.kind is FileKind.KEYS or layout_id_of(file) == schema_id:
                     continue
                 why = "was written for other columns than the table has now"
             except ValueError as error:

@@ -1,4 +1,4 @@
-"""Implements ``TableKind`` for Hudi. Starts a JVM only to create, read or commit to a table."""
+"""Implements ``TableFormat`` for Hudi. Starts a JVM only to create, read or commit to a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import HudiMissing
 from headgate.control_protocol.ports import SinkTable
 from headgate.control_protocol.table_history import TableReader
-from headgate.control_protocol.table_kinds import Capability, Guarantee, Layout, WantedTable
+from headgate.control_protocol.table_kinds import (
+    Capability,
+    FileSchema,
+    Guarantee,
+    TableFormat,
+    TableSpec,
+)
 from headgate.tables.hudi.columns import avro_of, refuse_key, refuse_partitions
 from headgate.tables.hudi.keys import refuse_row_key
 from headgate.tables.hudi.lock_server import reach
@@ -21,83 +27,85 @@ from headgate.tables.stores.files import open_files
 from headgate.tables.stores.listing import folders_in
 
 
-class HudiKind:
+class HudiFormat(TableFormat):
     """Hudi tables below a path; Hudi's lock provider decides who commits."""
 
     guarantee = Guarantee.EXACTLY_ONCE
     capabilities = frozenset(
         {
-            Capability.FOLLOWERS,
+            Capability.SECONDARY_TABLES,
             Capability.KEYED_TABLES,
             Capability.KEYS,
             Capability.MANY_TABLES,
         }
     )
 
-    def refuse(self, wanted: WantedTable) -> None:
+    def refuse(self, spec: TableSpec) -> None:
         if find_spec("pyspark") is None:
             raise HudiMissing(
                 "table.type is hudi, but PySpark is not installed", "pip install 'headgate[hudi]'"
             )
-        if not wanted.location:
+        if not spec.location:
             raise ConfigurationError(
                 "table.location is missing: a Hudi table is found by it", "write its folder"
             )
-        section = "table.properties" if wanted.lead is None else "tables.create.properties"
-        storage = wanted.storage.keys() - storage_of(location_of(wanted.location), wanted.storage)
-        refuse_idle(section, wanted.properties, storage, create=wanted.create)
-        if wanted.key and KEY in wanted.properties:
+        section = "table.properties" if spec.primary is None else "tables.create.properties"
+        storage = spec.storage.keys() - storage_of(location_of(spec.location), spec.storage)
+        refuse_idle(section, spec.properties, storage, create=spec.create)
+        if spec.key and KEY in spec.properties:
             raise ConfigurationError(
                 f"table.properties.{KEY} is set, and table.key as well", "remove the first"
             )
-        HudiPlace.of(wanted)
-        table_type(wanted.properties)
-        if wanted.create:
-            avro_of(wanted.name, wanted.columns, wanted.comments)
-            refuse_partitions(wanted.columns, wanted.partition_by)
-            key = wanted.properties.get(KEY)
-            if wanted.key:
-                refuse_row_key(wanted.columns, wanted.key, wanted.partition_by)
+        HudiPlace.of(spec)
+        table_type(spec.properties)
+        if spec.create:
+            avro_of(spec.name, spec.columns, spec.comments)
+            refuse_partitions(spec.columns, spec.partition_by)
+            key = spec.properties.get(KEY)
+            if spec.key:
+                refuse_row_key(spec.columns, spec.key, spec.partition_by)
             elif key:
-                refuse_key(wanted.columns, key, wanted.partition_by)
+                refuse_key(spec.columns, key, spec.partition_by)
 
-    def ensure(self, wanted: WantedTable) -> None:
-        place = HudiPlace.of(wanted)
+    def create(self, spec: TableSpec) -> bool:
+        place, made = HudiPlace.of(spec), False
         try:
             place.config()
         except TableMissing:
-            if not wanted.create:
+            if not spec.create:
                 raise
-            self._create(place, wanted)
+            self._create(place, spec)
             place.config()
-        if wanted.key:
+            made = True
+        if spec.key:
             place.hold_buckets()
+        return made
 
-    def open(self, wanted: WantedTable, sink: SinkName) -> SinkTable:
+    def open(self, spec: TableSpec, sink: SinkName) -> SinkTable:
         from headgate.tables.hudi.opened import open_table
 
-        return open_table(HudiPlace.of(wanted), sink)
+        return open_table(HudiPlace.of(spec), sink)
 
-    def layout(self, wanted: WantedTable) -> Layout:
-        return HudiPlace.of(wanted).layout()
+    def file_schema(self, spec: TableSpec) -> FileSchema:
+        return HudiPlace.of(spec).layout()
 
-    def reader(self, wanted: WantedTable, sink: SinkName) -> TableReader:
+    def reader(self, spec: TableSpec, sink: SinkName) -> TableReader:
         from headgate.tables.hudi.reader import HudiReader
 
-        return HudiReader(HudiPlace.of(wanted), sink)
+        return HudiReader(HudiPlace.of(spec), sink)
 
-    def reach_lock(self, wanted: WantedTable) -> str:
-        """See ``table_kinds.LockedKind``."""
-        return reach(wanted.name, HudiPlace.of(wanted).settings)
+    def reach_lock(self, spec: TableSpec) -> str:
+        """See ``table_kinds.SupportsLock``."""
+        return reach(spec.name, HudiPlace.of(spec).settings)
 
-    def spark_conf(self, wanted: WantedTable) -> Mapping[str, str]:
-        """See ``table_kinds.SparkKind``."""
+    def spark_conf(self, spec: TableSpec) -> Mapping[str, str]:
+        """See ``table_kinds.SupportsSparkSession``."""
         from headgate.tables.hudi.jvm import SESSION
 
-        own = HudiPlace.of(wanted).spark
+        own = HudiPlace.of(spec).spark
         return {**SESSION, **{key: value for key, value in own.items() if key != "spark.master"}}
 
-    def names(self, like: WantedTable) -> Collection[str]:
+    def names(self, like: TableSpec) -> Collection[str]:
         place = HudiPlace.of(like)
         parent = place.location.rpartition("/")[0]
         try:
@@ -105,15 +113,15 @@ class HudiKind:
         except OSError as error:
             raise Unreachable(f"{parent} cannot be listed: {error}") from error
 
-    def _create(self, place: HudiPlace, wanted: WantedTable) -> None:
+    def _create(self, place: HudiPlace, spec: TableSpec) -> None:
         """Create the table. Another process may be first: what exists then is read and checked."""
         from headgate.tables.hudi.creation import create
         from headgate.tables.hudi.jvm import said
 
-        schema = avro_of(place.table, wanted.columns, wanted.comments)
-        place.keep(wanted.properties)
+        schema = avro_of(place.table, spec.columns, spec.comments)
+        place.keep(spec.properties)
         try:
-            create(place, schema, wanted.partition_by, table_type(wanted.properties))
+            create(place, schema, spec.partition_by, table_type(spec.properties))
         except HudiMissing:
             raise
         except Exception as error:

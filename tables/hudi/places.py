@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
 from headgate.control_protocol.kind_errors import HudiUnsafe, PutsUnconditional, TableUnfit
-from headgate.control_protocol.table_kinds import Layout, RowKey, WantedTable, layout_number
+from headgate.control_protocol.table_kinds import FileSchema, RowKey, TableSpec, schema_number
 from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiDressing
 from headgate.tables.hudi.columns import columns_of, refuse_taken
 from headgate.tables.hudi.keys import (
@@ -68,8 +68,8 @@ class TableConfig:
     generator: str = ""
 
     @property
-    def layout_id(self) -> int:
-        return layout_number(f"{self.schema} {self.dressing.partition_by} {','.join(self.keys)}")
+    def schema_id(self) -> int:
+        return schema_number(f"{self.schema} {self.dressing.partition_by} {','.join(self.keys)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,13 @@ class HudiPlace:
     storage: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, wanted: WantedTable) -> HudiPlace:
+    def of(cls, wanted: TableSpec) -> HudiPlace:
         """Raises ``ConfigurationError``, ``HudiUnsafe``."""
         location = location_of(wanted.location)
-        follows, given = wanted.lead is not None and not wanted.ledger, wanted.properties
+        follows, given = wanted.primary is not None and not wanted.ledger, wanted.properties
         keyed = wanted.key is not None
-        if wanted.lead is not None:
-            given = following(wanted.name.rpartition(".")[2], wanted.lead, given, keyed=keyed)
+        if wanted.primary is not None:
+            given = following(wanted.name.rpartition(".")[2], wanted.primary, given, keyed=keyed)
         settings = write_settings(wanted.name, given, keyed=keyed)
         spark = {key: each for key, each in wanted.storage.items() if key.startswith(SPARK)}
         storage = storage_of(location, wanted.storage)
@@ -134,16 +134,16 @@ class HudiPlace:
         """Raises ``TableMissing``, ``Unreachable``, ``TableUnfit``."""
         return self._config(self._properties())
 
-    def layout(self) -> Layout:
+    def layout(self) -> FileSchema:
         """Return how participants write its files. Raises as ``config``."""
         config = self.config()
         values = None
         if self.key or config.dressing.partition_by:
             values = HeldTexts(self.key.key if self.key else (), config.dressing)
         if self.key or self.follows:
-            return Layout(
+            return FileSchema(
                 uuid=config.uuid,
-                layout_id=config.layout_id,
+                schema_id=config.schema_id,
                 columns=config.columns,
                 location=self.files,
                 partition_by=() if self.key else config.dressing.partition_by,
@@ -151,9 +151,9 @@ class HudiPlace:
                 storage=self.storage,
                 properties=self._kept(),
             )
-        return Layout(
+        return FileSchema(
             uuid=config.uuid,
-            layout_id=config.layout_id,
+            schema_id=config.schema_id,
             columns=config.columns,
             location=self.location,
             partition_by=config.dressing.partition_by,

@@ -13,12 +13,12 @@ from deltalake import DeltaTable, write_deltalake
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.table_kinds import WantedTable
+from headgate.control_protocol.table_kinds import TableSpec
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.layout_plans import plan_of_layout
 from headgate.data.writers.partitioning import PartitionKey
 from headgate.data.writers.plan import SourcePlan
-from headgate.tables.delta.kind import DeltaKind
+from headgate.tables.delta.kind import DeltaFormat
 from headgate.tables.delta.opened import DeltaPlace
 from headgate.tables.delta.reader import DeltaReader
 from headgate.tables.delta.table import DeltaSinkTable
@@ -39,7 +39,7 @@ class DeltaWorld:
         storage: dict[str, str] | None = None,
     ) -> None:
         self.uri: Any = folder / "a table" if isinstance(folder, Path) else folder
-        self.wanted = WantedTable(
+        self.wanted = TableSpec(
             "db.trips",
             str(self.uri),
             create=True,
@@ -50,7 +50,7 @@ class DeltaWorld:
         self.place = DeltaPlace.of(self.wanted)
         self._lies: list[bool] = []
         self._files = 0
-        DeltaKind().ensure(self.wanted)
+        DeltaFormat().create(self.wanted)
 
     def open(self, sink: str = "sink") -> DeltaSinkTable:
         def write(table: DeltaTable, *arguments: Any, **named: Any) -> None:
@@ -64,7 +64,9 @@ class DeltaWorld:
 
     def file(self, number: int) -> WrittenFile:
         """A file of ``ROWS_PER_FILE`` rows that say ``number``, by the sink's own writers."""
-        plan = plan_of_layout(DeltaKind().layout(self.wanted), "db.trips", SourcePlan(kafka={}))
+        plan = plan_of_layout(
+            DeltaFormat().file_schema(self.wanted), "db.trips", SourcePlan(kafka={})
+        )
         self._files += 1
         prefix = f"{self.place.location}/data/headgate/x/{self._files}"
         files = DataFiles(file_shape(plan), prefix, 1 << 20)
@@ -97,7 +99,7 @@ class DeltaWorld:
 
     def recreate(self) -> None:
         self.drop()
-        DeltaKind().ensure(self.wanted)
+        DeltaFormat().create(self.wanted)
 
     def drop(self) -> None:
         if isinstance(self.uri, Path):

@@ -73,7 +73,7 @@ class Server:
 
 
 class SmallTable:
-    """``FollowingTable``, with a key or without."""
+    """``SecondaryTable``, with a key or without."""
 
     def __init__(self, server: Server, sink: SinkName, *, keyed: bool = False) -> None:
         self.server, self.sink, self.keyed = server, sink, keyed

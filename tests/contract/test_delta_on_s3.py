@@ -22,8 +22,8 @@ from headgate.control_protocol.kind_errors import PutsUnconditional
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, Refused, Unknown
 from headgate.control_protocol.testing.contract import CoreContract, OthersContract
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.sink.kind_lead import FixedColumns
-from headgate.tables.delta.kind import DeltaKind
+from headgate.sink.kind_format import FixedColumns
+from headgate.tables.delta.kind import DeltaFormat
 from headgate.tables.delta.opened import DeltaPlace
 from headgate.tables.drafts import Drafts
 from headgate.tables.follower import KindFollower
@@ -124,8 +124,8 @@ def test_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
 ) -> None:
     world = on(object_store)
     beside = replace(world.wanted, name="db.more", location=world.wanted.location + "_more")
-    DeltaKind().ensure(beside)
-    assert sorted(DeltaKind().names(beside)) == ["t", "t_more"]
+    DeltaFormat().create(beside)
+    assert sorted(DeltaFormat().names(beside)) == ["t", "t_more"]
     table = world.open()
     drafts = Drafts(world.place.storage, world.place.location, SinkName("sink"), kept_ms=0)
     follower = KindFollower(table, FixedColumns(table), drafts)

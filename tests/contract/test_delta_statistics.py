@@ -24,12 +24,12 @@ from integration.readers import duckdb_for_delta
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.table_kinds import WantedTable
+from headgate.control_protocol.table_kinds import TableSpec
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.layout_plans import plan_of_layout
 from headgate.data.writers.plan import SourcePlan
-from headgate.tables.delta.kind import DeltaKind
+from headgate.tables.delta.kind import DeltaFormat
 from headgate.tables.delta.opened import DeltaPlace
 from headgate.tables.delta.table import DeltaSinkTable
 
@@ -74,9 +74,9 @@ COMPARED = (operator.eq, operator.lt, operator.le, operator.gt, operator.ge, ope
 
 def filled(folder: Path, columns: Struct, files: Sequence[pa.Table], *by: str) -> Path:
     """A table with a file, or one for each partition, for each of these."""
-    wanted = WantedTable("db.t", str(folder / "t"), create=True, columns=columns, partition_by=by)
-    DeltaKind().ensure(wanted)
-    layout = DeltaKind().layout(wanted)
+    wanted = TableSpec("db.t", str(folder / "t"), create=True, columns=columns, partition_by=by)
+    DeltaFormat().create(wanted)
+    layout = DeltaFormat().file_schema(wanted)
     shape = file_shape(plan_of_layout(layout, "db.t", SourcePlan(kafka={})))
     written = []
     for number, rows in enumerate(files):

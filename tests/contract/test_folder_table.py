@@ -17,7 +17,7 @@ import pytest
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.table_kinds import WantedTable
+from headgate.control_protocol.table_kinds import TableSpec
 from headgate.control_protocol.testing.contract import (
     CoreContract,
     EvolutionContract,
@@ -33,11 +33,11 @@ class FolderWorld:
 
     def __init__(self, folder: Path, module: Any) -> None:
         self._module = module
-        self._wanted = WantedTable("db.trips", str(folder / "table"), create=True, columns=COLUMNS)
+        self._wanted = TableSpec("db.trips", str(folder / "table"), create=True, columns=COLUMNS)
         self._lies: list[bool] = []
         self._files = 0
-        self._kind = module.FolderKind()
-        self._kind.ensure(self._wanted)
+        self._kind = module.FolderFormat()
+        self._kind.create(self._wanted)
 
     def open(self, sink: str = "sink") -> Any:
         folder = self._module.Folder(self._wanted)
@@ -70,7 +70,7 @@ class FolderWorld:
 
     def recreate(self) -> None:
         self.drop()
-        self._kind.ensure(self._wanted)
+        self._kind.create(self._wanted)
 
     def drop(self) -> None:
         shutil.rmtree(self._wanted.location)

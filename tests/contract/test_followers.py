@@ -35,7 +35,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.testing.contract.world import landed, record
-from headgate.sink.kind_lead import FixedColumns
+from headgate.sink.kind_format import FixedColumns
 from headgate.tables.drafts import KEPT_MS, Drafts
 from headgate.tables.follower import KindFollower
 from headgate.tables.followers import FollowerTables

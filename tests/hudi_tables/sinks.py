@@ -24,7 +24,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from repository.tree import ROOT
 
-from headgate.control_protocol.table_kinds import WantedTable
+from headgate.control_protocol.table_kinds import TableSpec
 from headgate.operations.cli import main
 from headgate.operations.demo.produce import create_topic
 from headgate.sink.kinds import wanted_follower, wanted_table
@@ -87,7 +87,7 @@ class HudiSink:
     def tables(self) -> Sequence[Path]:
         return [self.location]
 
-    def wanted(self) -> Sequence[WantedTable]:
+    def wanted(self) -> Sequence[TableSpec]:
         """What the sink file declares about the tables."""
         return [wanted_table(load(self.file))]
 
@@ -321,7 +321,7 @@ class ManyHudiSink(HudiSink):
     def tables(self) -> Sequence[Path]:
         return [self.location.with_name(f"zone_{zone}") for zone in "abc"]
 
-    def wanted(self) -> Sequence[WantedTable]:
+    def wanted(self) -> Sequence[TableSpec]:
         settings = load(self.file)
         return [wanted_follower(settings, f"db.{table.name}") for table in self.tables]
 
@@ -335,7 +335,7 @@ class ManyHudiOnS3Sink(HudiOnS3Sink, ManyHudiSink):
 
 
 @contextmanager
-def unpaid(*tables: WantedTable) -> Iterator[None]:
+def unpaid(*tables: TableSpec) -> Iterator[None]:
     """Hold Hudi's locks of tables: meanwhile nobody can pay what they are owed."""
     with ExitStack() as held:
         for place in map(HudiPlace.of, tables):
@@ -343,12 +343,12 @@ def unpaid(*tables: WantedTable) -> Iterator[None]:
         yield
 
 
-def ids_by_spark(spark: Any, *tables: WantedTable) -> Counter[int]:
+def ids_by_spark(spark: Any, *tables: TableSpec) -> Counter[int]:
     """The ids that are in the tables, as Hudi's Spark reader has them."""
     return Counter(row.id for table in tables for row in rows_by_spark(spark, table, "id"))
 
 
-def rows_by_spark(spark: Any, table: WantedTable, *columns: str) -> list[Any]:
+def rows_by_spark(spark: Any, table: TableSpec, *columns: str) -> list[Any]:
     place = HudiPlace.of(table)
     open_spark({}, place.hadoop)
     found: list[Any] = spark.read.format("hudi").load(place.base_path).select(*columns).collect()

@@ -21,7 +21,7 @@ from headgate.control_protocol.stamps import belongs
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.hudi.base_files import instant_of, stamp_of
 from headgate.tables.hudi.java import HudiJava
-from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.kind import HudiFormat
 from headgate.tables.hudi.places import AUX
 from headgate.tables.hudi.reservations import Reservations
 from headgate.tables.hudi.table import HudiSinkTable
@@ -483,7 +483,7 @@ def test_a_restore_is_seen_though_who_committed_died_before_it_could_keep_that(
     with monkeypatch.context() as dying:
         dying.setattr(Reservations, "keep", lambda *_: None)
         landed(commit(table, first, record(1, 2, 6), world.file(2)))
-    assert HudiKind().reader(world.wanted, SinkName("sink")).history().tag
+    assert HudiFormat().reader(world.wanted, SinkName("sink")).history().tag
     kept = Reservations(world.place, SinkName("sink"))
     assert kept.kept().tag == first.tag, "who only looks writes nothing"
     read = world.open().read()
@@ -497,7 +497,7 @@ def test_audit_and_status_find_commits_files_and_rows(world: HudiWorld) -> None:
     view, file = claimed(table), world.file(1)
     after = landed(commit(table, view, record(1, 1, 3), file))
     world.append_foreign(7)
-    reader = HudiKind().reader(world.wanted, SinkName("sink"))
+    reader = HudiFormat().reader(world.wanted, SinkName("sink"))
 
     history = reader.history()
     assert [each.record for each in history.commits] == [record(1, 0), record(1, 1, 3)]

@@ -15,7 +15,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.control_protocol.table_kinds import RowKey
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.kind import HudiFormat
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
@@ -105,7 +105,7 @@ def test_a_table_that_others_cut_into_buckets_is_refused(
     with pytest.raises(TableUnfit, match="is cut into buckets"):
         world.open().read()
     with pytest.raises(TableUnfit, match="is cut into buckets"):
-        HudiKind().reader(world.wanted, SinkName("sink"))
+        HudiFormat().reader(world.wanted, SinkName("sink"))
 
 
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])

@@ -29,7 +29,7 @@ from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.testing.contract import FollowerContract
 from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.sink.declaration import quarantine_declaration
-from headgate.sink.kind_lead import FixedColumns
+from headgate.sink.kind_format import FixedColumns
 from headgate.tables.drafts import Drafts
 from headgate.tables.follower import KindFollower
 from headgate.tables.hudi.follower import HudiFollower

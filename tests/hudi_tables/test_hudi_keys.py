@@ -26,7 +26,7 @@ from headgate.control_protocol.testing.contract.world import claimed, commit, la
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.keyed import HudiKeyedTable
 from headgate.tables.hudi.keyed_java import HudiKeyedJava
-from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.kind import HudiFormat
 from headgate.tables.hudi.places import AUX
 from headgate.tables.hudi.reader import HudiReader
 
@@ -298,11 +298,11 @@ def test_another_key_and_other_buckets_are_refused_by_name(make: Make) -> None:
     three(world)
     other = replace(world.wanted, key=RowKey(("id",), "at_partition", "at_offset"))
     with pytest.raises(KeyChanged):
-        HudiKind().ensure(other)
+        HudiFormat().create(other)
     for index in ({INDEX: "SIMPLE"}, {"hoodie.bucket.index.num.buckets": "3"}):
         changed = {**world.wanted.properties, **index}
         with pytest.raises(HudiUnsafe, match="keys would be there twice"):
-            HudiKind().ensure(replace(world.wanted, properties=changed))
+            HudiFormat().create(replace(world.wanted, properties=changed))
 
 
 def test_a_table_that_was_filled_without_a_key_takes_none(
@@ -319,10 +319,10 @@ def test_a_table_that_was_filled_without_a_key_takes_none(
         key=RowKey(("id",), "at_partition", "at_offset"),
         properties={**lock},
     )
-    HudiKind().ensure(keyed)
+    HudiFormat().create(keyed)
     with pytest.raises(KeyChanged, match="without a key"):
-        HudiKind().open(keyed, SinkName("sink")).read()
-    third = HudiKind().open(keyed, SinkName("third"))
+        HudiFormat().open(keyed, SinkName("sink")).read()
+    third = HudiFormat().open(keyed, SinkName("third"))
     claimed(third, sink="third")
     with pytest.raises(KeyChanged, match="by key"):
         world.open("third").read()

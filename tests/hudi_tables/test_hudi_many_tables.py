@@ -38,7 +38,7 @@ from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.keyed_java import HudiKeyedJava
-from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.kind import HudiFormat
 from headgate.tables.hudi.places import HudiPlace
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
@@ -178,7 +178,7 @@ def test_n1_tables_of_fields_are_made_of_what_records_show_with_partitions(
         zones = Counter(row["zone"] for row in by_rust(lake / "orders"))
         assert zones == {"a": 18, "b": 18, "c": 18}
         assert len(list((lake / "orders").glob("zone=*"))) == 3
-        layout = HudiKind().layout(wanted_follower(settings, "db.zone_a"))
+        layout = HudiFormat().file_schema(wanted_follower(settings, "db.zone_a"))
         assert layout.properties == {RAW_NAME_PROPERTY: "db.zone_a"}
         assert not audit(settings, with_source=False).findings
     finally:

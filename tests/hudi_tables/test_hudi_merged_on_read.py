@@ -14,7 +14,7 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.kind import HudiFormat
 from headgate.tables.hudi.settings import KEY, TYPE
 from headgate.tables.hudi.table import HudiSinkTable
 
@@ -111,7 +111,7 @@ def holds(world: HudiWorld, expected: Mapping[int, str], ours: int) -> None:
     told = [row for batch in batches for row in batch.select(["id", "name"]).to_pylist()]
     assert sorted((row["id"], row["name"]) for row in told) == sorted(expected.items())
 
-    reader = HudiKind().reader(world.wanted, SinkName("sink"))
+    reader = HudiFormat().reader(world.wanted, SinkName("sink"))
     history = reader.history()
     assert history.complete
     assert sum(each.added_records for each in history.commits) == ours

@@ -18,7 +18,7 @@ from headgate.control_protocol.kind_errors import PutsUnconditional
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.hudi.base_files import MARKERS, NOTED, instant_of
 from headgate.tables.hudi.java import HudiJava
-from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.kind import HudiFormat
 
 
 @pytest.mark.parametrize("kind", ["keyed", "follower", "keyed follower"])
@@ -125,17 +125,17 @@ def test_hg157_a_store_that_overwrites_is_refused(
         proxy.dropped = {"if-none-match"}
         storage = {**world.wanted.storage, "s3.endpoint": proxy.uri}
         with pytest.raises(PutsUnconditional, match="overwrites what is there"):
-            HudiKind().layout(replace(world.wanted, storage=storage))
+            HudiFormat().file_schema(replace(world.wanted, storage=storage))
     written = object_store.keys()
     assert not [key for key in written if "trial" in key]
-    assert HudiKind().layout(world.wanted).uuid
+    assert HudiFormat().file_schema(world.wanted).uuid
 
 
 def test_the_tables_beside_one_are_listed(
     object_store: ObjectStore, spark: Any, lock: dict[str, str]
 ) -> None:
     world = HudiOnS3World(object_store, spark, lock)
-    assert list(HudiKind().names(world.wanted)) == ["trips"]
+    assert list(HudiFormat().names(world.wanted)) == ["trips"]
 
 
 NO_CLIENT = """

@@ -16,7 +16,7 @@ from object_store import BUCKET, ObjectStore
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.table_kinds import RowKey, WantedTable
+from headgate.control_protocol.table_kinds import RowKey, TableSpec
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.layout_plans import plan_of_layout
 from headgate.data.writers.plan import SourcePlan
@@ -26,7 +26,7 @@ from headgate.tables.hudi.follower import HudiFollower, HudiKeyedFollower
 from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.jvm import open_spark
 from headgate.tables.hudi.keyed import HudiKeyedTable
-from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.kind import HudiFormat
 from headgate.tables.hudi.places import STAGED, HudiPlace
 from headgate.tables.hudi.reader import HudiReader
 from headgate.tables.hudi.table import HudiSinkTable
@@ -80,8 +80,8 @@ class HudiWorld:
         self._lock = lock
         self.folder = folder / "trips"
         properties = {**lock, **QUICK, **wanted.pop("properties", {})}
-        follows = {"lead": properties} if wanted.pop("follows", False) else {}
-        self.wanted = WantedTable(
+        follows = {"primary": properties} if wanted.pop("follows", False) else {}
+        self.wanted = TableSpec(
             "db.trips",
             wanted.pop("location", str(self.folder)),
             create=True,
@@ -93,8 +93,8 @@ class HudiWorld:
         self.place = HudiPlace.of(self.wanted)
         self._lies: list[bool] = []
         self._stamp = ""
-        HudiKind().refuse(self.wanted)
-        HudiKind().ensure(self.wanted)
+        HudiFormat().refuse(self.wanted)
+        HudiFormat().create(self.wanted)
 
     def open(self, sink: str = "sink") -> HudiCommits:
         def answer(call: Callable[[], None]) -> None:
@@ -131,7 +131,9 @@ class HudiWorld:
     def write(
         self, table: pa.Table, stamp: str, target_bytes: int = 1 << 20
     ) -> tuple[WrittenFile, ...]:
-        plan = plan_of_layout(HudiKind().layout(self.wanted), "db.trips", SourcePlan(kafka={}))
+        plan = plan_of_layout(
+            HudiFormat().file_schema(self.wanted), "db.trips", SourcePlan(kafka={})
+        )
         shape = file_shape(plan)
         files = DataFiles(shape, stamp, target_bytes)
         for key, part in shape.partitioner.split(table.cast(plan.shape.arrow_schema())):
@@ -201,7 +203,7 @@ class HudiWorld:
 
     def recreate(self) -> None:
         self.drop()
-        HudiKind().ensure(self.wanted)
+        HudiFormat().create(self.wanted)
 
     def drop(self) -> None:
         shutil.rmtree(self.folder)

@@ -42,7 +42,6 @@ from headgate.control_protocol.table_history import History
 from headgate.operations.audit import audit
 from headgate.operations.audit_report import AuditReport
 from headgate.operations.demo.produce import produce
-from headgate.operations.follower_access import unpaid_debts
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.status import status
 from headgate.operations.table_access import (
@@ -313,8 +312,8 @@ class Deployment:
     def history(self) -> History | None:
         """What the table says now; ``None`` before there is one."""
         try:
-            with opened_reader(self.settings) as reader:
-                return reader.history()
+            with opened_reader(self.settings) as tables:
+                return tables.reader.history()
         except TableMissing:
             return None
 
@@ -366,8 +365,8 @@ class Deployment:
 
     def owed(self) -> tuple[Debt, ...]:
         """What the quarantine has not received yet."""
-        with opened_reader(self.settings) as reader:
-            return unpaid_debts(self.settings, reader, reader.history().record)
+        with opened_reader(self.settings) as tables:
+            return tables.unpaid(tables.reader.history().record)
 
     def shares(self) -> list[int]:
         """How many partitions each living participant says that it owns, ascending."""

@@ -27,7 +27,7 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.stamps import StampingTable
 from headgate.control_protocol.table_history import TableReader
-from headgate.control_protocol.table_kinds import FollowingTable
+from headgate.control_protocol.table_kinds import SecondaryTable
 
 
 class World(Protocol):
@@ -55,7 +55,7 @@ class World(Protocol):
 class FollowerWorld(World, Protocol):
     """The table may be paid for what another one decides."""
 
-    def open(self, sink: str = "sink") -> FollowingTable: ...
+    def open(self, sink: str = "sink") -> SecondaryTable: ...
 
     def unfit_file(self) -> WrittenFile:
         """Return a file that this table cannot take: of other columns, or of no writer's."""
@@ -89,7 +89,7 @@ class KeyedWorld(Protocol):
 class KeyedFollowerWorld(KeyedWorld, Protocol):
     """The table is paid for what another one decides."""
 
-    def open(self, sink: str = "sink") -> FollowingTable: ...
+    def open(self, sink: str = "sink") -> SecondaryTable: ...
 
 
 class OthersWorld(World, Protocol):

@@ -1,4 +1,4 @@
-"""Implements ``TableKind`` for PostgreSQL, which the entry point names."""
+"""Implements ``TableFormat`` for PostgreSQL, which the entry point names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from headgate.control_protocol.errors import ConfigurationError, TableMissing
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import KindLacks
 from headgate.control_protocol.ports import SinkTable
-from headgate.control_protocol.table_kinds import Capability, Guarantee, Layout, WantedTable
+from headgate.control_protocol.table_kinds import (
+    Capability,
+    FileSchema,
+    Guarantee,
+    TableFormat,
+    TableSpec,
+)
 from headgate_postgres.columns import ExactValues, postgres_type, tamed
 from headgate_postgres.ledger import make_ledger, one
 from headgate_postgres.reader import PostgresReader
@@ -26,93 +32,95 @@ _OURS = "headgate."
 """The prefix of properties that a table keeps; PostgreSQL has none of its own to confuse."""
 
 
-class PostgresKind:
+class PostgresFormat(TableFormat):
     """Tables of a PostgreSQL database; ``catalog.properties.uri`` names it."""
 
     guarantee = Guarantee.EXACTLY_ONCE
     capabilities = frozenset(
         {
-            Capability.FOLLOWERS,
+            Capability.SECONDARY_TABLES,
             Capability.KEYED_TABLES,
             Capability.KEYS,
             Capability.MANY_TABLES,
         }
     )
 
-    def refuse(self, wanted: WantedTable) -> None:
-        names_of(wanted.name)
-        address(wanted.location)
-        if not wanted.storage.get(_URI):
+    def refuse(self, spec: TableSpec) -> None:
+        names_of(spec.name)
+        address(spec.location)
+        if not spec.storage.get(_URI):
             raise ConfigurationError(
                 "catalog.properties.uri is missing: it says where PostgreSQL is",
                 "write postgresql://user@host:5432/database",
             )
-        if foreign := sorted(k for k in wanted.storage if k != _URI and not k.startswith("s3.")):
+        if foreign := sorted(k for k in spec.storage if k != _URI and not k.startswith("s3.")):
             raise ConfigurationError(
                 f"catalog.properties.{foreign[0]} is set, but a PostgreSQL table has no catalog",
                 "leave uri there, and keys of an S3 store (s3....) for files below table.location",
             )
-        if wanted.by_spark:
+        if spec.by_spark:
             raise KindLacks(
                 "spark.writer: a PostgreSQL table takes no files of Spark jobs",
                 'set writer = "in-process" under [spark]',
             )
-        foreign = [name for name in wanted.properties if not name.startswith(_OURS)]
-        for setting, value in (("partition_by", wanted.partition_by), ("properties", foreign)):
+        foreign = [name for name in spec.properties if not name.startswith(_OURS)]
+        for setting, value in (("partition_by", spec.partition_by), ("properties", foreign)):
             if value:
                 raise KindLacks(f"table.{setting} is set, and is nothing for PostgreSQL")
-        Server(wanted.storage[_URI], wanted.name)
-        for column in wanted.columns.fields:
+        Server(spec.storage[_URI], spec.name)
+        for column in spec.columns.fields:
             refuse_name(column.name)
             postgres_type(column)
 
-    def ensure(self, wanted: WantedTable) -> None:
-        server = _place(wanted).server
+    def create(self, spec: TableSpec) -> bool:
+        server = _place(spec).server
         with server.connected() as connection:
             try:
-                server.facts(connection, wanted.key)
+                server.facts(connection, spec.key)
             except TableMissing:
-                if not wanted.create:
+                if not spec.create:
                     raise
-                _create(connection, server, wanted)
+                _create(connection, server, spec)
                 connection.commit()
-                server.facts(connection, wanted.key)
+                server.facts(connection, spec.key)
+                return True
+        return False
 
-    def open(self, wanted: WantedTable, sink: SinkName) -> SinkTable:
-        return PostgresTable(_place(wanted), sink)
+    def open(self, spec: TableSpec, sink: SinkName) -> SinkTable:
+        return PostgresTable(_place(spec), sink)
 
-    def layout(self, wanted: WantedTable) -> Layout:
-        place = _place(wanted)
+    def file_schema(self, spec: TableSpec) -> FileSchema:
+        place = _place(spec)
         with place.server.connected() as connection:
-            facts = place.server.facts(connection, wanted.key)
+            facts = place.server.facts(connection, spec.key)
             properties = place.server.properties(connection, facts)
-        return Layout(
+        return FileSchema(
             uuid=facts.uuid,
-            layout_id=facts.layout_id,
+            schema_id=facts.schema_id,
             columns=facts.columns,
             location=place.location,
-            storage={name: value for name, value in wanted.storage.items() if name != _URI},
+            storage={name: value for name, value in spec.storage.items() if name != _URI},
             values=ExactValues(),
             tamed=tamed,
             properties=properties,
         )
 
-    def reader(self, wanted: WantedTable, sink: SinkName) -> PostgresReader:
-        return PostgresReader(_place(wanted), sink)
+    def reader(self, spec: TableSpec, sink: SinkName) -> PostgresReader:
+        return PostgresReader(_place(spec), sink)
 
-    def names(self, like: WantedTable) -> Collection[str]:
+    def names(self, like: TableSpec) -> Collection[str]:
         server = _place(like).server
         with server.connected() as connection:
             return server.beside(connection)
 
 
-def _place(wanted: WantedTable) -> Place:
-    location = address(wanted.location)
-    server = Server(wanted.storage[_URI], wanted.name)
-    return Place(server, location, StagedFiles(location, wanted.storage), wanted.key)
+def _place(spec: TableSpec) -> Place:
+    location = address(spec.location)
+    server = Server(spec.storage[_URI], spec.name)
+    return Place(server, location, StagedFiles(location, spec.storage), spec.key)
 
 
-def _create(connection: Connection, server: Server, wanted: WantedTable) -> None:
+def _create(connection: Connection, server: Server, spec: TableSpec) -> None:
     """Create the table. Another process may be first: what exists then is checked."""
     make_ledger(connection)  # with the type of a quarantine's headers
     limit_waits(connection, PATIENCE_MS)
@@ -122,12 +130,12 @@ def _create(connection: Connection, server: Server, wanted: WantedTable) -> None
             sql.SQL(postgres_type(column)),
             sql.SQL(" NOT NULL" if column.required else ""),
         )
-        for column in wanted.columns.fields
+        for column in spec.columns.fields
     ]
-    if wanted.key:
-        names = sql.SQL(", ").join(map(sql.Identifier, wanted.key.key))
+    if spec.key:
+        names = sql.SQL(", ").join(map(sql.Identifier, spec.key.key))
         columns.append(sql.SQL("PRIMARY KEY ({})").format(names))
-    schema = sql.Identifier(names_of(wanted.name)[0])
+    schema = sql.Identifier(names_of(spec.name)[0])
     there = "SELECT to_regnamespace(%s) IS NOT NULL"
     try:
         if not one(connection, there, schema.as_string(connection)):
@@ -137,10 +145,10 @@ def _create(connection: Connection, server: Server, wanted: WantedTable) -> None
                 server.table, sql.SQL(", ").join(columns)
             )
         )
-        if wanted.properties:
-            told = sql.Literal(json.dumps(dict(wanted.properties)))
+        if spec.properties:
+            told = sql.Literal(json.dumps(dict(spec.properties)))
             connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(server.table, told))
-        for name, comment in wanted.comments.items():
+        for name, comment in spec.comments.items():
             connection.execute(
                 sql.SQL("COMMENT ON COLUMN {}.{} IS {}").format(
                     server.table, sql.Identifier(name), sql.Literal(comment)
@@ -152,6 +160,6 @@ def _create(connection: Connection, server: Server, wanted: WantedTable) -> None
         raise
     except (psycopg.ProgrammingError, errors.TooManyColumns) as error:
         raise ConfigurationError(
-            f"PostgreSQL makes no table {wanted.name} of these columns: {said(error)}",
+            f"PostgreSQL makes no table {spec.name} of these columns: {said(error)}",
             "declare others, or make the table by hand",
         ) from error

@@ -110,7 +110,7 @@ class Ledger:
             table=self._identifier,
             uuid=facts.uuid,
             location=location,
-            schema_id=facts.layout_id,
+            schema_id=facts.schema_id,
             spec_id=0,
             head=None if head is None else here + head,
             tag=None if position is None else here + position,

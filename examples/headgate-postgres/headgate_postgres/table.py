@@ -112,7 +112,7 @@ class PostgresTable:
             return Unknown(repr(error))
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
-        """See ``table_kinds.FollowingTable``."""
+        """See ``table_kinds.SecondaryTable``."""
         server, key = self._place.server, self._place.key
         with server.connected() as connection:
             columns = server.facts(connection, key).columns

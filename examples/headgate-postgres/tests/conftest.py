@@ -21,14 +21,14 @@ import pytest
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.table_kinds import RowKey, WantedTable
+from headgate.control_protocol.table_kinds import RowKey, TableSpec
 from headgate.control_protocol.testing.contract.world import KeyChange
 
 psycopg = pytest.importorskip(
     "psycopg", reason="pip install 'psycopg[binary]'", exc_type=ImportError
 )
 
-from headgate_postgres.kind import PostgresKind, _place  # noqa: E402
+from headgate_postgres.kind import PostgresFormat, _place  # noqa: E402
 from headgate_postgres.reader import PostgresReader  # noqa: E402
 from headgate_postgres.table import PostgresTable  # noqa: E402
 
@@ -55,7 +55,7 @@ class PostgresWorld:
         self, uri: str, folder: Path, columns: Struct = COLUMNS, key: RowKey | None = None
     ) -> None:
         self.uri = uri
-        self.wanted = WantedTable(
+        self.wanted = TableSpec(
             f"lake.t_{uuid.uuid4().hex}",
             str(folder),
             create=True,
@@ -66,9 +66,9 @@ class PostgresWorld:
         self.folder = folder
         self.kept = dt.timedelta()
         self._lies: list[bool] = []
-        self.kind = PostgresKind()
+        self.kind = PostgresFormat()
         self.kind.refuse(self.wanted)
-        self.kind.ensure(self.wanted)
+        self.kind.create(self.wanted)
 
     def open(self, sink: str = "sink") -> PostgresTable:
         def commit(connection: Any) -> None:
@@ -116,7 +116,7 @@ class PostgresWorld:
 
     def recreate(self) -> None:
         self.drop()
-        self.kind.ensure(self.wanted)
+        self.kind.create(self.wanted)
 
     def drop(self) -> None:
         self.sql("DROP TABLE {}")

@@ -19,7 +19,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.ports import CommitOutcome, Refused, Unknown
 from headgate.control_protocol.record import CommitRecord, KeyCounts
-from headgate.control_protocol.table_kinds import WantedTable
+from headgate.control_protocol.table_kinds import TableSpec
 from headgate.control_protocol.testing.contract.world import KeyChange, commit, landed, record
 from headgate_postgres.columns import ExactValues, tamed
 from headgate_postgres.table import KEPT
@@ -178,10 +178,10 @@ def test_what_a_table_cannot_be_given_is_known_before_it_is_decided(world) -> No
 
 
 @pytest.fixture
-def aside(world) -> WantedTable:
+def aside(world) -> TableSpec:
     wanted = replace(world.wanted, name=f"{world.wanted.name}_aside", columns=ASIDE)
     world.kind.refuse(wanted)
-    world.kind.ensure(wanted)
+    world.kind.create(wanted)
     world.wanted = wanted
     return wanted
 
@@ -201,8 +201,8 @@ WHOLE = [
 ]
 
 
-def test_bad_records_come_back_byte_by_byte(world, aside: WantedTable) -> None:
-    layout = world.kind.layout(aside)
+def test_bad_records_come_back_byte_by_byte(world, aside: TableSpec) -> None:
+    layout = world.kind.file_schema(aside)
     assert layout.columns == ASIDE
     rows = batch(*WHOLE)
     assert layout.tamed(rows).equals(rows)
@@ -216,7 +216,7 @@ def test_bad_records_come_back_byte_by_byte(world, aside: WantedTable) -> None:
     assert world.sql(decoded) == [(b"\0\xff",)]
 
 
-def test_what_postgresql_does_not_hold_is_tamed_in_a_quarantine(world, aside: WantedTable) -> None:
+def test_what_postgresql_does_not_hold_is_tamed_in_a_quarantine(world, aside: TableSpec) -> None:
     late = 253_402_300_800_000_000
     header = [{"key": "a\0b", "value": b"\0"}, {"key": None, "value": None}]
     rows = batch((0, late, b"\0", header, "nul \0 in it"), *WHOLE[1:])
@@ -224,7 +224,7 @@ def test_what_postgresql_does_not_hold_is_tamed_in_a_quarantine(world, aside: Wa
     assert ExactValues().unfit(rows.select(["headers", "offset"])) == {
         0: "headers: a text of PostgreSQL holds no NUL"
     }
-    mended = world.kind.layout(aside).tamed(rows)
+    mended = world.kind.file_schema(aside).tamed(rows)
     assert ExactValues().unfit(mended) == {}
     landed(pays(world, 1, world.written(pa.Table.from_batches([mended]))))
     found = world.sql('SELECT "timestamp", key, headers, message FROM {} WHERE "offset" = 0')
@@ -242,7 +242,7 @@ def test_tables_are_listed_with_whatever_else_stands_in_their_way(world) -> None
     like = replace(world.wanted, name=f"{schema}.any")
     assert world.kind.names(like) == []
     world.sql(f"CREATE SCHEMA {schema}")
-    world.kind.ensure(replace(like, name=f"{schema}.first"))
+    world.kind.create(replace(like, name=f"{schema}.first"))
     world.sql(f'CREATE VIEW {schema}."a view" AS SELECT 1 AS a')
     world.sql(f"CREATE INDEX an_index ON {schema}.first (number)")
     assert sorted(world.kind.names(like)) == ["a view", "first"]
@@ -252,12 +252,12 @@ def test_a_table_keeps_what_it_was_given_as_its_comment(world) -> None:
     given = {"headgate.raw-name": "Ärger \0"}
     wanted = replace(world.wanted, name=f"{world.wanted.name}_kept", properties=given)
     world.kind.refuse(wanted)
-    world.kind.ensure(wanted)
-    assert world.kind.layout(wanted).properties == given
-    assert world.kind.layout(world.wanted).properties == {}
+    world.kind.create(wanted)
+    assert world.kind.file_schema(wanted).properties == given
+    assert world.kind.file_schema(world.wanted).properties == {}
     for comment in ("a person's own", json.dumps([1])):
         world.sql(f"COMMENT ON TABLE {wanted.name} IS {psycopg.sql.quote(comment)}")
-        assert world.kind.layout(wanted).properties == {}
+        assert world.kind.file_schema(wanted).properties == {}
 
 
 @pytest.mark.parametrize("name", ["x" * 64, "é" * 32, "a\0b"])
@@ -277,4 +277,4 @@ def test_columns_that_postgresql_does_not_make_are_an_answer(world, names) -> No
     columns = Struct(tuple(Column(name, "long") for name in names))
     wanted = replace(world.wanted, name=f"{world.wanted.name}_unmade", columns=columns)
     with pytest.raises(ConfigurationError, match="makes no table"):
-        world.kind.ensure(wanted)
+        world.kind.create(wanted)

@@ -209,9 +209,9 @@ def test_who_stands_still_while_the_table_is_made_keeps_nobody_waiting(world, mo
 
         def ensured() -> None:
             with pytest.raises(Unreachable, match="lock timeout"):
-                world.kind.ensure(world.wanted)
+                world.kind.create(world.wanted)
 
         ends(ensured)
         paused.rollback()
-    world.kind.ensure(world.wanted)
+    world.kind.create(world.wanted)
     claimed(world.open())

@@ -45,7 +45,7 @@ def test_every_value_comes_back_as_it_was(world) -> None:
     world.wanted = replace(
         world.wanted, name=f"{world.wanted.name}_typed", columns=Struct((*columns,))
     )
-    world.kind.ensure(world.wanted)
+    world.kind.create(world.wanted)
     length = max(map(len, VALUES.values())) + 1
     filled = {f"a {kind}": [*v, *[None] * (length - len(v))] for kind, v in VALUES.items()}
     rows = pa.table(
@@ -72,7 +72,7 @@ def test_no_number_and_negative_zero_come_back_as_they_were(world) -> None:
     world.wanted = replace(
         world.wanted, name=f"{world.wanted.name}_odd", columns=Struct((*columns,))
     )
-    world.kind.ensure(world.wanted)
+    world.kind.create(world.wanted)
     odd = [math.nan, -0.0, math.inf, -math.inf]
     rows = pa.table({c.name: pa.array(odd, arrow_type(c.type)) for c in columns})
     table = world.open()
@@ -128,7 +128,7 @@ def test_what_postgresql_does_not_hold_is_bad() -> None:
 def test_hg153_a_table_that_could_refuse_a_record_is_refused(world, definition) -> None:
     world.sql("DROP TABLE {}")
     world.sql(definition.replace("{}", world.wanted.name))
-    for ask in (world.kind.layout, world.kind.ensure):
+    for ask in (world.kind.file_schema, world.kind.create):
         with pytest.raises(TableUnfit):
             ask(world.wanted)
 
@@ -143,7 +143,7 @@ def test_columns_that_postgresql_fills_itself_are_its_own(world) -> None:
 def test_hg153_a_key_wants_an_index_of_its_own(keyed) -> None:
     keyed.sql("ALTER TABLE {} DROP CONSTRAINT " + f"{keyed.wanted.name.partition('.')[2]}_pkey")
     with pytest.raises(TableUnfit, match="no primary key of id"):
-        keyed.kind.layout(keyed.wanted)
+        keyed.kind.file_schema(keyed.wanted)
 
 
 @pytest.mark.parametrize(
@@ -177,5 +177,5 @@ def test_secrets_of_an_address_are_in_no_error(world) -> None:
     wrong = {"uri": "postgresql://headgate:open-sesame@127.0.0.1:1/nothing"}
     wanted = replace(world.wanted, storage=wrong)
     with pytest.raises(Exception, match="did not answer") as told:
-        world.kind.layout(wanted)
+        world.kind.file_schema(wanted)
     assert "open-sesame" not in str(told.value)

@@ -104,7 +104,8 @@ def test_a_kind_that_declares_branches_and_new_columns_is_asked_for_both(
         tipped = (json.dumps({**json.loads(record(n)), "tip": n + 0.5}).encode() for n in NEW)
         produce(sink.bootstrap, sink.topics[0], tipped, partitions=sink.partitions)
         sink.wait_until_lag_zero()
-    with opened_reader(sink.settings) as reader:
+    with opened_reader(sink.settings) as opened:
+        reader = opened.reader
         assert reader.columns()[-1] == "tip"
         _, files = reader.scan(["id", "tip"])
         found = [row for file in files for rows in file.batches() for row in rows.to_pylist()]

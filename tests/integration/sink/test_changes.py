@@ -25,8 +25,9 @@ from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.operations.audit import audit
 from headgate.operations.audit_report import Verdict
-from headgate.sink.followers import iceberg_table
+from headgate.sink.iceberg_format import IcebergFormat
 from headgate.tables.iceberg.creation import key_ids
+from headgate.tables.iceberg.gate import Gates
 from headgate.tables.iceberg.key_files import OFFSET, PARTITION, TOPIC, key_schema, write_keys
 
 pytestmark = pytest.mark.integration
@@ -167,7 +168,7 @@ def go_wrong(sink: Deployment, changes: Changelog, routed: str = "") -> None:
     parts = (sink.settings.tables if routed else sink.settings.table).record_columns
     with sink.catalog() as catalog:
         name = routed or sink.settings.table.identifier
-        table = iceberg_table(sink.settings, catalog, name)
+        table = IcebergFormat(sink.settings, catalog, Gates()).open(name)
         view, loaded = table.read(), catalog.load_table(name)
         live = {row["id"]: row for row in loaded.scan().to_arrow().to_pylist()}
         rows = [live[changed] | {"n": -1}]

@@ -19,12 +19,10 @@ from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import payments
 from headgate.operations.audit import audit
 from headgate.operations.audit_report import AuditReport, Verdict
-from headgate.operations.follower_access import opened_follower, unpaid_debts
-from headgate.operations.table_access import opened_evidence
+from headgate.operations.table_access import opened_evidence, opened_reader
 from headgate.sink.declaration import quarantine_declaration
 from headgate.sink.settings import SinkSettings
 from headgate.tables.iceberg.creation import ensure_table
-from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 
 ASIDE = "db.trips_quarantine"
@@ -70,10 +68,8 @@ class Owing:
         return audit(self.settings, with_source=False)
 
     def owed(self) -> int:
-        record = self.lead.read().record
-        table = self.catalog.load_table("db.trips")
-        reader = IcebergReader(table, self.settings.name, "main")
-        return sum(debt.rows for debt in unpaid_debts(self.settings, reader, record))
+        with opened_reader(self.settings) as tables:
+            return sum(debt.rows for debt in tables.unpaid(self.lead.read().record))
 
 
 @pytest.fixture
@@ -104,7 +100,7 @@ def test_what_is_missing_beside_the_table_is_not_called_the_table(
         opened_evidence(owing.settings, asks_group=True) as reader,
     ):
         owing.catalog.drop_table(ASIDE)
-        with opened_follower(owing.settings, reader, ASIDE):
+        with reader.at_rest(ASIDE):
             pass
     owing.catalog.drop_table("db.trips")
     with (

@@ -26,7 +26,7 @@ from headgate.data.writers.plan import WriterPlan
 from headgate.data.writers.writers import chunk_of
 from headgate.kafka.fetch import Chunk
 from headgate.native.loops import Words
-from headgate.operations.audit_fold import FoldEvidence, SourceRanges, fold_and_compare
+from headgate.operations.audit_fold import FoldEvidence, SourceRanges, folding
 from headgate.operations.audit_keys import told_of_fold
 from headgate.operations.fold.comparison import Fault, differing
 from headgate.operations.fold.slices import SLICE_BYTES
@@ -85,14 +85,10 @@ class Told:
         }
         with_ids = SourceRanges(ranges, {}, left_out or {}, generations or {})
         reader = IcebergReader(self.world.loaded(), SINK, "main")
-        return fold_and_compare(
-            parse(text + more),
-            reader,
-            with_ids,
-            lambda _: None,
-            chunks=self._chunks,
-            slice_bytes=slice_bytes,
-        )
+        with folding(parse(text + more), with_ids, slice_bytes) as folded:
+            number = folded.add(reader)
+            folded.read(lambda _: None, chunks=self._chunks)
+            return folded.compared(number)
 
     def _chunks(self, plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
         del plan

@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.operations.audit import audit
-from headgate.operations.audit_keyed import NOT_FOLDED
+from headgate.operations.audit_keys import NOT_FOLDED
 from headgate.operations.audit_records import TableRecords, count_keys, scan_draft
 from headgate.operations.audit_report import AuditReport, Verdict
 from headgate.sink.load import parse

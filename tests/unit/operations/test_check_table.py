@@ -35,7 +35,7 @@ from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.operations.check_state import NotChecked
 from headgate.operations.check_table import TableCheck
-from headgate.sink.aside import ensure_aside
+from headgate.sink.iceberg_format import IcebergFormat
 from headgate.sink.properties import Properties
 from headgate.sink.settings import SinkSettings
 from headgate.sink.table_settings import ColumnSettings
@@ -403,9 +403,10 @@ def test_the_quarantine_is_asked_for_and_so_at_a_start(
     settings = replace(settings, quarantine=kept)
     assert "does not exist yet" in TableCheck(settings).quarantine()
     catalog.create_table("db.aside", Schema(NestedField(1, "topic", StringType())))
-    for ask in (TableCheck(settings).quarantine, lambda: ensure_aside(settings, catalog)):
+    tables = IcebergFormat(settings, catalog)
+    for ask in (TableCheck(settings).quarantine, tables.ready_quarantine):
         with pytest.raises(TableUnfit, match="no column partition, no column offset, no column"):
             ask()
     catalog.drop_table("db.aside")
-    ensure_aside(settings, catalog)
+    tables.ready_quarantine()
     assert "exists (iceberg, UUID" in TableCheck(settings).quarantine()

@@ -29,7 +29,7 @@ from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.replay_errors import ReplayUnfit
 from headgate.operations import check_keys as module
 from headgate.operations.audit_fold import SourceRanges
-from headgate.operations.audit_keyed_routes import KeyedFollower, KeyedFollowers
+from headgate.operations.audit_keyed_routes import KeyedTable, KeyedTables
 from headgate.operations.check_keys import check_keys
 from headgate.operations.delete_rows import Asked, plan
 from headgate.operations.replay_tables import replay_tables
@@ -150,11 +150,11 @@ def test_a_table_is_folded_as_far_as_it_was_paid(
 ) -> None:
     """It was paid transaction 4, whose offsets were 50."""
     asked: list[tuple[Mapping[str, Offsets], SourceRanges]] = []
-    monkeypatch.setattr(KeyedFollowers, "_compare", lambda _, *what: asked.append(what))
-    tables = KeyedFollowers(keyed, lambda *_: None)
+    monkeypatch.setattr(KeyedTables, "_compare", lambda _, *what: asked.append(what))
+    tables = KeyedTables(keyed, lambda *_: None)
     paid = record(4, 50, lead="uuid-of-the-lead")
     history = SimpleNamespace(record=paid, table=CLICKS, uuid="uuid")
-    tables.tables[CLICKS] = KeyedFollower(CLICKS, None, history, paid.offsets)  # type: ignore[arg-type]
+    tables.tables[CLICKS] = KeyedTable(CLICKS, None, history, paid.offsets)  # type: ignore[arg-type]
     ranges = {AT: OffsetRange(10, 90)}
     tables.fold(lead, "uuid-of-the-lead", ranges, {})
     (found,) = asked

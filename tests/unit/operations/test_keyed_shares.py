@@ -15,7 +15,7 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.data.writers.plan import Handling, SourcePlan
 from headgate.data.writers.routes import Route, Routing
 from headgate.data.writers.writers import chunk_of
-from headgate.operations.audit_keyed_routes import KeyedFollower, KeyedFollowers
+from headgate.operations.audit_keyed_routes import KeyedTable, KeyedTables
 from headgate.operations.fold.records import fold_batch
 from headgate.operations.fold.shares import Others, RoutedShares
 from headgate.participant.embedding import Record
@@ -123,9 +123,9 @@ policy = "quarantine"
 
 
 def test_topics_that_share_tables_are_read_together() -> None:
-    tables = KeyedFollowers(parse(FILE), lambda *_: None)
+    tables = KeyedTables(parse(FILE), lambda *_: None)
     for name in ("db.of_one", "db.three"):
-        tables.tables[name] = KeyedFollower(name, None, None, Offsets())  # type: ignore[arg-type]
+        tables.tables[name] = KeyedTable(name, None, None, Offsets())  # type: ignore[arg-type]
     assert tables._groups({"a", "b", "c"}) == [{"a", "b"}, {"c"}]
     assert [tables.changed_by(topic) for topic in "abcd"] == [True, True, True, False]
     assert [tables.alone(topic) for topic in "abcd"] == [False, False, True, False]

@@ -93,7 +93,7 @@ def test_bad_records_are_in_an_iceberg_table_and_all_others_in_the_delta_table(
     assert not (lake / "orders_quarantine").exists()
     assert not audit(shop.settings, with_source=False).findings
     with opened_reader(shop.settings) as lead:
-        newest = last_bad_records(shop.settings, lead)
+        newest = last_bad_records(lead)
     assert {record.offset for record in newest} <= {7, 17, 27}
     assert status(shop.settings).owed_rows == 0
 

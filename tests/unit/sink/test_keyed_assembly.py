@@ -15,10 +15,11 @@ from headgate.control_protocol.key_errors import KeyIndexFull
 from headgate.control_protocol.ports import Landed
 from headgate.control_protocol.testing.source import FakeSource, FakeTopics
 from headgate.sink.agreement import agreed
-from headgate.sink.followers import iceberg_table
-from headgate.sink.iceberg_tables import IcebergTables
+from headgate.sink.iceberg_format import IcebergFormat
 from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import SinkTables
+from headgate.tables.iceberg.gate import Gates
 from headgate.tables.iceberg.keyed.changed_keys import KeyReader
 
 
@@ -31,10 +32,10 @@ def test_u7_the_index_has_the_memory_that_the_settings_allow(tmp_path: Path) -> 
     catalog = local_catalog(tmp_path).catalog
     world = KeyedWorld.made(catalog, 2)
     world.commit([Event((n,), "a") for n in range(3)])
-    world.table = iceberg_table(settings(tmp_path), catalog, NAME)
+    world.table = IcebergFormat(settings(tmp_path), catalog, Gates()).open(NAME)
     assert world.commit([Event((1,), "b"), Event((2,))]).updated == 1
     bounded = settings(tmp_path, "[changes]\nindex_memory_bytes = 56\n")
-    world.table = iceberg_table(bounded, catalog, NAME)
+    world.table = IcebergFormat(bounded, catalog, Gates()).open(NAME)
     with pytest.raises(KeyIndexFull, match="raise changes"):
         world.commit([Event((1,), "c")])
 
@@ -55,13 +56,14 @@ def test_u7_who_only_claims_reads_no_index(
     catalog = local_catalog(tmp_path).catalog
     world = KeyedWorld.made(catalog, 2)
     world.commit([Event((1,), "a")])
-    tables, reads = IcebergTables(settings(tmp_path), catalog), list[object]()
+    tables, reads = SinkTables(settings(tmp_path), ExitStack()), list[object]()
+    tables._formats[False] = IcebergFormat(settings(tmp_path), catalog)
     monkeypatch.setattr(KeyReader, "rows", lambda *asked: reads.append(asked))
     before = set(threading.enumerate())
     with ExitStack() as opening:
         topics = FakeTopics(FakeSource(), [])
         coordinated = tables.coordinated(settings(tmp_path), topics, opening, None)
-        table = coordinated.table if leads else tables.lead()
+        table = coordinated.table if leads else tables.open_primary()
         assert isinstance(table.commit(world.attempt(())), Landed)
         for thread in set(threading.enumerate()) - before:
             if thread.name == "headgate-key-index":  # others may not have begun, or never end

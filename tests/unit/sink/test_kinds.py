@@ -35,7 +35,6 @@ from headgate.operations.table_access import (
 )
 from headgate.sink.agreement import agreed
 from headgate.sink.catalogs import spark_options
-from headgate.sink.kind_tables import KindTables
 from headgate.sink.kinds import (
     kind_names,
     kind_of,
@@ -50,8 +49,9 @@ from headgate.sink.kinds import (
 from headgate.sink.load import parse
 from headgate.sink.resting import stopped
 from headgate.sink.settings import SinkSettings
+from headgate.sink.sink_tables import SinkTables
 from headgate.sink.table_settings import ColumnSettings, TableSettings
-from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.kind import HudiFormat
 from headgate.tables.hudi.places import HudiPlace
 
 RECORD = record(1, 0, sink="trips")
@@ -105,7 +105,7 @@ def test_members_agree_on_the_kind() -> None:
 def test_a_package_brings_a_kind_by_its_entry_point(folder: Any) -> None:
     assert kind_names() == ["delta", "folder", "hudi", "iceberg"]
     settings = sink('type = "folder"\nlocation = "/lake/trips"\ncreate = true')
-    assert type(other_kind(settings)).__name__ == folder.FolderKind.__name__
+    assert type(other_kind(settings)).__name__ == folder.FolderFormat.__name__
 
 
 def test_hg150_a_kind_that_nobody_brings() -> None:
@@ -117,7 +117,7 @@ def test_hg150_a_kind_that_nobody_brings() -> None:
 def test_hg152_less_than_exactly_once_has_to_be_accepted(
     folder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder.FolderKind, "guarantee", Guarantee.AT_LEAST_ONCE)
+    monkeypatch.setattr(folder.FolderFormat, "guarantee", Guarantee.AT_LEAST_ONCE)
     wanted = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\n'
     with pytest.raises(GuaranteeTooWeak, match="hold records at least once"):
         sink(wanted)
@@ -137,13 +137,14 @@ def test_a_kind_with_branches_commits_to_the_one_that_the_file_names(
     settings = sink(ON_DEV.format(place))
     kind = other_kind(settings)
     assert kind
-    kind.ensure(wanted_table(settings))
-    with closing(KindTables(settings, kind).lead()) as table:
+    kind.create(wanted_table(settings))
+    with ExitStack() as opening, closing(SinkTables(settings, opening).open_primary()) as table:
         assert isinstance(table.commit(CommitAttempt(table.read(), RECORD)), Landed)
-    with opened_reader(settings) as reader:
+    with opened_reader(settings) as opened:
+        reader = opened.reader
         assert reader.history().branch == "dev"
         assert [each.record for each in reader.history().commits] == [RECORD]
-    assert kind.layout(wanted_table(settings)).uuid == reader.view().uuid
+    assert kind.file_schema(wanted_table(settings)).uuid == reader.view().uuid
     assert [each.name for each in place.iterdir()] == ["log-dev"], "nothing is on main"
 
 
@@ -165,7 +166,7 @@ def test_hg151_branches_are_refused_to_a_kind_that_does_not_declare_them(
 def test_hg151_whatever_a_kind_declares_icebergs_settings_are_icebergs_alone(
     folder: Any, monkeypatch: pytest.MonkeyPatch, table: str, more: str
 ) -> None:
-    monkeypatch.setattr(folder.FolderKind, "capabilities", frozenset(Capability))
+    monkeypatch.setattr(folder.FolderFormat, "capabilities", frozenset(Capability))
     placed = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\n'
     with pytest.raises(KindLacks, match="tables of kind folder do not support that"):
         sink(f"{placed}{table}", more)
@@ -176,7 +177,7 @@ def test_hg151_a_kind_that_declares_what_no_port_carries(
     folder: Any, monkeypatch: pytest.MonkeyPatch, declared: str
 ) -> None:
     able = frozenset({Capability.KEYS, declared})
-    monkeypatch.setattr(folder.FolderKind, "capabilities", able)
+    monkeypatch.setattr(folder.FolderFormat, "capabilities", able)
     with pytest.raises(KindLacks, match=f"kind folder declare {declared}, for which there is no"):
         sink('type = "folder"\nlocation = "/lake/trips"\ncreate = true')
 
@@ -198,7 +199,7 @@ def test_a_kind_that_takes_key_files_is_told_the_key(
     wanted = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\nkey = ["id"]'
     with pytest.raises(KindLacks, match=r"table\.key: tables of kind folder"):
         sink(wanted, KEYED)
-    monkeypatch.setattr(folder.FolderKind, "capabilities", frozenset({Capability.KEYS}))
+    monkeypatch.setattr(folder.FolderFormat, "capabilities", frozenset({Capability.KEYS}))
     told = wanted_table(sink(wanted, KEYED))
     assert told.key == RowKey(("id",), "at_partition", "at_offset")
     with pytest.raises(KindLacks, match=r'on_partitions_added = "wait": tables of kind folder'):
@@ -392,9 +393,9 @@ def test_a_kind_is_shown_the_namespace_of_each_route(
     folder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    able = frozenset({Capability.FOLLOWERS, Capability.MANY_TABLES})
-    monkeypatch.setattr(folder.FolderKind, "capabilities", able)
-    monkeypatch.setattr(folder.FolderKind, "refuse", lambda _, wanted: asked.append(wanted.name))
+    able = frozenset({Capability.SECONDARY_TABLES, Capability.MANY_TABLES})
+    monkeypatch.setattr(folder.FolderFormat, "capabilities", able)
+    monkeypatch.setattr(folder.FolderFormat, "refuse", lambda _, wanted: asked.append(wanted.name))
     more = '[[tables.route]]\ntopic = "events"\nto = "two.parts.{topic}"\n'
     many(f"{REFRESHED}{PLACED}{more}", "folder")
     assert asked[:2] == ["db.table", "two.parts.table"]
@@ -585,7 +586,7 @@ def test_a_weaker_promise_is_told_wherever_people_look(
 ) -> None:
     wanted = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\naccept_duplicates = true'
     assert weaker(sink(wanted)) is None
-    monkeypatch.setattr(folder.FolderKind, "guarantee", Guarantee.IDEMPOTENT)
+    monkeypatch.setattr(folder.FolderFormat, "guarantee", Guarantee.IDEMPOTENT)
     assert weaker(sink(wanted)) == "tables of kind folder hold records exactly once by key"
     monkeypatch.setattr("headgate.operations.status._logs", lambda *_, **__: {})
     monkeypatch.setattr("headgate.operations.status._heard", lambda *_: [])
@@ -605,9 +606,9 @@ def test_what_a_table_stamps_its_files_with_reaches_the_coordinator(
 
     table = Table(FakeCatalog(), SinkName("trips"))
     topics = FakeTopics(FakeSource(), ())
-    monkeypatch.setattr(HudiKind, "open", lambda *_: table)
+    monkeypatch.setattr(HudiFormat, "open", lambda *_: table)
     with ExitStack() as opening:
-        found = KindTables(hudi(), HudiKind()).coordinated(hudi(), topics, opening, None)
+        found = SinkTables(hudi(), opening).coordinated(hudi(), topics, opening, None)
     assert found.stamp() == ("/lake/trips/*_7.parquet" if stamps else "")
     assert found.table.read() == table.read()
 
@@ -624,7 +625,7 @@ def test_whoever_looks_at_a_table_of_a_kind_closes_it(
     settings = sink(f'type = "folder"\nlocation = "{tmp_path}/trips"\ncreate = true')
     kind = other_kind(settings)
     assert kind
-    kind.ensure(wanted_table(settings))
+    kind.create(wanted_table(settings))
     assert not stopped(settings)
     assert len(closed) == 1
     with opened_lead(settings) as lead:

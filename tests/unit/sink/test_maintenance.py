@@ -15,7 +15,7 @@ from local_catalog import local_catalog
 from maintained import Maintained, settings, text
 
 from headgate.operations.cli import main
-from headgate.sink.followers import iceberg_table
+from headgate.sink.iceberg_format import IcebergFormat
 from headgate.sink.maintenance.beside import Maintenance
 from headgate.sink.maintenance.rounds import Done
 from headgate.tables.iceberg.gate import Gate, Gates
@@ -34,7 +34,7 @@ def sink(tmp_path: Path) -> Iterator[Maintained]:
 def test_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Maintained) -> None:
     gates = Gates()
     sink.sink.close()
-    sink.sink = iceberg_table(sink.settings, sink.catalog, "db.trips", gates)
+    sink.sink = IcebergFormat(sink.settings, sink.catalog, gates).open("db.trips")
     rounds = list[tuple[Done, bool]]()
     maintenance = Maintenance(sink.settings, sink.catalog, gates, lambda *told: rounds.append(told))
     until_s = time.monotonic() + WITHIN_S

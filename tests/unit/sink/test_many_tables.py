@@ -29,14 +29,14 @@ from headgate.operations.tables import tables
 from headgate.sink.agreement import agreed
 from headgate.sink.assembly import identity
 from headgate.sink.catalogs import open_catalog
-from headgate.sink.followers import opened_followers
+from headgate.sink.iceberg_format import IcebergFormat
 from headgate.sink.load import parse
 from headgate.sink.made_tables import AGAIN_S, TableMaker
 from headgate.sink.planning import record_columns, shaping
 from headgate.sink.routed_tables import first_that_is
 from headgate.sink.settings import SinkSettings
-from headgate.sink.shelf import IcebergShelf
 from headgate.sink.starting import refuse_apart
+from headgate.tables.followers import FollowerTables
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.gate import Gates
@@ -231,7 +231,9 @@ def topics(*names: str) -> dict[str, TopicState]:
 
 
 def maker(local: LocalCatalog, settings: SinkSettings | None = None) -> TableMaker:
-    return TableMaker(settings or parse(FILE), IcebergShelf(local.catalog), lambda: 0.0)
+    return TableMaker(
+        settings or parse(FILE), IcebergFormat(settings or parse(FILE), local.catalog), lambda: 0.0
+    )
 
 
 def test_a_declared_table_is_made_for_its_topic(local: LocalCatalog) -> None:
@@ -255,7 +257,7 @@ def test_a_table_that_cannot_be_made_is_tried_again_and_holds_up_no_other(
         return create(name, *given, **more)
 
     monkeypatch.setattr(local.catalog, "create_table", refusing)
-    making = TableMaker(parse(FILE), IcebergShelf(local.catalog), lambda: now_s[0])
+    making = TableMaker(parse(FILE), IcebergFormat(parse(FILE), local.catalog), lambda: now_s[0])
     making.make(topics("shop.orders"))
     assert local.catalog.table_exists("db.orders")
     assert not local.catalog.table_exists("db.bare")
@@ -275,7 +277,9 @@ def test_a_table_without_its_partitioning_is_refused() -> None:
 def test_racing_creators_make_one_table(local: LocalCatalog) -> None:
     """N4: who comes second finds it, and continues with it as it is."""
     others = [load_catalog(local.name, local.properties) for _ in range(3)]
-    makers = [TableMaker(parse(FILE), IcebergShelf(one), lambda: 0.0) for one in others]
+    makers = [
+        TableMaker(parse(FILE), IcebergFormat(parse(FILE), one), lambda: 0.0) for one in others
+    ]
     threads = [threading.Thread(target=one.make, args=[topics("shop.orders")]) for one in makers]
     for thread in threads:
         thread.start()
@@ -293,7 +297,7 @@ def test_only_so_many_tables_are_made_in_all(local: LocalCatalog) -> None:
         'ledger = "db.ledger"', 'ledger = "db.ledger"\nnew_per_minute_max = 2\nmax = 4'
     )
     now_s = [0.0]
-    making = TableMaker(parse(text), IcebergShelf(local.catalog), lambda: now_s[0])
+    making = TableMaker(parse(text), IcebergFormat(parse(text), local.catalog), lambda: now_s[0])
     wild = topics(*(f"shop.t{number}" for number in range(5)))
     for _ in range(3):
         making.make(wild)
@@ -358,7 +362,9 @@ def test_followers_of_such_a_sink_are_paid_in_one_call(tmp_path: Path) -> None:
         names = ("db.orders", "db.bare")
         for name in names:
             ensure_table(catalog, name, TableDeclaration({"id": "long"}))
-        followers = opened_followers(settings, catalog, stack, gates=Gates())
+        tables = IcebergFormat(settings, catalog, Gates())
+        followers = FollowerTables(tables.open, joint=tables.joint())
+        stack.callback(followers.close)
         views = followers.describe(names)
         payment = replace(record(1, 0, sink=settings.name), lead="uuid-lead")
         payments = [CommitAttempt(cast("TableView", views[name]), payment) for name in names]

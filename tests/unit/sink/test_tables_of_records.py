@@ -49,15 +49,15 @@ from headgate.data.writers.write_batch import write_put
 from headgate.data.writers.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.sink.declaration import quarantine_declaration
-from headgate.sink.followers import iceberg_table
+from headgate.sink.iceberg_format import IcebergFormat
 from headgate.sink.load import parse
 from headgate.sink.made_tables import TableMaker
 from headgate.sink.planning import iceberg_planning
 from headgate.sink.settings import SinkSettings
-from headgate.sink.shelf import IcebergShelf
 from headgate.tables.followers import FollowerTables
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.gate import Gates
 
 FILE = """
 name = "shop"
@@ -105,10 +105,13 @@ class Shop:
         ):
             ensure_table(catalog, name, declared)
         self.maker = TableMaker(
-            self.settings, IcebergShelf(catalog), lambda: self.now_s, filled=lambda: self.filled
+            self.settings,
+            IcebergFormat(self.settings, catalog),
+            lambda: self.now_s,
+            filled=lambda: self.filled,
         )
         self.followers = FollowerTables(
-            lambda name: iceberg_table(self.settings, catalog, name),
+            IcebergFormat(self.settings, catalog, Gates()).open,
             threads=False,
             make=self.maker.wanted,
         )

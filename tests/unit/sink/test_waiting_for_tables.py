@@ -13,7 +13,7 @@ from local_catalog import LocalCatalog, local_catalog
 from sink_in_process import SinkInProcess
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.sink import iceberg_tables
+from headgate.sink import made_tables
 from headgate.sink.load import parse
 from headgate.sink.made_tables import TableMaker
 
@@ -88,7 +88,7 @@ def shop(
 ) -> Iterator[SinkInProcess]:
     sink = SinkInProcess(parse(FILE.replace("HOME", str(tmp_path))), value)
     maker = partial(TableMaker, monotonic_s=lambda: 60 * sink.clock.now_ms / MINUTE_MS)
-    monkeypatch.setattr(iceberg_tables, "TableMaker", maker)
+    monkeypatch.setattr(made_tables, "TableMaker", maker)
     yield sink
     sink.die()
 

@@ -21,7 +21,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.ports import CommitAttempt, Draft, Refused
 from headgate.control_protocol.testing.contract.followers import paid
 from headgate.control_protocol.testing.contract.world import landed
-from headgate.sink.kind_lead import FixedColumns
+from headgate.sink.kind_format import FixedColumns
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.drafts import Drafts
 from headgate.tables.follower import KindFollower

@@ -22,7 +22,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchWritten
-from headgate.control_protocol.table_kinds import Layout
+from headgate.control_protocol.table_kinds import FileSchema
 from headgate.data.envelopes.changes import Changes
 from headgate.data.writers.aside import Aside
 from headgate.data.writers.layout_plans import plan_of_layout
@@ -54,7 +54,7 @@ class NoSevens:
 
 
 def written(folder: Path, values: list[bytes | None], changes: Changes | None) -> BatchWritten:
-    layout = Layout("u1", 5, COLUMNS, folder.as_uri(), values=NoSevens())
+    layout = FileSchema("u1", 5, COLUMNS, folder.as_uri(), values=NoSevens())
     handling = Handling(policy=Disposal.SKIP)
     source = SourcePlan({}, record_columns=PLACES, handling=handling, changes=changes)
     batch = batch_of(TableStart("db.t", "u1", 5, 0, f"{folder.as_uri()}/data/7"), len(values))
@@ -124,7 +124,7 @@ def batch_of(table: TableStart, count: int, quarantine: TableStart | None = None
 
 
 def test_so_they_are_in_each_of_many_tables(tmp_path: Path) -> None:
-    layout = Layout("u1", 5, COLUMNS, tmp_path.as_uri(), values=NoSevens())
+    layout = FileSchema("u1", 5, COLUMNS, tmp_path.as_uri(), values=NoSevens())
     source = SourcePlan({}, record_columns=PLACES, handling=Handling(policy=Disposal.SKIP))
     plan = plan_of_layout(layout, "db.t", source)
     batch = batch_of(TableStart("db.t", "u1", 5, 0, f"{tmp_path.as_uri()}/data/7"), len(VALUES))
@@ -140,9 +140,9 @@ def test_so_they_are_in_each_of_many_tables(tmp_path: Path) -> None:
 def test_a_quarantine_takes_what_its_table_does_not_hold_as_something_legible(
     tmp_path: Path,
 ) -> None:
-    layout = Layout("u1", 5, COLUMNS, f"{tmp_path.as_uri()}/t", values=NoSevens())
+    layout = FileSchema("u1", 5, COLUMNS, f"{tmp_path.as_uri()}/t", values=NoSevens())
     columns = declared_columns(quarantine_declaration().columns)
-    aside = Layout("u2", 6, columns, f"{tmp_path.as_uri()}/q", tamed=loud)
+    aside = FileSchema("u2", 6, columns, f"{tmp_path.as_uri()}/q", tamed=loud)
     handling = Handling(policy=Disposal.QUARANTINE, tombstones=Disposal.QUARANTINE)
     source = SourcePlan({}, record_columns=PLACES, handling=handling)
     kept = plan_of_layout(aside, "db.q", source_aside(source))

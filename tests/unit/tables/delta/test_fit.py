@@ -20,7 +20,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import LogUnreadable, TableUnfit
 from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.table_history import Newest
-from headgate.control_protocol.table_kinds import WantedTable
+from headgate.control_protocol.table_kinds import TableSpec
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.layout_plans import plan_of_layout
@@ -29,7 +29,7 @@ from headgate.data.writers.plan import SourcePlan
 from headgate.operations.audit_records import scan_records
 from headgate.tables.delta import opened
 from headgate.tables.delta.columns import columns_from_delta, delta_from_columns, partition_value
-from headgate.tables.delta.kind import DeltaKind
+from headgate.tables.delta.kind import DeltaFormat
 from headgate.tables.delta.log import Log, LogEntry
 from headgate.tables.delta.opened import DeltaPlace
 from headgate.tables.delta.places import storage_options
@@ -87,7 +87,7 @@ def test_folders_of_such_days_are_of_bad_records(tmp_path: Path) -> None:
     day, at = Field("day", PrimitiveType("date")), Field("at", PrimitiveType("timestamp"))
     columns = Schema([Field("id", PrimitiveType("long")), day, at])
     DeltaTable.create(tmp_path, columns, partition_by=["day", "at"])
-    values = DeltaKind().layout(WantedTable("db.t", str(tmp_path))).values
+    values = DeltaFormat().file_schema(TableSpec("db.t", str(tmp_path))).values
     assert values is not None
     days = pa.array([0, None, 2_932_897, 0], pa.date32())
     moments = pa.array([0, None, 0, -(2**62)], pa.timestamp("us", "UTC"))
@@ -100,10 +100,10 @@ def test_a_decimal_is_told_digit_by_digit() -> None:
     assert partition_value("decimal(38, 0)", Decimal("1E+30")) == "1" + 30 * "0"
 
 
-def filled(folder: Path, *fields: Field, **properties: str) -> WantedTable:
+def filled(folder: Path, *fields: Field, **properties: str) -> TableSpec:
     schema = Schema([Field("id", PrimitiveType("long")), *fields])
     DeltaTable.create(folder, schema, configuration=properties)
-    return WantedTable("db.t", str(folder))
+    return TableSpec("db.t", str(folder))
 
 
 @pytest.mark.parametrize(
@@ -118,21 +118,21 @@ def filled(folder: Path, *fields: Field, **properties: str) -> WantedTable:
 def test_hg153_properties_that_appends_would_have_to_heed(
     tmp_path: Path, properties: dict[str, str], said: str
 ) -> None:
-    wanted = WantedTable("db.t", str(tmp_path))
+    wanted = TableSpec("db.t", str(tmp_path))
     if "constraints" in str(properties):
         table = DeltaTable.create(tmp_path, Schema([Field("id", PrimitiveType("long"))]))
         table.alter.add_constraint({"positive": "id > 0"})
     else:
         filled(tmp_path, **properties)
     with pytest.raises(TableUnfit, match=said):
-        DeltaKind().layout(wanted)
+        DeltaFormat().file_schema(wanted)
 
 
 def test_hg153_a_generated_column(tmp_path: Path) -> None:
     made = Field("twice", PrimitiveType("long"), metadata={"delta.generationExpression": "id * 2"})
     DeltaTable.create(tmp_path, Schema([Field("id", PrimitiveType("long")), made]))
     with pytest.raises(TableUnfit, match=r"twice|generat"):
-        DeltaKind().layout(WantedTable("db.t", str(tmp_path)))
+        DeltaFormat().file_schema(TableSpec("db.t", str(tmp_path)))
 
 
 @pytest.mark.parametrize("kind", ["binary", "double"])
@@ -140,7 +140,7 @@ def test_hg153_partitions_of_types_whose_values_are_not_written(tmp_path: Path, 
     fields = [Field("id", PrimitiveType("long")), Field("by", PrimitiveType(kind))]
     DeltaTable.create(tmp_path, Schema(fields), partition_by=["by"])
     with pytest.raises(TableUnfit, match=f"partitioned by 'by', of type {kind}"):
-        DeltaKind().layout(WantedTable("db.t", str(tmp_path)))
+        DeltaFormat().file_schema(TableSpec("db.t", str(tmp_path)))
 
 
 def test_a_new_column_is_another_layout_and_older_files_fit(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_rows_without_a_column_have_null_there_and_partitions_what_the_log_says(
     for half in (rows[:2], rows[2:]):
         write_deltalake(tmp_path, half, mode="append", schema_mode="merge")
     DeltaTable(tmp_path).optimize.compact()
-    reader = DeltaReader(DeltaPlace.of(WantedTable("db.t", str(tmp_path))), SINK)
+    reader = DeltaReader(DeltaPlace.of(TableSpec("db.t", str(tmp_path))), SINK)
     assert scanned(reader, "topic", "id") == [("a", 0), ("a", 0), ("b", 0), ("b", 0), ("c", 9)]
     records = scan_records(
         reader, ("topic", "id", "offset"), frozenset(), rewound={}, on_progress=lambda *_: None
@@ -283,9 +283,9 @@ def test_table_and_view_of_a_reader_are_of_one_version(
 
 def test_a_column_with_nan_has_no_maximum(tmp_path: Path) -> None:
     columns = Struct(tuple(Column(name, "double", required=False) for name in ("x", "y")))
-    wanted = WantedTable("db.t", str(tmp_path / "t"), create=True, columns=columns)
-    DeltaKind().ensure(wanted)
-    layout = DeltaKind().layout(wanted)
+    wanted = TableSpec("db.t", str(tmp_path / "t"), create=True, columns=columns)
+    DeltaFormat().create(wanted)
+    layout = DeltaFormat().file_schema(wanted)
     plan = plan_of_layout(layout, "db.t", SourcePlan(kafka={}))
     files = DataFiles(file_shape(plan), f"{layout.location}/data", 1 << 20)
     rows = pa.table({"x": [1.0, float("nan")], "y": [1.0, 2.0]})

@@ -13,7 +13,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.kind_errors import LogUnreadable, TableUnfit
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.delta import opened
-from headgate.tables.delta.kind import DeltaKind
+from headgate.tables.delta.kind import DeltaFormat
 
 COLUMN = {"type": "long", "nullable": True, "metadata": {}}
 READER = ("columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck")
@@ -74,7 +74,7 @@ def test_hg153_a_table_is_refused_by_name_or_a_commit_to_it_lands(
     monkeypatch.setattr(opened, "_PAUSE_S", 0)
     world = made(tmp_path, PROTOCOLS[name])
     try:
-        DeltaKind().layout(world.wanted)
+        DeltaFormat().file_schema(world.wanted)
     except HeadgateError as error:
         assert isinstance(error, TableUnfit), error
         assert name not in TAKEN
@@ -88,7 +88,7 @@ def test_hg153_a_table_is_refused_by_name_or_a_commit_to_it_lands(
 def test_hg153_names_the_feature_and_the_version_of_the_library(tmp_path: Path) -> None:
     world = made(tmp_path, PROTOCOLS["vacuumProtocolCheck"])
     with pytest.raises(TableUnfit, match=r"delta-rs \d.* does not commit .*VacuumProtocolCheck"):
-        DeltaKind().layout(world.wanted)
+        DeltaFormat().file_schema(world.wanted)
 
 
 def test_hg153_a_newer_protocol_is_no_damage_and_is_found_in_a_checkpoint_too(
@@ -101,13 +101,13 @@ def test_hg153_a_newer_protocol_is_no_damage_and_is_found_in_a_checkpoint_too(
     world = made(tmp_path, PROTOCOLS["catalogManaged"])
     log = next(tmp_path.rglob("_delta_log"))
     with pytest.raises(TableUnfit, match="catalog"):
-        DeltaKind().layout(world.wanted)
+        DeltaFormat().file_schema(world.wanted)
     protocol = pa.array([PROTOCOLS["catalogManaged"]])
     pq.write_table(pa.table({"protocol": protocol}), log / f"{0:020}.checkpoint.parquet")
     (log / f"{0:020}.json").unlink()
     (log / "_last_checkpoint").write_text('{"version":0,"size":1}')
     with pytest.raises(TableUnfit, match="catalog"):
-        DeltaKind().layout(world.wanted)
+        DeltaFormat().file_schema(world.wanted)
 
 
 def test_hg256_damage_is_damage_whatever_the_protocol(
@@ -118,7 +118,7 @@ def test_hg256_damage_is_damage_whatever_the_protocol(
     log = next(tmp_path.rglob("_delta_log"))
     (log / f"{1:020}.json").write_text('{"add":')
     with pytest.raises(LogUnreadable):
-        DeltaKind().layout(world.wanted)
+        DeltaFormat().file_schema(world.wanted)
 
 
 def test_hg153_a_running_sink_stops_by_name_when_the_protocol_is_raised(tmp_path: Path) -> None:

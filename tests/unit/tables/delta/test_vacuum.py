@@ -29,7 +29,7 @@ from headgate.control_protocol.record import Debt
 from headgate.control_protocol.testing.contract.followers import paid
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.operations.audit import audit
-from headgate.sink.kind_lead import FixedColumns
+from headgate.sink.kind_format import FixedColumns
 from headgate.sink.load import parse
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.drafts import Drafts

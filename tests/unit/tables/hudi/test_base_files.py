@@ -13,7 +13,7 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.stamps import belongs
-from headgate.control_protocol.table_kinds import Layout
+from headgate.control_protocol.table_kinds import FileSchema
 from headgate.data.writers.data_files import DataFiles, file_shape
 from headgate.data.writers.layout_plans import plan_of_layout
 from headgate.data.writers.plan import SourcePlan
@@ -39,7 +39,7 @@ ROWS = pa.table(
 def written(folder: Path, **dressing: object) -> tuple[WrittenFile, ...]:
     location = f"file://{folder}"
     dressed = HudiDressing(location, **dressing)  # type: ignore[arg-type]
-    layout = Layout("uuid", 1, FIELDS, location, dressed.partition_by, dressing=dressed)
+    layout = FileSchema("uuid", 1, FIELDS, location, dressed.partition_by, dressing=dressed)
     plan = pickle.loads(pickle.dumps(plan_of_layout(layout, "db.t", SourcePlan(kafka={}))))
     shape = file_shape(plan)
     files = DataFiles(shape, stamp_of(location, INSTANT), 1 << 20)
@@ -114,7 +114,7 @@ def test_a_record_key_is_the_text_of_its_column(tmp_path: Path) -> None:
 def test_nothing_is_written_where_no_coordinator_says(tmp_path: Path, stamp: str) -> None:
     """P9: START is read from a topic that others may write to."""
     location = f"file://{tmp_path}"
-    layout = Layout("uuid", 1, FIELDS, location, dressing=HudiDressing(location))
+    layout = FileSchema("uuid", 1, FIELDS, location, dressing=HudiDressing(location))
     shape = file_shape(plan_of_layout(layout, "db.t", SourcePlan(kafka={})))
     files = DataFiles(shape, stamp, 1 << 20)
     key, rows = next(iter(shape.partitioner.split(ROWS.cast(shape.arrow_schema))))
@@ -125,7 +125,7 @@ def test_nothing_is_written_where_no_coordinator_says(tmp_path: Path, stamp: str
 
 def test_dropped_work_leaves_no_file(tmp_path: Path) -> None:
     location = f"file://{tmp_path}"
-    layout = Layout("uuid", 1, FIELDS, location, dressing=HudiDressing(location))
+    layout = FileSchema("uuid", 1, FIELDS, location, dressing=HudiDressing(location))
     shape = file_shape(plan_of_layout(layout, "db.t", SourcePlan(kafka={})))
     files = DataFiles(shape, stamp_of(location, INSTANT), 1 << 20)
     for key, rows in shape.partitioner.split(ROWS.cast(shape.arrow_schema)):

@@ -15,14 +15,14 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.kind_errors import HudiUnsafe, TableUnfit
 from headgate.control_protocol.stamps import StampingTable
-from headgate.control_protocol.table_kinds import RowKey, WantedTable
+from headgate.control_protocol.table_kinds import RowKey, TableSpec
 from headgate.tables.hudi.base_files import HudiDressing
 from headgate.tables.hudi.columns import avro_of, spark_columns
 from headgate.tables.hudi.creation import generator_of
 from headgate.tables.hudi.follower import HudiKeyedFollower
 from headgate.tables.hudi.keyed import HudiKeyedTable
 from headgate.tables.hudi.keys import HeldTexts
-from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.kind import HudiFormat
 from headgate.tables.hudi.lock import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.settings import KEY
@@ -50,9 +50,9 @@ def key(*names: str) -> RowKey:
     return RowKey(names or ("id",), "p", "o")
 
 
-def wanted(folder: Path, **more: object) -> WantedTable:
+def wanted(folder: Path, **more: object) -> TableSpec:
     given = {"create": True, "columns": COLUMNS, "properties": LOCK, "key": key(), **more}
-    return WantedTable("db.trips", str(folder), **given)  # type: ignore[arg-type]
+    return TableSpec("db.trips", str(folder), **given)  # type: ignore[arg-type]
 
 
 def table(folder: Path, columns: Struct = COLUMNS, **properties: str) -> None:
@@ -73,9 +73,9 @@ def table(folder: Path, columns: Struct = COLUMNS, **properties: str) -> None:
 
 def test_files_of_a_keyed_table_are_staged_out_of_readers_sight(tmp_path: Path) -> None:
     table(tmp_path)
-    kind, asked = HudiKind(), wanted(tmp_path)
-    kind.ensure(asked)
-    layout = kind.layout(asked)
+    kind, asked = HudiFormat(), wanted(tmp_path)
+    kind.create(asked)
+    layout = kind.file_schema(asked)
     assert layout.location == f"file://{tmp_path}/.hoodie/.aux/headgate/staged"
     assert layout.dressing is None
     assert layout.partition_by == ()
@@ -86,11 +86,11 @@ def test_files_of_a_keyed_table_are_staged_out_of_readers_sight(tmp_path: Path) 
 def test_a_table_with_a_key_has_no_nested_columns(tmp_path: Path) -> None:
     nested = Struct((*COLUMNS.fields, Column("stops", ListOf(Column("", "long")))))
     with pytest.raises(ConfigurationError, match="'stops'"):
-        HudiKind().refuse(wanted(tmp_path, columns=nested))
-    HudiKind().refuse(wanted(tmp_path, columns=nested, key=None))
+        HudiFormat().refuse(wanted(tmp_path, columns=nested))
+    HudiFormat().refuse(wanted(tmp_path, columns=nested, key=None))
     table(tmp_path, nested)
     with pytest.raises(TableUnfit, match="'stops'"):
-        HudiKind().ensure(wanted(tmp_path))
+        HudiFormat().create(wanted(tmp_path))
 
 
 def test_an_empty_text_is_no_key_of_hudi_s() -> None:
@@ -135,14 +135,14 @@ def test_a_keyed_sink_file_is_refused_before_anything_is_made(
     tmp_path: Path, more: dict[str, object], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        HudiKind().refuse(wanted(tmp_path / "t", **more))
+        HudiFormat().refuse(wanted(tmp_path / "t", **more))
     assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("index", ["SIMPLE", "bloom", "RECORD_INDEX", "GLOBAL_RECORD_LEVEL_INDEX"])
 def test_keys_of_several_columns_partition_the_table(tmp_path: Path, index: str) -> None:
     more = {"key": key("id", "city"), "partition_by": ("city",)}
-    HudiKind().refuse(wanted(tmp_path, **more, properties={**LOCK, INDEX: index}))
+    HudiFormat().refuse(wanted(tmp_path, **more, properties={**LOCK, INDEX: index}))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_tables_of_another_key_or_order_are_refused(
 ) -> None:
     table(tmp_path, **properties)
     with pytest.raises(error, match=why):
-        HudiKind().ensure(wanted(tmp_path))
+        HudiFormat().create(wanted(tmp_path))
 
 
 def test_a_table_stays_cut_into_the_buckets_that_it_was_first_cut_into(
@@ -169,11 +169,11 @@ def test_a_table_stays_cut_into_the_buckets_that_it_was_first_cut_into(
 ) -> None:
     table(tmp_path)
     cut = {**LOCK, INDEX: "BUCKET", BUCKETS: "4"}
-    HudiKind().ensure(wanted(tmp_path, properties=cut))
-    HudiKind().ensure(wanted(tmp_path, properties=cut))
+    HudiFormat().create(wanted(tmp_path, properties=cut))
+    HudiFormat().create(wanted(tmp_path, properties=cut))
     for other in ({**cut, BUCKETS: "8"}, LOCK):
         with pytest.raises(HudiUnsafe, match="4 buckets of the record key"):
-            HudiKind().ensure(wanted(tmp_path, properties=other))
+            HudiFormat().create(wanted(tmp_path, properties=other))
 
 
 def test_who_opens_a_table_that_is_there_already_asks_into_what_it_is_cut(
@@ -186,8 +186,8 @@ def test_who_opens_a_table_that_is_there_already_asks_into_what_it_is_cut(
 
     table(tmp_path)
     cut = {**LOCK, INDEX: "BUCKET", BUCKETS: "4"}
-    HudiKind().ensure(wanted(tmp_path, properties=cut))
-    for follows in ({}, {"lead": LOCK}):
+    HudiFormat().create(wanted(tmp_path, properties=cut))
+    for follows in ({}, {"primary": LOCK}):
         other = HudiPlace.of(wanted(tmp_path, properties={**cut, BUCKETS: "8"}, **follows))
         kind = HudiKeyedFollower if follows else HudiKeyedTable
         with pytest.raises(HudiUnsafe, match="4 buckets of the record key"):
@@ -196,7 +196,7 @@ def test_who_opens_a_table_that_is_there_already_asks_into_what_it_is_cut(
 
 def test_bloom_filters_are_hudi_s_to_write_with_a_key(tmp_path: Path) -> None:
     table(tmp_path, hoodie__table__metadata__partitions="files,bloom_filters")
-    HudiKind().ensure(wanted(tmp_path))
+    HudiFormat().create(wanted(tmp_path))
     with pytest.raises(TableUnfit, match="Bloom"):
         HudiPlace.of(wanted(tmp_path, key=None)).config()
 

@@ -8,8 +8,8 @@ import pytest
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.table_kinds import WantedTable
-from headgate.tables.hudi.kind import HudiKind
+from headgate.control_protocol.table_kinds import TableSpec
+from headgate.tables.hudi.kind import HudiFormat
 from headgate.tables.hudi.lock import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.places import HudiPlace
 from headgate.tables.hudi.stores import hadoop_settings, location_of, of_hadoop
@@ -30,9 +30,9 @@ SIMPLE = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
 TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 
 
-def wanted(location: str = "s3://lake/trips", **storage: str) -> WantedTable:
+def wanted(location: str = "s3://lake/trips", **storage: str) -> TableSpec:
     columns = Struct((Column("id", "long"),))
-    return WantedTable("db.trips", location, columns=columns, properties=LOCK, storage=storage)
+    return TableSpec("db.trips", location, columns=columns, properties=LOCK, storage=storage)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_without_keys_hadoop_looks_for_them_itself(monkeypatch: pytest.MonkeyPat
 
 
 def test_keys_of_a_store_are_taken_where_one_is_and_no_others() -> None:
-    kind, spark = HudiKind(), {"spark.jars": "hudi.jar"}
+    kind, spark = HudiFormat(), {"spark.jars": "hudi.jar"}
     kind.refuse(wanted(**STORE, **spark))
     assert HudiPlace.of(wanted(**STORE, **spark)).storage == STORE
     with pytest.raises(ConfigurationError, match=r"s3\.access-key-id"):

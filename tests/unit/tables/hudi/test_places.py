@@ -12,10 +12,10 @@ from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.errors import ConfigurationError, TableMissing
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import HudiUnsafe, TableUnfit
-from headgate.control_protocol.table_kinds import RowKey, WantedTable
+from headgate.control_protocol.table_kinds import RowKey, TableSpec
 from headgate.control_protocol.testing.contract.world import record
 from headgate.tables.hudi.columns import avro_of, changed, columns_of
-from headgate.tables.hudi.kind import HudiKind
+from headgate.tables.hudi.kind import HudiFormat
 from headgate.tables.hudi.lock import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.places import AUX, HudiPlace, properties_of
 from headgate.tables.hudi.reservations import Kept, Reservations
@@ -40,9 +40,9 @@ LOCK = {
 }
 
 
-def wanted(folder: Path, **more: object) -> WantedTable:
+def wanted(folder: Path, **more: object) -> TableSpec:
     given = {"create": True, "columns": COLUMNS, "properties": LOCK, **more}
-    return WantedTable("db.trips", str(folder), **given)  # type: ignore[arg-type]
+    return TableSpec("db.trips", str(folder), **given)  # type: ignore[arg-type]
 
 
 def table(folder: Path, **properties: str) -> HudiPlace:
@@ -222,7 +222,7 @@ def test_a_follower_is_written_as_its_lead_is_under_a_lock_of_its_own(
         "hoodie.table.type": "MERGE_ON_READ",
         KEY: "id",
     }
-    place = HudiPlace.of(WantedTable("db.bad", str(tmp_path), lead=lead))
+    place = HudiPlace.of(TableSpec("db.bad", str(tmp_path), primary=lead))
     assert place.settings["hoodie.write.lock.zookeeper.lock_key"] == "trips_bad"
     assert place.settings["hoodie.keep.max.commits"] == "9"
     assert place.settings["hoodie.write.lock.wait_time_ms"] == "5000"
@@ -233,14 +233,14 @@ def test_a_follower_is_written_as_its_lead_is_under_a_lock_of_its_own(
 def test_rows_of_a_follower_are_kept_as_its_own_properties_say(tmp_path: Path) -> None:
     lock_key = "hoodie.write.lock.zookeeper.lock_key"
     own = {**LOCK, lock_key: "trips", KEY: "id", "hoodie.index.type": "BLOOM"}
-    place = HudiPlace.of(WantedTable("db.a", str(tmp_path), properties=own, lead=own))
+    place = HudiPlace.of(TableSpec("db.a", str(tmp_path), properties=own, primary=own))
     assert place.settings[KEY] == "id"
     assert place.settings[lock_key] == "trips_a"
     assert "hoodie.index.type" not in place.settings
     key = RowKey(("id",), "at_partition", "at_offset")
-    keyed = HudiPlace.of(WantedTable("db.a", str(tmp_path), properties=own, lead=own, key=key))
+    keyed = HudiPlace.of(TableSpec("db.a", str(tmp_path), properties=own, primary=own, key=key))
     assert keyed.settings["hoodie.index.type"] == "BLOOM"
-    ledger = HudiPlace.of(WantedTable("db.l", str(tmp_path), lead=own, ledger=True))
+    ledger = HudiPlace.of(TableSpec("db.l", str(tmp_path), primary=own, ledger=True))
     assert (ledger.follows, KEY in ledger.settings) == (False, False)
 
 
@@ -255,7 +255,7 @@ def test_partitions_of_a_follower_are_those_of_its_staged_files(tmp_path: Path) 
     hive = {HIVE_STYLE: "true", "hoodie.datasource.write.partitionpath.urlencode": "true"}
     told = {key.replace(".", "__"): value for key, value in hive.items()}
     table(tmp_path, hoodie__table__partition__fields="city", **told)
-    place = HudiPlace.of(wanted(tmp_path, lead=LOCK))
+    place = HudiPlace.of(wanted(tmp_path, primary=LOCK))
     layout = place.layout()
     assert (layout.partition_by, layout.dressing) == (("city",), None)
     assert layout.location == place.files
@@ -339,7 +339,7 @@ def test_a_table_that_is_not_there_is_missing(tmp_path: Path) -> None:
     with pytest.raises(TableMissing):
         HudiPlace.of(wanted(tmp_path)).config()
     with pytest.raises(TableMissing):
-        HudiKind().ensure(wanted(tmp_path, create=False))
+        HudiFormat().create(wanted(tmp_path, create=False))
 
 
 @pytest.mark.parametrize(
@@ -435,7 +435,7 @@ def test_a_lock_s_server_that_is_no_address_is_refused_before_anything_is_made(
 ) -> None:
     for url in ("zk1:", "zk1:21a,zk2"):
         with pytest.raises(ConfigurationError, match="no host and port"):
-            HudiKind().refuse(wanted(tmp_path / "t", properties={**LOCK, URL: url}))
+            HudiFormat().refuse(wanted(tmp_path / "t", properties={**LOCK, URL: url}))
 
 
 def test_what_the_sink_file_says_of_hudi_is_passed_on() -> None:
@@ -464,13 +464,13 @@ def test_a_sink_file_is_refused_before_anything_is_made(
     tmp_path: Path, more: dict[str, object], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        HudiKind().refuse(wanted(tmp_path / "t", **more))
+        HudiFormat().refuse(wanted(tmp_path / "t", **more))
     assert not [*tmp_path.iterdir()]
 
 
 def test_a_required_column_may_be_the_record_key(tmp_path: Path) -> None:
     more = {"properties": {**LOCK, KEY: "id"}, "partition_by": ("city",)}
-    HudiKind().refuse(wanted(tmp_path, storage={"spark.jars": "hudi.jar"}, **more))
+    HudiFormat().refuse(wanted(tmp_path, storage={"spark.jars": "hudi.jar"}, **more))
 
 
 @pytest.mark.parametrize(
@@ -496,7 +496,7 @@ def test_columns_that_somebody_changed_are_told(columns: Struct, column: str | N
 )
 def test_only_folders_of_this_machine_and_of_s3_are_filled(location: str) -> None:
     with pytest.raises(ConfigurationError, match=r"table\.location"):
-        HudiKind().refuse(WantedTable("db.t", location, columns=COLUMNS, properties=LOCK))
+        HudiFormat().refuse(TableSpec("db.t", location, columns=COLUMNS, properties=LOCK))
 
 
 def test_properties_that_are_replaced_between_two_looks_are_no_missing_table(
