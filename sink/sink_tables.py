@@ -29,8 +29,7 @@ from headgate.tables.followers import FollowerTables
 if TYPE_CHECKING:  # a reader creates no tables and writes no files
     from headgate.data.writers.layout_plans import PlansAside
     from headgate.data.writers.plan import SourcePlan, WriterPlan
-    from headgate.data.writers.routed_plans import TablePlans
-    from headgate.data.writers.table_lookup import TableStock
+    from headgate.data.writers.table_lookup import TablePlans, TableStock
     from headgate.sink.made_tables import TableMaker
     from headgate.sink.maintenance.rounds import Done
     from headgate.sink.planning import Planning
