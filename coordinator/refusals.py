@@ -46,9 +46,10 @@ def counted(state: State, verdict: Verdict, now_ms: int) -> Mapping[TopicPartiti
     before, read = state.refused, fixed_set(state)
     taken = verdict.taken
     counts, grown = dict(before), set[TopicPartition]()
+    late = {each.sender for each in verdict.refusals if each.objection.fault is Fault.LATE}
     for refusal in verdict.refusals:
-        if refusal.objection.fault is Fault.LATE:
-            continue  # it has a name of its own (P13)
+        if refusal.sender in late:
+            continue  # that has a name of its own (P13), and what follows begins behind it
         for partition in refusal.partitions & read:
             now = Refused(refusal.sender, refusal.objection, since_ms=now_ms)
             known = before.get(partition)

@@ -118,6 +118,19 @@ def test_h6_a_participant_that_is_late_again_and_again_is_named_with_what_to_rai
         assert "commit_timeout_ms (500 now)" in each.text
 
 
+def test_what_follows_a_late_answer_begins_behind_it_and_begins_no_new_epoch() -> None:
+    """C13: the late one has its name already, and those behind it are wrong because of it alone."""
+    coordinator = Stamping.at(Phase.COLLECTING)
+    epoch = coordinator.term.epoch
+    for number in range(1, 5):
+        times_out(coordinator)
+        closing = coordinator.closing
+        coordinator.hears(written(2 * number, 15, stamped=closing - 1), ALICE, transaction=closing)
+        late(coordinator, 2 * number + 1, stamped=closing, answers=closing, begin=15)
+        assert not coordinator.state.refused
+    assert coordinator.term.epoch == epoch
+
+
 def test_h6_whoever_is_in_time_begins_to_count_anew() -> None:
     coordinator = Stamping.at(Phase.COLLECTING)
     for number in (1, 2):
