@@ -305,7 +305,8 @@ class Notice:
 
     *Started* and *stopped* are about a participant's process, stopped in order or with the error of
     this ``code``; *error* is what a coordinator tries in vain, and again after ``next_try_ms``.
-    ``configuration`` is a digest of what all sink files must agree on.
+    ``configuration`` is a digest of what all sink files must agree on; of *asked* it is that of the
+    file which the person used.
     """
 
     kind: NoticeKind

@@ -215,6 +215,14 @@ class KafkaGroupMember:
             consumer.unassign()
 
 
+def refuse_member(kafka_config: Mapping[str, str], group_id: str, protocol: GroupProtocol) -> None:
+    """Raise ``ConfigurationError`` if the client takes no member with these settings. Joins not."""
+    try:
+        kafka.Consumer(_member_config(kafka_config, group_id, protocol)).close()
+    except (kafka.KafkaException, ValueError, TypeError) as error:
+        raise unaccepted(error, kafka_config) from error
+
+
 def _member_config(
     kafka_config: Mapping[str, str], group_id: str, protocol: GroupProtocol
 ) -> dict[str, Any]:

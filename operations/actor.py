@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.record import OPERATOR
+from headgate.sink.agreement import agreed, fingerprint
 from headgate.sink.departure import say
 from headgate.sink.settings import SinkSettings
 
@@ -43,7 +44,11 @@ def actor() -> str:
 
 
 def tell(settings: SinkSettings, what: str) -> None:
-    """Announce on the control topic what was done, and by whom; best effort, for people."""
+    """Announce on the control topic what was done, by whom, and with which sink file; best effort.
+
+    For people, and for those that wait for a start (P11).
+    """
     sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
-    notice = Notice(NoticeKind.ASKED, text=what, actor=actor())
+    digest = fingerprint(dict(agreed(settings)))
+    notice = Notice(NoticeKind.ASKED, text=what, actor=actor(), configuration=digest)
     say(settings, sender, notice, answer_ms=_ANSWER_MS)

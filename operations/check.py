@@ -26,11 +26,13 @@ from headgate.control_protocol.errors import (
 )
 from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, appended_at, quiet
 from headgate.kafka.control_topic import control_topic_exists, takes_append_time
+from headgate.kafka.group_member import refuse_member
 from headgate.native.loops import InPython, loops
 from headgate.operations.check_aside import check_rights_aside
 from headgate.operations.check_keys import check_keys
 from headgate.operations.check_kind import KindCheck
 from headgate.operations.check_records import check_records, looked_at
+from headgate.operations.check_rows import check_rows, rehearsable
 from headgate.operations.check_state import NotChecked, StateCheck
 from headgate.operations.check_table import TableCheck
 from headgate.operations.check_transform import check_transform
@@ -106,6 +108,8 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     else:
         table = TableCheck(settings, asks_group=asks_group)
         _ask_of_iceberg(questions, table, settings)
+    if rehearsable(settings) and questions.well("source topics", "table"):
+        questions.ask("rows", lambda: check_rows(settings))
     questions.ask("writer", lambda: _writer(settings))
     if settings.http.listen or settings.http.certificate or settings.telemetry.otlp_endpoint:
         questions.ask("http", lambda: _http(settings))
@@ -344,6 +348,8 @@ def _events(settings: SinkSettings, cluster: Cluster) -> str:
 
 def _group(settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]) -> str:
     name = settings.source.group_id
+    if "read" in rights.group:
+        refuse_member(settings.kafka, name, settings.source.group_protocol.value)
     group = cluster.group(name)
     may = "joined" if "read" in rights.group else "described"
     if group.lacks(*rights.group):
@@ -388,14 +394,36 @@ def _connect_server(remote: str) -> str:
     host, _, port = remote.removeprefix("sc://").partition("/")[0].rpartition(":")
     if not host:
         host, port = port, "15002"  # Spark's own default
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S_MAX):
-            return f"Spark Connect: {host}:{port} accepts connections"
-    except (OSError, ValueError) as error:
+    if error := _not_accepted(host, port):
         raise Unreachable(
             f"spark.remote: nothing answers at {host}:{port}: {error}",
             "start the Spark Connect server, or correct the address",
         ) from error
+    return f"Spark Connect: {host}:{port} accepts connections"
+
+
+def _standalone_master(master: str) -> None:
+    """Raise ``Unreachable`` if none of a standalone cluster's masters accepts a connection."""
+    if not master.startswith("spark://"):
+        return
+    errors = []
+    for at in master.removeprefix("spark://").split(","):
+        host, _, port = at.rpartition(":")
+        if (error := _not_accepted(host or port, port if host else "7077")) is None:
+            return
+        errors.append(error)
+    raise Unreachable(
+        f"spark.master: nothing answers at {master}: {errors[0]}",
+        "start Spark's master, or correct the address",
+    )
+
+
+def _not_accepted(host: str, port: str) -> Exception | None:
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S_MAX).close()
+    except (OSError, ValueError) as error:
+        return error
+    return None
 
 
 def _http(settings: SinkSettings) -> str:
@@ -426,5 +454,6 @@ def _engine(settings: SinkSettings) -> str:
                 "pip install 'headgate[spark-connect]'",
             )
         return _connect_server(settings.spark.remote)
+    _standalone_master(settings.spark.master or settings.spark.conf.get("spark.master", ""))
     require_java()
     return f"Spark with Java {java_version()}"

@@ -36,7 +36,7 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     PartitionResult,
 )
-from headgate.data.writers.aside import ROUTE, TABLE
+from headgate.data.writers.aside import ROUTE, TABLE, TOMBSTONE
 from headgate.operations.asked_tables import with_what_is_needed
 from headgate.operations.kafka_access import source_topics
 from headgate.operations.rehearsed_tables import RehearsalCatalog
@@ -98,6 +98,7 @@ class Rehearsal:
     unmatched: int = 0
     stops: bool = False
     diverted: int = 0
+    tombstones: int = 0
 
     @property
     def bad(self) -> int:
@@ -134,6 +135,7 @@ def rehearse(settings: SinkSettings, records: int) -> Rehearsal:
             many=bool(settings.tables),
             unmatched=_count(written.quarantined, ROUTE),
             diverted=_count(written.quarantined, TABLE),
+            tombstones=_count(written.quarantined, TOMBSTONE),
             stops=bool(settings.tables) and settings.tables.unmatched is Disposal.FAIL,
         )
 

@@ -49,7 +49,9 @@ def show_checks(console: Console, checks: Iterable[Check]) -> None:
     """Show one line each: the mark, the question, the answer, and what to do."""
     for check in checks:
         word, colour = _MARKS[check.state]
-        line = Text.assemble((f"{word:<6}", colour), (f"{check.what:<15} ", "bold"), check.detail)
+        line = Text.assemble(
+            (f"{word:<6}", colour), (f"{check.what:<15} ", "bold"), _cut(check.detail)
+        )
         if check.code:
             line.append(f" [{check.code}]", "dim")
         if check.hint:

@@ -62,6 +62,16 @@ def running_otherwise(
     ), others
 
 
+def started_otherwise(settings: SinkSettings, said: Sequence[Envelope]) -> str:
+    """Return who started the sink last with another sink file than this one; else nothing."""
+    for each in reversed(said):
+        notice = each.event
+        if isinstance(notice, Notice) and (notice.kind, notice.text) == (NoticeKind.ASKED, "start"):
+            ours = fingerprint(dict(agreed(settings)))
+            return notice.actor if notice.configuration not in ("", ours) else ""
+    return ""
+
+
 def refuse_company(
     settings: SinkSettings,
     said: Callable[[], Sequence[Envelope]],

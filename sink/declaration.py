@@ -12,7 +12,7 @@ from headgate.tables.iceberg.creation import (
     TableDeclaration,
     check_version,
     partition_spec,
-    refuse_retention,
+    refuse_upkeep,
     sort_order,
 )
 from headgate.tables.iceberg.type_text import parse_columns
@@ -142,7 +142,7 @@ def check_declaration(table: TableSettings) -> None:
             check_version(schema, wanted.properties)
         except ConfigurationError as error:
             raise ConfigurationError(f"table.properties: {error.message}", error.hint) from None
-        refuse_retention(wanted.properties, "table.properties")
+        refuse_upkeep(wanted.properties, "table.properties")
     try:
         sort_order(schema, wanted.sort_by)
     except ConfigurationError as error:

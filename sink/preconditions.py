@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,11 +22,12 @@ from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.data.writers.encodings import refuse_for_keys
 from headgate.data.writers.partitioning import Partitioner
 from headgate.data.writers.plan import RECORD_PARTS, STRUCT
+from headgate.data.writers.shaping import Shaping
 from headgate.sink.catalog_place import sqlite_file
 from headgate.sink.catalog_settings import CatalogSettings
 from headgate.sink.declaration import declared, quarantine_declaration
 from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.creation import key_ids, refuse_retention
+from headgate.tables.iceberg.creation import key_ids, refuse_upkeep
 from headgate.tables.iceberg.type_text import parse_columns
 from headgate.tables.stores.local import local_path
 from headgate.tables.stores.object_stores import refuse_signing
@@ -83,10 +85,16 @@ def refuse_table(table: Table, settings: SinkSettings) -> None:
     refuse_signing(identifier, table.io.properties)
     refuse_schema(table.schema(), settings)
     Partitioner(table.spec(), table.schema())
-    refuse_retention(table.properties, f"table {identifier}")
+    refuse_distribution(settings, table.properties)
+    refuse_upkeep(table.properties, f"table {identifier}")
     if settings.table.key:
         key_ids(table.schema(), settings.table.key)
         refuse_for_keys(identifier, table.properties)
+
+
+def refuse_distribution(settings: SinkSettings, properties: Mapping[str, str]) -> None:
+    """Raises ``ConfigurationError`` if the table's own distribution is none that there is."""
+    Shaping(distribution=settings.spark.distribution).settled(settings.table.identifier, properties)
 
 
 def refuse_schema(schema: Schema, settings: SinkSettings) -> None:

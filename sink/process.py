@@ -21,7 +21,7 @@ from headgate.participant.state import State
 from headgate.sink import early_signals
 from headgate.sink.agreement import agreed, fingerprint
 from headgate.sink.assembly import new_sender
-from headgate.sink.company import running_otherwise, said_lately
+from headgate.sink.company import running_otherwise, said_lately, started_otherwise
 from headgate.sink.departure import say
 from headgate.sink.participation import Sink
 from headgate.sink.reload import Refused, Reload, applies_live
@@ -35,6 +35,8 @@ _log = redacted_logger("headgate.sink")
 
 _LOOKED_AT_S = 1.0
 """How often somebody with a new sink file looks whether the others have left."""
+_OTHERS_START_S = 60.0
+"""How long those with the sink file of a person's start go first; they need some seconds."""
 
 Measuring = Callable[[SinkSettings], AbstractContextManager[SinkMeters | None]]
 
@@ -169,7 +171,30 @@ def _work(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
         rest(settings, turn.stop, lambda: turn.came_round("stopped by a person"))
         if anew := turn.reloaded(settings, new_sender()):
             return anew
+        _let_others_start(settings, turn)
     return None
+
+
+def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
+    """P11: let those go first that have the sink file with which a person started the sink.
+
+    Raises ``OtherConfiguration`` once they work. If nobody has that file, this one will do.
+    """
+    turn.stop.wait(_LOOKED_AT_S)  # the start stands in the table just before it is announced
+    until_s, told = time.monotonic() + _OTHERS_START_S, False
+    while not turn.stop.is_set() and time.monotonic() < until_s:
+        said = said_lately(settings)
+        error, _ = running_otherwise(settings, said, time.time_ns() // 1_000_000)
+        if error:
+            raise error
+        if not (actor := started_otherwise(settings, said)):
+            return
+        if not told:
+            text = f"sink {settings.name}: waits: {actor} started it with another sink file"
+            _log.warning("%s", text, extra=about(LogEvent.SINK_WAITS))
+        told = True
+        turn.came_round("waits for participants with another sink file")
+        turn.stop.wait(_LOOKED_AT_S)
 
 
 def _stay_away(settings: SinkSettings, turn: _Turn, released: LeadReleased) -> None:

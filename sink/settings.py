@@ -29,6 +29,9 @@ from headgate.sink.table_settings import ColumnSettings, TableSettings, about
 from headgate.sink.tables_settings import NO_TABLE, TablesSettings, led
 from headgate.sink.validation import check_sink
 
+_LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+
 _REMOTE_TOKEN = re.compile(r";token=([^;]+)")
 """Where the address of a Spark Connect server holds a secret."""
 
@@ -80,7 +83,7 @@ class SourceSettings:
 
 def timestamp_ms(text: str) -> int:
     """Parse RFC 3339 with a zone, or epoch milliseconds. Raises ``ConfigurationError``."""
-    if text.isdecimal():
+    if text.isdecimal() and int(text) <= _LATEST_MS:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

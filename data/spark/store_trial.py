@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
-from headgate.control_protocol.errors import HeadgateError, MissingRights, Unreachable
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    MissingRights,
+    Unreachable,
+)
 from headgate.data.spark.session import OpenSession, reason_of
 from headgate.data.writers.store_trial import try_store
 
@@ -28,7 +33,8 @@ def try_from_executors(session: OpenSession, properties: Mapping[str, str], loca
         raise Unreachable(f"the Spark job for it failed: {reason_of(error)}") from error
     for row in rows:
         if row["code"]:
-            kind = MissingRights if row["code"] == MissingRights.code else Unreachable
+            kinds = (MissingRights, ConfigurationError)
+            kind = next((each for each in kinds if each.code == row["code"]), Unreachable)
             hint = f"{row['hint']}; {_AS_THE_DRIVER}" if kind is MissingRights else row["hint"]
             raise kind(f"on executor {row['host']}: {row['said']}", hint)
     hosts = sorted({row["host"] for row in rows})

@@ -63,6 +63,7 @@ class ParquetOptions:
             "store_decimal_as_integer": True,
         }
         self._bloom = [leaf for leaf in leaves if _BLOOM_POSSIBLE and _bloomed(leaf, properties)]
+        self.of_file(rows=1)  # refuses impossible numbers before there is a file
 
     def of_file(self, rows: int) -> dict[str, Any]:
         """Return options of ``pq.ParquetWriter``; ``rows``: as many as a row group will hold."""

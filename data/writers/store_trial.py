@@ -9,31 +9,52 @@ from uuid import uuid4
 
 from pyiceberg.io import FileIO
 
-from headgate.control_protocol.errors import HeadgateError, MissingRights, Unreachable
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    MissingRights,
+    Unreachable,
+)
 from headgate.control_protocol.first_line import first_line
+from headgate.tables.stores.bounded_calls import within
 from headgate.tables.stores.files import open_files
-from headgate.tables.stores.object_stores import refused_operation
+from headgate.tables.stores.object_stores import lacks_client, refused_operation, where_to_look
+
+ANSWER_S_MAX = 10.0
+"""A store that answers at all does so within this time, its keys' own service included."""
+
+_REMOVAL_S_MAX = 2.0
+"""How long a file is removed that may not be there."""
 
 _Answer = TypeVar("_Answer")
 
 _TEXT = b"headgate check wrote this, and removes it at once\n"
 
 
-def try_store(properties: Mapping[str, str], location: str) -> str:
+def try_store(properties: Mapping[str, str], location: str, answer_s: float = ANSWER_S_MAX) -> str:
     """Write a file under ``location``, read it back, remove it; return its path.
 
-    Raises ``MissingRights`` with the operation that was refused, ``Unreachable`` for all else.
+    Raises ``MissingRights`` with the operation that was refused, ``ConfigurationError`` if the
+    store's client is not installed, ``Unreachable`` for all else, also if one of these steps takes
+    longer than ``answer_s``: some clients go on for minutes, and say nothing.
     """
     path = f"{location.rstrip('/')}/headgate-check-{uuid4()}"
-    io = _asked("opened", path, lambda: open_files(properties, path))
+
+    def asked(done: str, ask: Callable[[], _Answer]) -> _Answer:
+        try:
+            return within(answer_s, "the store", ask)
+        except Exception as error:
+            raise store_failure(error, f"{path} cannot be {done}", location) from error
+
+    io = asked("opened", lambda: open_files(properties, path))
     try:
-        _asked("written", path, lambda: _write(io, path))
-        _asked("read", path, lambda: _read(io, path))
+        asked("written", lambda: _write(io, path))
+        asked("read", lambda: _read(io, path))
     except HeadgateError:
         with suppress(Exception):
-            io.delete(path)
+            within(_REMOVAL_S_MAX, path, lambda: io.delete(path))
         raise
-    _asked("removed", path, lambda: io.delete(path))
+    asked("removed", lambda: io.delete(path))
     return path
 
 
@@ -48,14 +69,7 @@ def _read(io: FileIO, path: str) -> None:
             raise OSError(f"{len(found)} bytes came back of the {len(_TEXT)} that were written")
 
 
-def _asked(done: str, path: str, ask: Callable[[], _Answer]) -> _Answer:
-    try:
-        return ask()
-    except Exception as error:
-        raise store_failure(error, f"{path} cannot be {done}") from error
-
-
-def store_failure(error: Exception, what: str) -> HeadgateError:
+def store_failure(error: Exception, what: str, location: str) -> HeadgateError:
     """Translate an error of a store's client into ours."""
     if operation := refused_operation(error):
         return MissingRights(
@@ -63,4 +77,7 @@ def store_failure(error: Exception, what: str) -> HeadgateError:
             "check the keys, the role and the bucket's policy: it takes reading, writing and "
             "removing below the table's location",
         )
-    return Unreachable(f"{what}: {first_line(error)}", "check endpoint, region and bucket")
+    if hint := lacks_client(error, location):
+        return ConfigurationError(f"{what}: {first_line(error)}", hint)
+    said = str(error) if isinstance(error, TimeoutError) else first_line(error)
+    return Unreachable(f"{what}: {said}", where_to_look(location))

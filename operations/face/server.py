@@ -53,16 +53,23 @@ class _Waiting:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._timers: dict[_Connection, asyncio.TimerHandle] = {}
+        self._timers: dict[_Connection | _Silent, asyncio.TimerHandle] = {}
 
-    def add(self, connection: _Connection) -> None:
+    def add(self, connection: _Connection | _Silent) -> None:
         self.remove(connection)
         loop = asyncio.get_running_loop()
         self._timers[connection] = loop.call_later(WHOLE_WITHIN_S, self._drop, connection)
         if len(self._timers) > self._most:
             self.drop_oldest()
 
-    def remove(self, connection: _Connection) -> None:
+    def take_over(self, silent: _Silent, connection: _Connection) -> None:
+        """Hold the connection that has begun to speak in place of its socket, for what is left."""
+        timer = self._timers[silent]
+        loop = asyncio.get_running_loop()
+        self._timers[connection] = loop.call_at(timer.when(), self._drop, connection)
+        self.remove(silent)
+
+    def remove(self, connection: _Connection | _Silent) -> None:
         if (timer := self._timers.pop(connection, None)) is not None:
             timer.cancel()
 
@@ -70,9 +77,37 @@ class _Waiting:
         if (oldest := next(iter(self._timers), None)) is not None:
             self._drop(oldest)
 
-    def _drop(self, connection: _Connection) -> None:
+    def drop_all(self) -> None:
+        for connection in tuple(self._timers):
+            self._drop(connection)
+
+    def _drop(self, connection: _Connection | _Silent) -> None:
         self.remove(connection)
         connection.drop()
+
+
+class _Silent:
+    """A socket on which nothing was said yet.
+
+    What HTTP and TLS take is made with the first byte: a thousand clients that come at once and
+    never speak would otherwise cost a second in which no probe is answered.
+    """
+
+    def __init__(self, taken: socket.socket, spoke: Callable[[_Silent], object]) -> None:
+        self.socket = taken
+        self._spoke = spoke
+        asyncio.get_running_loop().add_reader(taken, self._speaks)
+
+    def _speaks(self) -> None:
+        self._forget()
+        self._spoke(self)
+
+    def _forget(self) -> None:
+        asyncio.get_running_loop().remove_reader(self.socket)
+
+    def drop(self) -> None:
+        self._forget()
+        self.socket.close()
 
 
 class _Connection(H11Protocol):
@@ -249,6 +284,7 @@ class _Server:
             self._listening.close()
             if self._state.tasks:
                 await asyncio.wait(self._state.tasks, timeout=_ANSWERS_END_WITHIN_S)
+            self._waiting.drop_all()
             for arriving in tuple(self._arriving):
                 arriving.cancel()
             for connection in tuple(self._state.connections):
@@ -260,20 +296,22 @@ class _Server:
             try:
                 for _ in range(_ACCEPTED_AT_ONCE):  # at once, as long as somebody is in the queue
                     taken, _peer = await self._loop.sock_accept(self._listening)
-                    self._arrives(taken)
+                    self._waiting.add(_Silent(taken, self._arrives))
             except OSError as error:
                 _log.debug("a connection was not accepted: %s", error)
                 self._waiting.drop_oldest()  # there may be no descriptor left
                 await asyncio.sleep(_NO_ROOM_S)
             await asyncio.sleep(0)
 
-    def _arrives(self, taken: socket.socket) -> None:
+    def _arrives(self, silent: _Silent) -> None:
+        """Speak HTTP with a client that has begun to, or agree on TLS first."""
+        taken = silent.socket
         connection = _Connection(self._config, self._state, self._waiting)
         arriving = self._loop.create_task(
             self._loop.connect_accepted_socket(lambda: connection, taken, ssl=self._tls)
         )
         connection.drop = arriving.cancel
-        self._waiting.add(connection)
+        self._waiting.take_over(silent, connection)
         self._arriving.add(arriving)
 
         def arrived(task: asyncio.Task[Any]) -> None:

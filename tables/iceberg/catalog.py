@@ -127,9 +127,13 @@ def load_catalog(
 def catalog_failure(error: Exception, what: str) -> HeadgateError:
     """Translate an error of pyiceberg; its message begins with ``what`` went wrong."""
     said = f"{what}: {first_line(error)}"
+    if isinstance(error, HeadgateError):
+        return error
+    if _no_rest_catalog(error):  # before its type counts: what fails is only the reading
+        return Unreachable(
+            f"{what}: what answers there is no REST catalog", "correct catalog.properties.uri"
+        )
     match error:
-        case HeadgateError():
-            return error
         case FileDamaged():
             return LogUnreadable(f"{what}: {error}", _RESTORE)
         case NoSuchTableError() | NoSuchNamespaceError():
@@ -149,11 +153,14 @@ def catalog_failure(error: Exception, what: str) -> HeadgateError:
         return ConfigurationError(said, "check the catalog's uri")
     if type(error).__name__ == "NoRegionError":  # botocore's
         return ConfigurationError(said, "set glue.region, or AWS_REGION in the environment")
-    if "unexpected JSON" in str(error) or type(error).__name__ == "JSONDecodeError":
-        return Unreachable(
-            f"{what}: what answers there is no REST catalog", "correct catalog.properties.uri"
-        )
     return Unreachable(said, "is the catalog up, and its address right?")
+
+
+def _no_rest_catalog(error: Exception) -> bool:
+    """Return whether something answered that says nothing a REST catalog would say."""
+    kind, text = type(error).__name__, str(error)
+    unread = kind == "ValidationError" and "ConfigResponse" in text
+    return unread or kind == "JSONDecodeError" or "unexpected JSON" in text
 
 
 def metadata_failure(error: Exception, what: str) -> HeadgateError:

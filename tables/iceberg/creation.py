@@ -20,7 +20,7 @@ from pyiceberg.table.sorting import (
     SortOrder,
 )
 from pyiceberg.transforms import IdentityTransform, parse_transform
-from pyiceberg.types import DoubleType, FloatType
+from pyiceberg.types import DoubleType, FloatType, strtobool
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import ConfigurationError, KeyUnfit, TableMissing
@@ -38,6 +38,14 @@ _BY_TIME = ("year", "month", "day", "hour")
 
 CREATED_MS = "headgate.created-ms"
 """The property of a table; older files in its location are those of one that was there before."""
+
+_FLAGS = {
+    "commit.manifest-merge.enabled",
+    "gc.enabled",
+    "write.metadata.delete-after-commit.enabled",
+    "write.object-storage.enabled",
+    "write.object-storage.partitioned-paths",
+}
 
 _PROPERTIES = {
     "format-version": "2",
@@ -166,8 +174,18 @@ def check_version(schema: Schema, properties: Mapping[str, str]) -> None:
             )
 
 
-def refuse_retention(properties: Mapping[str, str], whose: str) -> None:
-    """Raise ``ConfigurationError``: an age or a number below 1 would keep no history at all."""
+def refuse_upkeep(properties: Mapping[str, str], whose: str) -> None:
+    """Raise ``ConfigurationError`` for properties with which no commit can be made, or kept.
+
+    An age or a number below 1 would keep no history at all.
+    """
+    for key in _FLAGS & properties.keys():
+        try:
+            strtobool(properties[key])
+        except ValueError:
+            raise ConfigurationError(
+                f"{whose}: the property {key} cannot be {properties[key]!r}", "write true or false"
+            ) from None
     for key in (MAX_AGE_MS, KEEP_MIN):
         value = properties.get(key, "1")
         if not (value.isdecimal() and int(value) >= 1):

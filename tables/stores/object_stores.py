@@ -42,6 +42,18 @@ _REFUSALS = re.compile(
 )
 _STATUSES = ("401", "403")
 
+_GCS = (
+    "set GOOGLE_APPLICATION_CREDENTIALS, or gcs.oauth2.token; can storage.googleapis.com, or "
+    "gcs.service.host, be reached from here?"
+)
+_ADLS = "check adls.account-name and its key or token; can the account be reached from here?"
+_HDFS = "check the warehouse's host and port; can the name node be reached from here?"
+_WHERE_TO_LOOK: Mapping[str, str] = {
+    **dict.fromkeys(("gs", "gcs"), _GCS),
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), _ADLS),
+    **dict.fromkeys(("hdfs", "viewfs"), _HDFS),
+}
+
 
 def for_files(properties: Mapping[str, object], location: str | None = None) -> dict[str, str]:
     """Return the properties that reading and writing files takes, and none of the catalog's own.
@@ -77,6 +89,25 @@ def refused_operation(error: BaseException) -> str | None:
             return found
         cause = cause.__cause__
     return None
+
+
+def lacks_client(error: BaseException, location: str) -> str:
+    """Return what to install if the store's client cannot be loaded here, else nothing."""
+    if "libjvm" in str(error) or "libhdfs" in str(error):
+        return (
+            "install Java and Hadoop's client here, and set JAVA_HOME, HADOOP_HOME and CLASSPATH "
+            "(hadoop classpath --glob)"
+        )
+    if isinstance(error, ImportError):
+        adls = _BY_SCHEME.get(location.partition(":")[0].lower()) == ("adls.",)
+        return "pip install 'headgate[adls]'" if adls else "install what this store needs"
+    return ""
+
+
+def where_to_look(location: str) -> str:
+    """Return what a person checks when the store at ``location`` does not answer."""
+    scheme = location.partition(":")[0].lower()
+    return _WHERE_TO_LOOK.get(scheme, "check endpoint, region and bucket")
 
 
 def _operation(error: BaseException) -> str | None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 from integration.conftest import Deploy
 from integration.deployment import Deployment, Participant
+
+from headgate.operations.cli import main
 
 pytestmark = pytest.mark.integration
 
@@ -48,6 +51,35 @@ def test_a_file_that_changes_holds_live_or_anew_and_no_record_is_lost(
     assert after is not None
     assert after.transaction.epoch > record.transaction.epoch
     assert participant.running, "in the same process"
+    sink.stop()
+    sink.judge()
+
+
+def test_a_start_with_another_file_is_an_order_to_work_with_it(deploy: Deploy) -> None:
+    """Who waited for it with the old file ends by name, once those with the new one work."""
+    sink = deploy()
+    old = sink.start(2)
+    sink.wait_until(sink.all_share, "a partition each")
+    sink.produce(300)
+    sink.wait_until_lag_zero()
+    assert CliRunner().invoke(main, ["stop", str(sink.sink_file)]).exit_code == 0
+    sink.participants.clear()  # they are meant to end
+    try:
+        sink.change({"quarantine": {"policy": "skip"}})
+        (new,) = sink.start()
+        waits = "waiting for headgate start"
+        sink.wait_until(lambda: all(p.said(waits) for p in (*old, new)), "all wait")
+        assert CliRunner().invoke(main, ["start", str(sink.sink_file)]).exit_code == 0
+        assert [each.ended() for each in old] == [2, 2], "\n".join(map(str, old))
+    finally:
+        sink.participants += [each for each in old if each.running]
+    for each in old:
+        line = each.log_text().splitlines()[-1]
+        assert line.startswith("headgate: HG-114 "), line
+        assert "quarantine.policy is 'skip' there and 'fail' here" in line
+    sink.produce(300)
+    sink.wait_until_lag_zero()
+    assert new.running
     sink.stop()
     sink.judge()
 

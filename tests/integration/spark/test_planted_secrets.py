@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import socket
 import sys
 import threading
@@ -111,14 +112,16 @@ def test_no_secret_of_the_sink_file_is_where_others_look(
             pages = [_page(ui, path) for path in PAGES] if "spark" in spark.values() else []
             token = needle("http.viewer_token")
             pages += [_page(face, path, token) for path in ("/", "/metrics", "/status", "/readyz")]
+            spark_s = _pages_of_the_cluster(tmp_path, payloads)
             started = {participant.pid, os.getpid()}
         _end(sink)
     assert [where for where in seen.arguments if not where.startswith("env ")] == []
     inherited = seen.environments - started
     assert not inherited or way is spark_submit, "there the JVM is our parent"
-    searched = "\n".join(pages) + "".join(_control_topic(sink))
+    searched = "\n".join([*pages, *spark_s]) + "".join(_control_topic(sink))
     searched += "".join(_files(tmp_path, without=payloads))
     assert TAG not in searched
+    assert way is not on_a_cluster or sum("headgate" in page for page in spark_s) >= 2
     if way in (spark_local, on_a_cluster):
         assert any("own.opaque" in page for page in pages), "Spark's page was looked at"
         assert any("own.opaque" in text for text in _files(events, without=payloads))
@@ -182,6 +185,13 @@ def _watched() -> Iterator[_Seen]:
     finally:
         over.set()
         thread.join()
+
+
+def _pages_of_the_cluster(folder: Path, payloads: Path) -> list[str]:
+    """What master and workers show of the application, at the addresses that their logs name."""
+    logs = "".join(_files(folder, without=payloads))
+    ports = {int(port) for port in re.findall(r"WebUI .* started at http://[\w.]+:(\d+)", logs)}
+    return [_page(port, path) for port in ports for path in ("/", "/json/")]
 
 
 def _page(port: int, path: str, token: str = "") -> str:

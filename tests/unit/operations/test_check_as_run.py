@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
     WriteFailed,
 )
 from headgate.operations import check_state
-from headgate.operations.check import _connect_server, _http
+from headgate.operations.check import _connect_server, _http, _standalone_master
 from headgate.operations.check_records import judged
 from headgate.operations.check_table import TableCheck
 from headgate.sink.load import parse
@@ -135,6 +135,14 @@ def test_a_certificate_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_a_spark_connect_server_that_does_not_answer_is_unreachable() -> None:
     with pytest.raises(Unreachable, match=r"nothing answers at 127.0.0.1:1"):
         _connect_server("sc://127.0.0.1:1/;token=secret-token")
+
+
+@pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "spark://127.0.0.1:1,127.0.0.1:2"])
+def test_a_master_of_spark_that_does_not_answer_is_unreachable(master: str) -> None:
+    with pytest.raises(Unreachable, match=f"spark.master: nothing answers at {master}"):
+        _standalone_master(master)
+    for other in ("", "local[2]", "yarn", "k8s://https://127.0.0.1:1"):
+        _standalone_master(other)
 
 
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.sink.agreement import agreed, fingerprint
-from headgate.sink.company import refuse_company, running_otherwise
+from headgate.sink.company import refuse_company, running_otherwise, started_otherwise
 from headgate.sink.load import parse
 from headgate.sink.settings import SinkSettings
 
@@ -111,6 +111,18 @@ def test_p11_a_start_is_refused_once_one_of_those_at_work_speaks_again() -> None
 
     with pytest.raises(OtherConfiguration):
         refuse_company(OTHER, lambda: said, speaks)
+
+
+def test_p11_who_started_the_sink_with_another_file_is_named() -> None:
+    def asked(text: str, settings: SinkSettings) -> Envelope:
+        digest = fingerprint(dict(agreed(settings)))
+        told = Notice(NoticeKind.ASKED, text=text, actor="ann@desk", configuration=digest)
+        return envelope(told, Sender("operator", "1"))
+
+    assert started_otherwise(OTHER, [asked("start", RUNNING), asked("pause", OTHER)]) == "ann@desk"
+    assert started_otherwise(RUNNING, [asked("start", OTHER), asked("start", RUNNING)]) == ""
+    older = envelope(Notice(NoticeKind.ASKED, text="start", actor="ann@desk"))
+    assert started_otherwise(OTHER, [older, asked("stop", RUNNING)]) == "", "an older version's"
 
 
 def test_p11_those_that_were_killed_are_waited_for_and_then_not_asked() -> None:
