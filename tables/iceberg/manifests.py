@@ -326,10 +326,16 @@ class SnapshotFiles:
         for manifest in manifests:
             if manifest.manifest_path in self._added_entries:
                 yield from self._added_entries[manifest.manifest_path]
-            elif self._first_row_id is None:
-                yield from manifest.fetch_manifest_entry(io, discard_deleted=True)
-            else:
-                yield from row_ids.live_entries(io, manifest)
+                continue
+            entries: Iterable[ManifestEntry] = (
+                manifest.fetch_manifest_entry(io, discard_deleted=True)
+                if self._first_row_id is None
+                else row_ids.live_entries(io, manifest)
+            )
+            found = 0
+            for found, entry in enumerate(entries, 1):  # noqa: B007 - how many there were
+                yield entry
+            _refuse_short(manifest, found)
 
     def _write(self, spec_id: int, entries: Iterable[ManifestEntry]) -> ManifestFile:
         output = self._output(f"{uuid.uuid4()}-m{len(self._written)}.avro")
@@ -354,6 +360,14 @@ class SnapshotFiles:
         path = self._table.location_provider().new_metadata_location(name)
         self._written[path] = MemoryFile(path)
         return self._written[path]
+
+
+def _refuse_short(manifest: ManifestFile, found: int) -> None:
+    """Raise ``FileDamaged`` for one that was cut off between its blocks: each holds one file."""
+    added, existing = manifest.added_files_count, manifest.existing_files_count
+    if added is not None and existing is not None and found < added + existing:
+        why = f"it lists {found} of {added + existing} files"
+        raise FileDamaged(manifest.manifest_path, why)
 
 
 def _live(manifest: ManifestFile) -> bool:

@@ -50,3 +50,25 @@ def test_a_commit_onto_a_damaged_manifest_list_is_refused_by_name(
     path.write_bytes(whole)
     landed(commit(table, view, record(1, 2), world.file(2)))
     assert world.numbers() == [1, 2]
+
+
+def test_a_manifest_that_was_cut_off_between_two_files_is_not_rewritten(
+    world: IcebergWorld,
+) -> None:
+    """It seems whole: what is merged into another manifest would lack the files behind the cut."""
+    with world.table().transaction() as change:
+        change.set_properties({"commit.manifest.min-count-to-merge": "2"})
+    table = world.open()
+    view = landed(commit(table, claimed(table), record(1, 1), world.file(1), world.file(2)))
+    snapshot = world.table().current_snapshot()
+    assert snapshot
+    (manifest,) = snapshot.manifests(world.table().io)
+    path = Path(manifest.manifest_path.removeprefix("file://"))
+    whole = path.read_bytes()
+    first = [n for n in range(1, len(whole)) if not what_is_wrong(whole[:n])][1]
+    path.write_bytes(whole[:first])
+    with pytest.raises(LogUnreadable, match="it lists 1 of 2 files"):
+        commit(table, view, record(1, 2), world.file(3))
+    path.write_bytes(whole)
+    landed(commit(table, view, record(1, 2), world.file(3)))
+    assert world.numbers() == [1, 2, 3]
