@@ -6,11 +6,15 @@ import json
 from collections.abc import Callable
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 from integration.conftest import Deploy
 from integration.deployment import Deployment
+from integration.operations.test_status import asked as status
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import DoubleType
+
+from headgate.operations.cli import main
 
 pytestmark = pytest.mark.integration
 
@@ -51,6 +55,11 @@ def test_a_change_of_columns_stops_the_sink_before_its_next_commit(
     put(sink, range(300, 600))
     assert words in sink.stopped_by_itself("HG-208")
     assert sink.committed() == 300
+    condition, exit_code, error = status(sink.sink_file)
+    assert (condition, exit_code, (error or {}).get("code")) == ("failed", 1, "HG-208")
+    if how != "required":
+        checked = CliRunner().invoke(main, ["check", str(sink.sink_file)])
+        assert (checked.exit_code, "HG-208" in checked.stdout) == (1, True), checked.stdout
     if how != "required":  # what was written before is read again, and is bad where it lacks one
         sink.start()
         assert words in sink.stopped_by_itself("HG-208")
