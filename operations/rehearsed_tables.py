@@ -16,6 +16,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
+from headgate.tables.iceberg.catalog import writing_version_3
 from headgate.tables.iceberg.creation import ensure_namespaces
 
 _NOT_HERE = (
@@ -31,6 +32,7 @@ class RehearsalCatalog(SqlCatalog):
     def __init__(self, folder: Path, real: Catalog | None) -> None:
         uri, warehouse = f"sqlite:///{folder}/catalog.db", f"file://{folder}/tables"
         super().__init__("rehearsal", uri=uri, warehouse=warehouse)
+        writing_version_3(self)
         self._real = real
         self.copied: set[str] = set()
 

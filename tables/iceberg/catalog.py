@@ -117,7 +117,7 @@ def load_catalog(
             kind = refuse_java_kind(name, properties)
             return _with_own_files(JavaCatalog(name, properties, kind, jvm, timeout_s=timeout_s))
         told = {**properties, **({"init_catalog_tables": "false"} if looking else {})}
-        catalog = _writing_version_3(_opener(name, told, timeout_s)())
+        catalog = writing_version_3(_opener(name, told, timeout_s)())
         return _with_own_files(catalog, looking=looking)
     except Exception as error:  # noqa: BLE001 - whatever a driver raises becomes one of ours
         failure = catalog_failure(error, f"catalog {name!r} cannot be opened")
@@ -277,7 +277,7 @@ class _Version3(TableMetadataV3):
     model_dump_json = IcebergBaseModel.model_dump_json  # type: ignore[pydantic-field]
 
 
-def _writing_version_3(catalog: Catalog) -> Catalog:
+def writing_version_3(catalog: Catalog) -> Catalog:
     """Let the catalog write version 3. A server writes metadata itself, else pyiceberg does."""
     if isinstance(catalog, MetastoreCatalog):
         catalog._write_metadata = _write_metadata  # type: ignore[method-assign]  # noqa: SLF001 - this catalog's only

@@ -23,6 +23,7 @@ from headgate.kafka.fetch import Chunk
 from headgate.operations import rehearsal
 from headgate.operations.cli import main
 from headgate.operations.rehearsal import rehearse
+from headgate.operations.rehearsed_tables import RehearsalCatalog
 from headgate.participant.embedding import Record
 from headgate.sink.load import load
 from headgate.tables.iceberg.catalog import load_catalog
@@ -195,3 +196,12 @@ def test_changes_are_rehearsed_as_rows_and_deletes(desk: Desk) -> None:
     result = CliRunner().invoke(main, ["run", str(desk.path), "--dry-run"])
     assert "1 rows in 1 files" in result.stdout
     assert "1 bad, 1 deletes, for db.keyed" in result.stdout
+
+
+def test_tables_of_version_3_are_rehearsed(tmp_path: Path) -> None:
+    """pyiceberg refuses to write their metadata; the catalog of a sink writes it."""
+    catalog = RehearsalCatalog(tmp_path, None)
+    declared = TableDeclaration({"id": "long"}, properties={"format-version": "3"})
+    ensure_table(catalog, "db.trips", declared)
+    assert catalog.load_table("db.trips").metadata.format_version == 3
+    catalog.close()
