@@ -48,12 +48,12 @@ class Slow(Consumer):
 
 def test_one_that_goes_on_slowly_is_not_stalled(clock: Clock) -> None:
     turns = [(records(A0, offset), ()) for offset in range(9)]
-    assert len(read(Slow(clock, 0.015, *turns), {A0: (0, 9)})) == 9
+    assert len(read(Slow(clock, 0.015, *turns), {A0: (0, 9)}, stall_ms_max=20)) == 9
 
 
 def test_an_end_of_partition_is_progress_too(clock: Clock) -> None:
     turns = [((), [end(A0, offset)]) for offset in range(1, 9)]
-    assert read(Slow(clock, 0.015, *turns), {A0: (0, 8)}) == []
+    assert read(Slow(clock, 0.015, *turns), {A0: (0, 8)}, stall_ms_max=20) == []
 
 
 def test_the_callers_own_time_does_not_count(clock: Clock) -> None:
@@ -76,7 +76,7 @@ def failed(at: TopicPartition, code: int, text: str) -> Event:
 )
 def test_who_stalls_says_what_the_client_said_last(events: list[Event], hint: str) -> None:
     with pytest.raises(WriteFailed, match="a/0: no progress for 20 ms at offset 0") as stalled:
-        read(Consumer(((), events)), {A1: (3, 3), A0: (0, 4)})
+        read(Consumer(((), events)), {A1: (3, 3), A0: (0, 4)}, stall_ms_max=20)
     assert stalled.value.hint == hint
 
 
