@@ -1,6 +1,6 @@
 """What pyproject.toml has no settled words for: plain C for what is done per message.
 
-Without a compiler headgate is installed all the same, and does it in Python (native/loops.py).
+Without a compiler headgate is installed all the same, and does it in Python (native/kernels.py).
 """
 
 from setuptools import Extension, setup

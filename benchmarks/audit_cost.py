@@ -27,15 +27,15 @@ from iceberg_files import write_files
 from integration.sink_file import default_sections, toml
 from object_store import ObjectStore
 
+from headgate.config.load import load
+from headgate.config.table_declaration import declaration
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.testing.contract.world import record
-from headgate.operations.audit import audit
-from headgate.sink.declaration import declaration
-from headgate.sink.load import load
+from headgate.operations.audit.audit import audit
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.creation import ensure_table
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import ensure_table
 
 ROWS = 10
 

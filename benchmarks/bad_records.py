@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import Catalog
 
 from comparison.workloads import WORKLOADS, Workload
+from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import (
@@ -36,11 +37,10 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
-from headgate.data.writers.plan import Handling, Plans, SourcePlan
-from headgate.data.writers.write_batch import write_ranges
-from headgate.sink.declaration import quarantine_declaration
+from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan
+from headgate.data_plane.write.write_batch import write_ranges
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 SEED = 7
 ROUNDS = 4

@@ -33,9 +33,9 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.record import CommitRecord
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
-from headgate.tables.iceberg.file_detail import FileDetail
+from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 MARKS = (1, 100, 300, 1000, 2000, 5000)
 APPENDS_MAX = 300  # beyond that it takes minutes

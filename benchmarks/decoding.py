@@ -22,10 +22,10 @@ import fastavro
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
-from headgate.data.formats.column_rules import ColumnRule
-from headgate.data.formats.registry import record_format
-from headgate.data.formats.ruled_columns import RuledColumns
-from headgate.native.packed import Packed
+from headgate.data_plane.formats.column_options import ColumnRule
+from headgate.data_plane.formats.column_options_reader import RuledColumns
+from headgate.data_plane.formats.format_registry import record_format
+from headgate.native.byte_arrays import Packed
 
 SEED, ROUNDS, CHUNK = 7, 4, 20_000
 MOMENT = pa.timestamp("us", tz="UTC")

@@ -48,16 +48,16 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_kinds import TableSpec
-from headgate.data.writers.layout_plans import LayoutPlans
-from headgate.data.writers.plan import Plans, SourcePlan, WriterPlan
-from headgate.data.writers.shaping import Shaping
-from headgate.data.writers.write_batch import write_chunks
-from headgate.kafka.fetch import Chunk
-from headgate.native.packed import Packed
-from headgate.tables.delta.kind import DeltaFormat
+from headgate.data_plane.batch.plugin_plans import LayoutPlans
+from headgate.data_plane.batch.shaping import Shaping
+from headgate.data_plane.batch.write_plan import Plans, SourcePlan, WriterPlan
+from headgate.data_plane.write.write_batch import write_chunks
+from headgate.kafka.record_fetch import Chunk
+from headgate.native.byte_arrays import Packed
+from headgate.tables.delta.table_format import DeltaFormat
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 SINK, PARTITION = SinkName("benchmark"), TopicPartition("trips", 0)
 CHUNK = 20_000

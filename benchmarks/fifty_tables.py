@@ -26,9 +26,9 @@ from comparison.process_tree import Watch
 from comparison.target import CATALOG, NAMESPACE
 from comparison.topic import Topic
 from comparison.workloads import TAXI, Workload, taxi
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from rivals.flink import flink_command, flink_settings, jdbc_options, lines, source_table
 
 SYSTEMS = ("headgate", "flink")

@@ -31,8 +31,8 @@ KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7"
 
 
 def headgate(told: Mapping[str, Any]) -> None:
-    from headgate.sink.assembly import opened
-    from headgate.sink.load import load
+    from headgate.config.load import load
+    from headgate.runtime.assembly import opened
 
     with opened(load(told["sink"])) as sink:
         ready()
@@ -44,7 +44,7 @@ def spark(told: Mapping[str, Any]) -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
-    from headgate.operations.demo.java import cache_folder, fetch_jars
+    from headgate.operations.local_kafka.java import cache_folder, fetch_jars
     from headgate.tables.hudi.jvm import open_spark
 
     connector = fetch_jars(cache_folder() / f"spark-kafka-{KAFKA.rpartition(':')[2]}", [KAFKA])
@@ -187,7 +187,7 @@ def main() -> None:
 
     from comparison.topic import Topic
     from comparison.workloads import WORKLOADS
-    from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
+    from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--rows", type=int, default=2_000_000)

@@ -20,7 +20,7 @@ from hudi_upserts import COLUMNS, rows, timed
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.hudi.table import HudiSinkTable
+from headgate.tables.hudi.append_table import HudiSinkTable
 
 
 def main() -> None:

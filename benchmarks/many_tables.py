@@ -22,6 +22,7 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
+from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol import codec
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import (
@@ -42,14 +43,13 @@ from headgate.coordinator.driver import CoordinatorDriver, StartAt, World
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity
 from headgate.coordinator.transitions import Phase
-from headgate.sink.assembly import SystemClock
-from headgate.sink.declaration import quarantine_declaration
-from headgate.tables.followers import FollowerTables
+from headgate.runtime.assembly import SystemClock
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
-from headgate.tables.iceberg.file_detail import FileDetail
-from headgate.tables.iceberg.joint import JointPayments
+from headgate.tables.iceberg.data_file import FileDetail
+from headgate.tables.iceberg.multi_table_commit import JointPayments
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.secondary_tables import FollowerTables
 
 SINK, AT = SinkName("shop"), TopicPartition("events", 0)
 LEDGER, ASIDE = "db.ledger", "db.rejected"

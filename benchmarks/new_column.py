@@ -27,8 +27,8 @@ from confluent_kafka import Message, Producer
 from integration.deployment import Deployment
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
-from headgate.operations.demo.produce import create_topic
+from headgate.operations.demo.producer import create_topic
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 
 TOPIC, PARTITIONS, RATE = "rows", 2, 1_000
 WARM_COMMITS = 5

@@ -23,6 +23,8 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
+from headgate.config.load import parse
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -36,13 +38,11 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import encode
-from headgate.operations import status as looking
-from headgate.operations.face.page import sink_page
-from headgate.operations.face.served import COURSE
-from headgate.sink.load import parse
-from headgate.sink.settings import SinkSettings
+from headgate.operations.http.sink_views import COURSE
+from headgate.operations.http.status_page import sink_page
+from headgate.operations.status import status as looking
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 SINK = SinkName("trips")
 PARTITIONS = 6

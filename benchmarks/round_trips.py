@@ -31,14 +31,14 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.testing.contract.world import record
-from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.plan import SourcePlan, plan_for
+from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
+from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 ARROW = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
-OURS = {"py-io-impl": "headgate.tables.stores.s3_files.S3Files"}
+OURS = {"py-io-impl": "headgate.tables.storage.s3_file_io.S3Files"}
 COLUMNS = {"number": "long", "row": "long"}
 
 

@@ -25,9 +25,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from headgate.operations.face.routes import Face
-from headgate.operations.face.server import serving
-from headgate.sink.face_settings import HttpSettings
+from headgate.config.http_settings import HttpSettings
+from headgate.operations.http.routes import Face
+from headgate.operations.http.server import serving
 
 HEAD = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 PROBES_EACH_S = 10

@@ -28,8 +28,8 @@ from object_store import ObjectStore
 from round_trips import OURS
 from small_rest_catalog import SmallRestCatalog
 
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
-from headgate.operations.demo.produce import create_topic
+from headgate.operations.demo.producer import create_topic
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 
 PARTITIONS = 4
 WARM_COMMITS = 5

@@ -22,13 +22,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import headgate
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars, free_port
-from headgate.operations.demo.produce import create_topic, produce
-from headgate.operations.face.serve import faced
+from headgate.config.load import parse
+from headgate.config.sink_settings import SinkSettings
+from headgate.operations.demo.producer import create_topic, produce
+from headgate.operations.http.app import faced
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, free_port
 from headgate.participant.state import State
-from headgate.sink.load import parse
-from headgate.sink.settings import SinkSettings
-from headgate.sink.telemetry.meters import SinkMeters
+from headgate.runtime.telemetry.sink_metrics import SinkMeters
 
 TOPIC, PARTITIONS = "trips", 6
 FILE = """

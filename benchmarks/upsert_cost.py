@@ -48,12 +48,12 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.record import CommitRecord
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table, key_ids
-from headgate.tables.iceberg.file_detail import FileDetail
-from headgate.tables.iceberg.key_files import OFFSET, PARTITION, key_schema, write_keys
-from headgate.tables.iceberg.keyed.key_index import ROW_BYTES
-from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
+from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table, key_ids
+from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, key_schema, write_keys
+from headgate.tables.iceberg.upsert.key_index import ROW_BYTES
+from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 SINK = SinkName("benchmark")
 KEYS = {

@@ -11,13 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headgate.kafka.steering import ConsumerSteering, partitions_of, records_of
+    from headgate.config.load import load
+    from headgate.kafka.consumer_adapter import ConsumerSteering, partitions_of, records_of
     from headgate.participant.embedding import Record, Steering
     from headgate.participant.task import SinkTask
-    from headgate.sink.assembly import open_task
-    from headgate.sink.load import load
-    from headgate.sink.participation import Sink
-    from headgate.sink.process import run
+    from headgate.runtime.assembly import open_task
+    from headgate.runtime.process import run
+    from headgate.runtime.sink import Sink
 
 __all__ = [
     "ConsumerSteering",
@@ -33,16 +33,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ConsumerSteering": "headgate.kafka.steering",
+    "ConsumerSteering": "headgate.kafka.consumer_adapter",
     "Record": "headgate.participant.embedding",
-    "Sink": "headgate.sink.participation",
+    "Sink": "headgate.runtime.sink",
     "SinkTask": "headgate.participant.task",
     "Steering": "headgate.participant.embedding",
-    "load": "headgate.sink.load",
-    "open_task": "headgate.sink.assembly",
-    "partitions_of": "headgate.kafka.steering",
-    "records_of": "headgate.kafka.steering",
-    "run": "headgate.sink.process",
+    "load": "headgate.config.load",
+    "open_task": "headgate.runtime.assembly",
+    "partitions_of": "headgate.kafka.consumer_adapter",
+    "records_of": "headgate.kafka.consumer_adapter",
+    "run": "headgate.runtime.process",
 }
 
 

@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.identifiers import TopicId
-from headgate.kafka.settings import unaccepted
+from headgate.kafka.client_settings import unaccepted
 
 ANSWER_S_MAX = 5.0
 _TRY_S = 1.0

@@ -33,7 +33,7 @@ from headgate.control_protocol.events import Envelope, LogRecord
 from headgate.control_protocol.identifiers import ControlOffset, TopicId
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.wire import REFUSED, TOLD, Wire
-from headgate.kafka.settings import for_other_clients, unaccepted
+from headgate.kafka.client_settings import for_other_clients, unaccepted
 
 log = redacted_logger(__name__)
 

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import (
     MissingRights,
     Unreachable,
 )
-from headgate.kafka.settings import for_other_clients, quiet, unaccepted
+from headgate.kafka.client_settings import for_other_clients, quiet, unaccepted
 
 REQUEST_TIMEOUT_MS = 10_000
 

@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.coordinator.dead_letters import DeadLetter, Progress
-from headgate.kafka.settings import for_other_clients, quiet, unaccepted
-from headgate.kafka.stored_places import store_place, stored_places
+from headgate.kafka.client_settings import for_other_clients, quiet, unaccepted
+from headgate.kafka.group_offsets import store_place, stored_places
 
 _log = redacted_logger("headgate.coordinator")
 

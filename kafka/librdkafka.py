@@ -1,7 +1,7 @@
 """Binds librdkafka's C interface, as far as reading many messages at once needs it.
 
 Through confluent-kafka a message costs an object, its parts, and a call for each: more than all of
-librdkafka's own work. Here messages come as columns (``loops``).
+librdkafka's own work. Here messages come as columns (``kernels``).
 
 The functions are looked up in the library that confluent-kafka itself has loaded. They, and the
 layout of ``rd_kafka_message_t``, are its public and stable interface (rdkafka.h).
@@ -20,8 +20,8 @@ import numpy as np
 from confluent_kafka import cimpl
 
 from headgate.control_protocol.errors import ConfigurationError, WriteFailed
-from headgate.native.loops import Addresses, Integers, loops
-from headgate.native.packed import Packed
+from headgate.native.byte_arrays import Packed
+from headgate.native.kernels import Addresses, Integers, loops
 
 Headers = Sequence[tuple[str, bytes | None]] | None
 Partition = tuple[str, int]

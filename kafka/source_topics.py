@@ -15,8 +15,8 @@ from headgate.control_protocol.errors import ConfigurationError, MissingRights, 
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.kafka.settings import for_asking_offsets, unaccepted
-from headgate.kafka.stored_places import stored_places
+from headgate.kafka.client_settings import for_asking_offsets, unaccepted
+from headgate.kafka.group_offsets import stored_places
 
 REQUEST_TIMEOUT_S = 10.0
 

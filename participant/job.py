@@ -1,7 +1,7 @@
 """The ``spark-submit`` entry: ``spark-submit participant/job.py --config sink.toml``.
 
 Arguments and a call, nothing else. It is a composition root like the command line, hence the one
-module of this role that may import ``headgate.sink``.
+module of this role that may import ``headgate.config`` and ``headgate.runtime``.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import sys
 import threading
 from collections.abc import Callable
 
-from headgate.sink import early_signals
+from headgate.runtime import early_signals
 
 
 def main() -> int:
     """Run the sink; exit codes as of the command line: 0 well, 1 wrong, 2 usage, 3 unreachable."""
     early_signals.catch()  # before the imports, which take a second or two
+    from headgate.config.load import load
     from headgate.control_protocol.errors import HeadgateError
-    from headgate.sink.load import load
 
     parser = argparse.ArgumentParser(description="Run one headgate participant as a Spark driver.")
     parser.add_argument("--config", required=True, metavar="SINK.toml", help="the sink's file")
@@ -29,8 +29,8 @@ def main() -> int:
     try:
         settings = load(options.config)
         redacted = settings.redacted
-        from headgate.sink.process import run
-        from headgate.sink.terminal import show_log
+        from headgate.runtime.console_log import show_log
+        from headgate.runtime.process import run
 
         show_log([settings])
         run(settings, on_progress=lambda _: _end_with(parent, stop), stop=stop)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from local_catalog import LocalCatalog
 from pyiceberg.io import FileIO
 
+from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.events import FileKind, TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
@@ -32,17 +33,16 @@ from headgate.control_protocol.ports import (
     BatchOutcome,
     BatchWritten,
 )
-from headgate.data.envelopes.changes import Changes
-from headgate.data.formats.column_rules import ColumnRule
-from headgate.data.writers.plan import Handling, Plans, SourcePlan, WriterPlan
-from headgate.data.writers.write_batch import write_put
-from headgate.data.writers.writers import chunk_of
+from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan, WriterPlan
+from headgate.data_plane.cdc.policy import Changes
+from headgate.data_plane.formats.column_options import ColumnRule
+from headgate.data_plane.write.write_batch import write_put
+from headgate.data_plane.write.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.participant.settings import SchemaPolicy
-from headgate.sink.declaration import quarantine_declaration
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
-from headgate.tables.iceberg.key_files import OFFSET, PARTITION
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION
 
 TOPIC = "changes"
 PLACES = {"kafka_partition": "int", "kafka_offset": "long"}

@@ -23,9 +23,9 @@ from object_store import ObjectStore
 from postgres_server import PostgresServer
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.native import loops
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars, require_java
-from headgate.operations.demo.produce import create_topic
+from headgate.native import kernels
+from headgate.operations.demo.producer import create_topic
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, require_java
 
 TopicFactory = Callable[..., str]
 
@@ -111,17 +111,17 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(params=["C", "Python"])
-def either_loops(request: pytest.FixtureRequest) -> Iterator[loops.Loops]:
+def either_loops(request: pytest.FixtureRequest) -> Iterator[kernels.Loops]:
     """What is done per message, as it is here and as it is without a C compiler."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "Python":
-            patch.setattr(loops, "_COMPILED", "_there_is_none.so")
-        loops.loops.cache_clear()
-        found = loops.loops()
-        if request.param == "C" and isinstance(found, loops.InPython):
+            patch.setattr(kernels, "_COMPILED", "_there_is_none.so")
+        kernels.loops.cache_clear()
+        found = kernels.loops()
+        if request.param == "C" and isinstance(found, kernels.InPython):
             pytest.skip("was installed without a C compiler")
         yield found
-    loops.loops.cache_clear()
+    kernels.loops.cache_clear()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import gc
 import warnings
 from contextlib import ExitStack
 
-from headgate.operations.demo.broker import KAFKA_VERSION, free_port, node_properties
+from headgate.operations.local_kafka.broker import KAFKA_VERSION, free_port, node_properties
 
 
 def docker_broker(stack: ExitStack) -> str | None:

@@ -13,8 +13,8 @@ from integration.readers import iceberg_jars
 from java_server import java_server
 from maven import maven_jars
 
-from headgate.data.spark.session import SparkOptions, open_jvm
-from headgate.operations.demo.broker import free_port
+from headgate.data_plane.spark.session import SparkOptions, open_jvm
+from headgate.operations.local_kafka.broker import free_port
 from headgate.tables.iceberg.jvm import Jvm
 
 HIVE_2, HIVE_3, HIVE_4 = "2.3.10", "3.1.3", "4.0.1"

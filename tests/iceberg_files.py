@@ -13,7 +13,7 @@ from pyiceberg.table import Table, TableProperties
 from pyiceberg.types import PrimitiveType
 
 from headgate.control_protocol.events import WrittenFile
-from headgate.tables.iceberg.file_detail import FileDetail
+from headgate.tables.iceberg.data_file import FileDetail
 
 
 def write_files(table: Table, rows: pa.Table, below: str = "") -> tuple[WrittenFile, ...]:

@@ -33,8 +33,8 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import payments, unpaid
-from headgate.tables.followers import FollowerTables
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.secondary_tables import FollowerTables
 
 LEAD = "uuid-of-the-lead"
 Fold = dict[tuple[Any, ...], Row]

@@ -36,13 +36,18 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused
 from headgate.control_protocol.record import CommitRecord, KeyCounts
-from headgate.tables.iceberg import row_ids
-from headgate.tables.iceberg.creation import CREATED_MS, TableDeclaration, ensure_table, key_ids
-from headgate.tables.iceberg.key_files import OFFSET, PARTITION, key_schema, write_keys
-from headgate.tables.iceberg.keyed.delete_files import referenced
-from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
-from headgate.tables.iceberg.small_files import sinks_folder
+from headgate.tables.iceberg import manifests_v3
+from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import (
+    CREATED_MS,
+    TableDeclaration,
+    ensure_table,
+    key_ids,
+)
+from headgate.tables.iceberg.upsert.delete_files import referenced
+from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, key_schema, write_keys
+from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 SINK = SinkName("sink")
 NAME = "db.t"
@@ -140,9 +145,9 @@ class KeyedWorld:
         snapshot = self.loaded().current_snapshot()
         assert snapshot
         io, found = self.loaded().io, defaultdict(list)
-        for manifest in row_ids.listed(io, snapshot.manifest_list):
+        for manifest in manifests_v3.listed(io, snapshot.manifest_list):
             if manifest.content is ManifestContent.DELETES:
-                for entry in row_ids.live_entries(io, manifest):
+                for entry in manifests_v3.live_entries(io, manifest):
                     found[referenced(entry.data_file) or ""].append(entry.data_file)
         return found
 

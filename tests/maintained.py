@@ -13,6 +13,8 @@ from integration.readers import read_with_duckdb
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from headgate.config.load import parse
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -25,13 +27,11 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView
 from headgate.control_protocol.record import CommitRecord
-from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.plan import SourcePlan, plan_of_table
-from headgate.sink.load import parse
-from headgate.sink.maintenance.rounds import Round
-from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.creation import CREATED_MS, TableDeclaration, ensure_table
+from headgate.data_plane.batch.write_plan import SourcePlan, plan_of_table
+from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.runtime.maintenance.rounds import Round
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import CREATED_MS, TableDeclaration, ensure_table
 
 SINK = SinkName("trips")
 COLUMNS = {"topic": "string", "partition": "int", "offset": "long", "day": "int"}

@@ -7,8 +7,8 @@ import typing
 from collections.abc import Iterator, Mapping
 from uuid import uuid4
 
-from headgate.sink.properties import Properties, Secret
-from headgate.sink.settings import SinkSettings
+from headgate.config.secrets import Properties, Secret
+from headgate.config.sink_settings import SinkSettings
 
 TAG = uuid4().hex[:12]
 """In each of this process's secrets: others on the machine may search at the same time."""

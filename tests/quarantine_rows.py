@@ -8,6 +8,7 @@ import pyarrow as pa
 from iceberg_files import write_files
 from local_catalog import LocalCatalog
 
+from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -18,10 +19,9 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.record import CommitRecord
-from headgate.sink.declaration import quarantine_declaration
-from headgate.tables.iceberg.creation import ensure_table
+from headgate.tables.iceberg.dead_letter_rows import UnsentRows
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.unsent import UnsentRows
+from headgate.tables.iceberg.table_creation import ensure_table
 
 IDENTIFIER = "db.quarantine"
 

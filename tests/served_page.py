@@ -7,12 +7,12 @@ import urllib.error
 import urllib.request
 from dataclasses import replace
 
-from headgate.operations.face.routes import Face
-from headgate.operations.face.served import ServedSink
-from headgate.operations.face.server import serving
-from headgate.sink.face_settings import HttpSettings
-from headgate.sink.properties import Secret
-from headgate.sink.settings import SinkSettings
+from headgate.config.http_settings import HttpSettings
+from headgate.config.secrets import Secret
+from headgate.config.sink_settings import SinkSettings
+from headgate.operations.http.routes import Face
+from headgate.operations.http.server import serving
+from headgate.operations.http.sink_views import ServedSink
 
 _TOKEN = "operator-of-a-test"
 

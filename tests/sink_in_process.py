@@ -9,6 +9,10 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 
+from headgate.config.shared_configuration import agreed
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_declaration import declaration
+from headgate.config.table_formats import other_kind, wanted_table
 from headgate.control_protocol.events import Envelope, Resume
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.ports import Batch, BatchOutcome
@@ -25,20 +29,16 @@ from headgate.control_protocol.testing import (
 )
 from headgate.coordinator.driver import CoordinatorDriver, StartAt
 from headgate.coordinator.driver import World as CoordinatorWorld
-from headgate.data.writers.write_batch import write_put
-from headgate.data.writers.writers import chunk_of
+from headgate.data_plane.write.write_batch import write_put
+from headgate.data_plane.write.writers import chunk_of
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.embedding import Record
 from headgate.participant.state import State
-from headgate.sink.agreement import agreed
-from headgate.sink.assembly import identity
-from headgate.sink.catalogs import open_catalog
-from headgate.sink.declaration import declaration
-from headgate.sink.kinds import other_kind, wanted_table
-from headgate.sink.settings import SinkSettings
-from headgate.sink.sink_tables import SinkTables
-from headgate.tables.iceberg.creation import ensure_table
+from headgate.runtime.assembly import identity
+from headgate.runtime.catalogs import open_catalog
+from headgate.runtime.sink_tables import SinkTables
+from headgate.tables.iceberg.table_creation import ensure_table
 
 TURN_MS = 10
 _PATIENCE_S = 120.0

@@ -20,7 +20,7 @@ from comparison.topic import Topic
 from comparison.upserts import upserts
 from comparison.workloads import WORKLOADS as ROWS
 from comparison.workloads import Workload
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 from rivals.connect import Connect
 from rivals.flink import Flink
 

@@ -10,9 +10,9 @@ import threading
 
 from comparison.job import Job, PipedProcess
 from comparison.target import CATALOG, IDENTIFIER
-from headgate.native.heap import ENVIRONMENT
-from headgate.sink.assembly import opened
-from headgate.sink.load import load
+from headgate.config.load import load
+from headgate.native.malloc_settings import ENVIRONMENT
+from headgate.runtime.assembly import opened
 
 TURN_MS = 50
 

@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 
 from comparison.workloads import Workload
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 CATALOG = "lake"
 NAMESPACE, NAME = "bench", "records"

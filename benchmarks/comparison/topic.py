@@ -10,7 +10,7 @@ import numpy as np
 from confluent_kafka import Producer
 
 from comparison.workloads import Workload
-from headgate.operations.demo.produce import create_topic
+from headgate.operations.demo.producer import create_topic
 
 SEED = 7
 _STRIDE = 500

@@ -1,0 +1,1 @@
+"""Contains ``headgate demo``."""

@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Self
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.operations.demo.children import kill_child, start_child
+from headgate.operations.local_kafka.child_process import kill_child, start_child
 
 STOP_SECONDS_MAX = 90
 TAIL_LINES = 15
 
-HEADGATE = (sys.executable, "-c", "from headgate.operations.cli import main; main()")
+HEADGATE = (sys.executable, "-c", "from headgate.operations.cli.main import main; main()")
 
 
 class ParticipantProcess:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headgate.operations.demo.store import BUCKET
+from headgate.operations.demo.s3_server import BUCKET
 from headgate.operations.demo.trips import TRIP_COLUMNS
 
 SINK = "trips"

@@ -22,11 +22,11 @@ from headgate.control_protocol.table_history import (
     Told,
     history_of,
 )
-from headgate.tables.delta.digests import Digest, Walk, rows_of
-from headgate.tables.delta.opened import DeltaPlace, columns_of
+from headgate.tables.delta.log import Digest, Walk, rows_of
+from headgate.tables.delta.open_table import DeltaPlace, columns_of
 from headgate.tables.delta.table import DeltaSinkTable
-from headgate.tables.layouts import with_absent
-from headgate.tables.stores.files import open_files
+from headgate.tables.neutral_schema import with_absent
+from headgate.tables.storage.file_io import open_files
 
 
 class DeltaReader:

@@ -18,7 +18,7 @@ from typing import Any
 
 from headgate.control_protocol.columns import Path, Type, digits
 from headgate.tables.delta.columns import TOLD, partition_value
-from headgate.tables.layouts import FileFacts
+from headgate.tables.neutral_schema import FileFacts
 
 _BOUNDED = ("string", "long", "int", "float", "double", "boolean")
 _MARK = uuid.uuid4().hex

@@ -44,7 +44,7 @@ from headgate.control_protocol.record_codec import decode, encode, sink_of, topi
 from headgate.control_protocol.table_history import ONLY_BRANCH
 from headgate.tables.delta.columns import columns_from_delta, leaf_types, partition_value
 from headgate.tables.delta.log import LogEntry
-from headgate.tables.delta.opened import (
+from headgate.tables.delta.open_table import (
     DeltaPlace,
     columns_of,
     layout_id_of,
@@ -53,9 +53,9 @@ from headgate.tables.delta.opened import (
     refuse_unfit,
 )
 from headgate.tables.delta.statistics import statistics
-from headgate.tables.layouts import file_facts
-from headgate.tables.layouts import layout_id_of as layout_id_of_file
-from headgate.tables.lost_files import refuse_lost
+from headgate.tables.missing_files import refuse_lost
+from headgate.tables.neutral_schema import file_facts
+from headgate.tables.neutral_schema import layout_id_of as layout_id_of_file
 
 _ATTEMPT = "headgate-attempt"
 """Names one try in commitInfo: two tries of one commit add different files."""

@@ -26,13 +26,13 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record_codec import decode, sink_of, topics_of
-from headgate.tables.hudi import filled_before, forks
+from headgate.tables.hudi import fork_detection
 from headgate.tables.hudi.columns import changed
-from headgate.tables.hudi.java import HudiJava, Instant, Statistics
 from headgate.tables.hudi.jvm import said
-from headgate.tables.hudi.places import HudiPlace, TableConfig
-from headgate.tables.hudi.reservations import Kept, Reservations
-from headgate.tables.hudi.timeline_files import unread
+from headgate.tables.hudi.locations import HudiPlace, TableConfig
+from headgate.tables.hudi.reserved_instants import Kept, Reservations
+from headgate.tables.hudi.timeline import unread
+from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 
 _LOOKED_AT = 20
 """How many of the newest commits are searched for other sinks."""
@@ -123,7 +123,7 @@ class HudiCommits:
         try:
             meta = java.meta()
             view, unkept = self._seen(config, java, meta)
-            filled_before.refuse(view, self._place, self._sink, lambda: java.latest_slices(meta))
+            fork_detection.refuse(view, self._place, self._sink, lambda: java.latest_slices(meta))
             if keeps and unkept:
                 self._reservations.keep(unkept)
         except HeadgateError:
@@ -139,7 +139,7 @@ class HudiCommits:
         newest = list(islice(java.commits(meta), _LOOKED_AT))
         ours = list(islice(self._ours(java.commits(meta)), 2))
         self._refuse_risen(lambda instant: java.completed(meta, instant))
-        forks.refuse_fork(self._place.name, self._sink, ours)
+        fork_detection.refuse_fork(self._place.name, self._sink, ours)
         self._refuse_changed(config, newest)
         said = ours[0].said if ours else {}
         found, filled = decode(self._sink, said), filled_of(self._sink, said)
@@ -184,7 +184,9 @@ class HudiCommits:
         return Lineage.ROLLED_BACK if below else Lineage.TAG_MISSING
 
     def _refuse_risen(self, complete: Callable[[str], bool]) -> None:
-        forks.refuse_risen(self._place.name, self._sink, self._reservations.condemned(), complete)
+        fork_detection.refuse_risen(
+            self._place.name, self._sink, self._reservations.condemned(), complete
+        )
 
     def _refuse_changed(self, config: TableConfig, newest: list[Instant]) -> None:
         """Refuse if the sink's next commit would undo a change of columns by somebody else."""
@@ -289,7 +291,7 @@ class HudiCommits:
             self._reservations.announce(coming)
 
         try:
-            told = {**coming.said, forks.follows(self._sink): str(attempt.base.tag or "")}
+            told = {**coming.said, fork_detection.follows(self._sink): str(attempt.base.tag or "")}
             self._answer(lambda: java.commit(instant, attempt.files, told, check))
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             java.close()
@@ -306,7 +308,7 @@ class HudiCommits:
         view, _ = self._seen(self._place.config(), java, java.meta())
         if _place(view) != _place(attempt.base):
             return Refused(f"the table has moved on: head {view.head}, tag {view.tag}")
-        if behind := forks.behind(view.head):
+        if behind := fork_detection.behind(view.head):
             return Refused(behind)
         meta = java.meta()
         if instant in self._reservations.condemned() or java.rolling_back(meta, instant):

@@ -28,13 +28,13 @@ from headgate.control_protocol.table_history import (
 )
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.columns import quoted
-from headgate.tables.hudi.java import HudiJava, Instant, Statistics
-from headgate.tables.hudi.keys import BUCKET, index_of
-from headgate.tables.hudi.opened import open_table
-from headgate.tables.hudi.places import HudiPlace
-from headgate.tables.hudi.slices import Slice
-from headgate.tables.layouts import with_absent
-from headgate.tables.stores.folders import named
+from headgate.tables.hudi.file_slices import Slice
+from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.open_table import open_table
+from headgate.tables.hudi.record_keys import BUCKET, index_of
+from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
+from headgate.tables.neutral_schema import with_absent
+from headgate.tables.storage.directories import named
 
 _COMPACTION = "COMPACT"
 

@@ -41,14 +41,14 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.first_line import first_line
 from headgate.control_protocol.kind_errors import LogUnreadable
-from headgate.tables.iceberg.catalog_kinds import refuse_java_kind, refuse_kind, refuse_server
+from headgate.tables.iceberg.catalog_types import refuse_java_kind, refuse_kind, refuse_server
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm
-from headgate.tables.stores.damage import FileDamaged
-from headgate.tables.stores.files import PATIENCE, is_far, is_ours, open_files
-from headgate.tables.stores.local_files import LocalFiles, path_of
-from headgate.tables.stores.object_stores import refused_operation
-from headgate.tables.stores.whole_avro import only_whole
+from headgate.tables.storage.damaged_files import FileDamaged
+from headgate.tables.storage.file_io import PATIENCE, is_far, is_ours, open_files
+from headgate.tables.storage.local_file_io import LocalFiles, path_of
+from headgate.tables.storage.object_stores import refused_operation
+from headgate.tables.storage.whole_avro_files import only_whole
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import IcebergTables

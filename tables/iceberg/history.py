@@ -28,8 +28,8 @@ from headgate.control_protocol.table_history import (
     Newest,
     SinkCommit,
 )
-from headgate.tables.iceberg.evidence import decided
-from headgate.tables.iceberg.lineage import deleted_in, other_sinks
+from headgate.tables.iceberg.expired_lineage import decided
+from headgate.tables.iceberg.tag_lineage import deleted_in, other_sinks
 
 
 def read_history(

@@ -1,9 +1,9 @@
 """Manifests and manifest lists of one snapshot: written here, never read by the protocol.
 
 Iceberg's spec (sections *Manifests* and *Manifest Lists*) sets the format, pyiceberg writes it, and
-``row_ids`` what version 3 has beyond that. Merging follows Java's ``MergeAppend`` and the table's
-``commit.manifest*`` properties, so that the cost of a commit does not grow with the number of
-commits before it.
+``manifests_v3`` what version 3 has beyond that. Merging follows Java's ``MergeAppend`` and the
+table's ``commit.manifest*`` properties, so that the cost of a commit does not grow with the number
+of commits before it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from headgate.control_protocol.errors import StopSink, TableChanged
 from headgate.control_protocol.events import WrittenFile
-from headgate.tables.iceberg import row_ids
-from headgate.tables.iceberg.file_detail import FileDetail
-from headgate.tables.iceberg.keyed.delete_manifests import DeleteManifestWriter, Deletions
-from headgate.tables.iceberg.lineage import properties_of
-from headgate.tables.stores.damage import FileDamaged
-from headgate.tables.stores.files import MemoryFile, delete_later, store_files
+from headgate.tables.iceberg import manifests_v3
+from headgate.tables.iceberg.data_file import FileDetail
+from headgate.tables.iceberg.tag_lineage import properties_of
+from headgate.tables.iceberg.upsert.delete_manifests import DeleteManifestWriter, Deletions
+from headgate.tables.storage.damaged_files import FileDamaged
+from headgate.tables.storage.file_io import MemoryFile, delete_later, store_files
 
 _VERSION: Final = 2
 _OTHER_WRITER = "the participant that wrote it is of another version, or broken"
@@ -238,7 +238,7 @@ class SnapshotFiles:
                     writer.add_manifests(kept)
             self._store()
             return ManifestList(output.location)
-        with row_ids.ManifestListWriter(
+        with manifests_v3.ManifestListWriter(
             output, *of, first_row_id=first, compression=CODEC
         ) as numbering:
             if kept:
@@ -261,7 +261,7 @@ class SnapshotFiles:
         if self._first_row_id is None:
             found = parent.manifests(self._table.io)
         else:
-            found = row_ids.listed(self._table.io, parent.manifest_list)
+            found = manifests_v3.listed(self._table.io, parent.manifest_list)
         if not found and (count := properties_of(parent).get("total-data-files", "0")) != "0":
             raise FileDamaged(parent.manifest_list, f"it lists nothing, of {count} data files")
         return found
@@ -330,7 +330,7 @@ class SnapshotFiles:
             entries: Iterable[ManifestEntry] = (
                 manifest.fetch_manifest_entry(io, discard_deleted=True)
                 if self._first_row_id is None
-                else row_ids.live_entries(io, manifest)
+                else manifests_v3.live_entries(io, manifest)
             )
             found = 0
             for found, entry in enumerate(entries, 1):  # noqa: B007 - how many there were
@@ -348,7 +348,7 @@ class SnapshotFiles:
     def _writer(self, spec: PartitionSpec, schema: Schema, output: OutputFile) -> ManifestWriter:
         if self._first_row_id is None:
             return write_manifest(_VERSION, spec, schema, output, self._snapshot_id, CODEC)
-        return row_ids.ManifestWriter(spec, schema, output, self._snapshot_id, CODEC)
+        return manifests_v3.ManifestWriter(spec, schema, output, self._snapshot_id, CODEC)
 
     def _write_entry(self, writer: ManifestWriter, entry: ManifestEntry) -> None:
         if entry.snapshot_id == self._snapshot_id:

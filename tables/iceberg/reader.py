@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
@@ -15,21 +16,35 @@ from pyiceberg.table.snapshots import Snapshot
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.table_history import (
-    FileRows,
-    History,
-    LiveFile,
-    Newest,
-    SinkCommit,
-)
+from headgate.control_protocol.table_history import FileRows, History, LiveFile, Newest, SinkCommit
 from headgate.tables.iceberg.catalog import reading
-from headgate.tables.iceberg.drafts import drafted_files
-from headgate.tables.iceberg.entries import live_entries
 from headgate.tables.iceberg.history import read_history
-from headgate.tables.iceberg.scan_tasks import scan_tasks
+from headgate.tables.iceberg.manifest_entries import live_entries
+from headgate.tables.iceberg.pending_manifests import drafted_files
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.stores.ahead import in_turn
-from headgate.tables.stores.files import SCHEMES, on_s3, read_whole
+from headgate.tables.storage.file_io import SCHEMES, on_s3, read_whole
+from headgate.tables.storage.read_ahead import in_turn
+
+# The files to read for an audit of records, one manifest after the other.
+#
+# A plan of the whole table holds every file's statistics at once: three kilobytes each and more.
+# Only a table with delete files needs one, since matching these takes the whole table.
+
+
+_MANIFESTS_AHEAD = 2
+
+
+def scan_tasks(table: Table, head: int, scan: Any) -> tuple[int, Iterator[FileScanTask]]:
+    """Return how many files the branch's head has, and the scan tasks that read them."""
+    snapshot = table.metadata.snapshot_by_id(head)
+    manifests = snapshot.manifests(table.io) if snapshot is not None else []
+    if any(manifest.content == ManifestContent.DELETES for manifest in manifests):
+        tasks = list(scan.plan_files())
+        return len(tasks), iter(tasks)
+    count = sum((m.added_files_count or 0) + (m.existing_files_count or 0) for m in manifests)
+    entries = in_turn(lambda m: live_entries(table.io, m), manifests, _MANIFESTS_AHEAD)
+    return count, (FileScanTask(entry.data_file) for found in entries for entry in found)
+
 
 _FOOTER_BYTES = 64 * 1024
 
@@ -158,7 +173,7 @@ def batches_of(
     """Yield the rows of a file in order, without those that the task's delete files name."""
     from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every command
 
-    from headgate.tables.iceberg.avro_rows import avro_rows
+    from headgate.tables.iceberg.avro_column_reads import avro_rows
 
     if task.file.file_format == FileFormat.AVRO:
         return avro_rows(files, task, table.schema(), tuple(columns))

@@ -38,7 +38,7 @@ from requests import HTTPError, Session
 from requests.adapters import HTTPAdapter
 
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.tables.stores.object_stores import renewal_s
+from headgate.tables.storage.object_stores import renewal_s
 
 _log = redacted_logger("headgate.catalog")
 

@@ -53,32 +53,31 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.record_codec import decode, key_property, marker_property
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.tables.iceberg.brought import with_all_brought
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.drafts import drafted_keys, undecided, write_drafts
-from headgate.tables.iceberg.evidence import decided
-from headgate.tables.iceberg.evolution import Evolution, evolution
+from headgate.tables.iceberg.catalog_support import refuse_unread, refuse_unsupported
+from headgate.tables.iceberg.commit_request import GoingBack, Proposal
+from headgate.tables.iceberg.expired_lineage import decided
 from headgate.tables.iceberg.kept_columns import refuse_lost, refuse_lost_drafts
-from headgate.tables.iceberg.keyed.stored_key import refuse_other_key
-from headgate.tables.iceberg.lineage import (
+from headgate.tables.iceberg.maintenance.snapshot_expiry import Upkeep
+from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
+from headgate.tables.iceberg.pending_manifests import drafted_keys, undecided, write_drafts
+from headgate.tables.iceberg.prepared_commit import OVERTAKEN, Prepared, with_all_brought
+from headgate.tables.iceberg.schema_evolution import Evolution, evolution
+from headgate.tables.iceberg.tag_lineage import (
     deleted_in,
     lineage,
     newest_record,
     other_sinks,
     properties_of,
 )
-from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
-from headgate.tables.iceberg.prepared import OVERTAKEN, Prepared
-from headgate.tables.iceberg.proposal import GoingBack, Proposal
-from headgate.tables.iceberg.supported import refuse_unread, refuse_unsupported
-from headgate.tables.iceberg.upkeep import Upkeep
-from headgate.tables.stores.damage import FileDamaged
-from headgate.tables.stores.files import delete_later, delete_quietly
+from headgate.tables.iceberg.upsert.key_property import refuse_other_key
+from headgate.tables.storage.damaged_files import FileDamaged
+from headgate.tables.storage.file_io import delete_later, delete_quietly
 
 if TYPE_CHECKING:  # commands that only read load no reader of files
     from pyiceberg.schema import Schema
 
-    from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
+    from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
 
 _MALFORMED_MAX = 5
 _log = redacted_logger(__name__)

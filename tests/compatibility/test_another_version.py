@@ -12,16 +12,16 @@ import pytest
 from control_envelopes import EXAMPLES, envelope
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
+from headgate.config.load import parse
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol import codec
 from headgate.control_protocol.codec import Skipped, SkipReason
 from headgate.control_protocol.event_form import to_form
 from headgate.control_protocol.identifiers import SinkName, TopicId
 from headgate.control_protocol.seal import Keys
 from headgate.control_protocol.wire import Wire
-from headgate.operations import kafka_access
+from headgate.operations.access import kafka
 from headgate.schemas import control_schemas
-from headgate.sink.load import parse
-from headgate.sink.settings import SinkSettings
 
 TOPIC = TopicId("topic-id")
 SAID = envelope(EXAMPLES["presence"])
@@ -87,7 +87,7 @@ def test_status_counts_what_another_version_says_beside_this_one(
         old_form() if age is None else codec.encode(replace(SAID, time_ms=now_ms - age))
         for age in ages_ms
     ]
-    monkeypatch.setattr(kafka_access, "newest_messages", lambda *_: messages)
+    monkeypatch.setattr(kafka, "newest_messages", lambda *_: messages)
     refused: Counter[SkipReason] = Counter()
-    kafka_access.control_tail(settings, 100, refused)
+    kafka.control_tail(settings, 100, refused)
     assert refused[SkipReason.OTHER_VERSION] == counted

@@ -22,7 +22,7 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition, tag_name
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing import FakeCatalog, SourceRecord
-from headgate.tables.iceberg.file_detail import FileDetail
+from headgate.tables.iceberg.data_file import FileDetail
 
 WORLDS: dict[str, Any] = json.loads(Path(__file__).with_name("tables_v1.json").read_text())
 TOPIC = "trips"

@@ -14,15 +14,15 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_kinds import TableSpec
-from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.layout_plans import plan_of_layout
-from headgate.data.writers.partitioning import PartitionKey
-from headgate.data.writers.plan import SourcePlan
-from headgate.tables.delta.kind import DeltaFormat
-from headgate.tables.delta.opened import DeltaPlace
+from headgate.data_plane.batch.plugin_plans import plan_of_layout
+from headgate.data_plane.batch.write_plan import SourcePlan
+from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.partitioning import PartitionKey
+from headgate.tables.delta.open_table import DeltaPlace
 from headgate.tables.delta.reader import DeltaReader
 from headgate.tables.delta.table import DeltaSinkTable
-from headgate.tables.stores.files import on_s3, open_files
+from headgate.tables.delta.table_format import DeltaFormat
+from headgate.tables.storage.file_io import on_s3, open_files
 
 ROWS_PER_FILE = 3
 COLUMNS = Struct((Column("number", "long", required=False), Column("row", "long", required=False)))

@@ -23,10 +23,10 @@ from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.record_codec import marker_property
 from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 NAME = "db.trips"
 ROWS_PER_FILE = 3

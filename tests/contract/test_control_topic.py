@@ -20,7 +20,7 @@ from headgate.kafka.control_topic import (
     ensure_control_topic,
     takes_append_time,
 )
-from headgate.operations.demo.broker import EmbeddedKafka
+from headgate.operations.local_kafka.broker import EmbeddedKafka
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 GROUP = {"group.id": "sink"}

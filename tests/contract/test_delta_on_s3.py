@@ -22,12 +22,12 @@ from headgate.control_protocol.kind_errors import PutsUnconditional
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, Refused, Unknown
 from headgate.control_protocol.testing.contract import CoreContract, OthersContract
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.sink.kind_format import FixedColumns
-from headgate.tables.delta.kind import DeltaFormat
-from headgate.tables.delta.opened import DeltaPlace
-from headgate.tables.drafts import Drafts
-from headgate.tables.follower import KindFollower
-from headgate.tables.stores.files import open_files
+from headgate.runtime.plugin_format import FixedColumns
+from headgate.tables.delta.open_table import DeltaPlace
+from headgate.tables.delta.table_format import DeltaFormat
+from headgate.tables.pending_files import Drafts
+from headgate.tables.secondary_table import KindFollower
+from headgate.tables.storage.file_io import open_files
 
 HURRIED_S = 2
 VERSION = r"_delta_log/\d{20}\.json"

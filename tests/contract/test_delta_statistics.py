@@ -26,12 +26,12 @@ from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_kinds import TableSpec
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.layout_plans import plan_of_layout
-from headgate.data.writers.plan import SourcePlan
-from headgate.tables.delta.kind import DeltaFormat
-from headgate.tables.delta.opened import DeltaPlace
+from headgate.data_plane.batch.plugin_plans import plan_of_layout
+from headgate.data_plane.batch.write_plan import SourcePlan
+from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.tables.delta.open_table import DeltaPlace
 from headgate.tables.delta.table import DeltaSinkTable
+from headgate.tables.delta.table_format import DeltaFormat
 
 ROWS_PER_FILE = 2
 FIRST, LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)

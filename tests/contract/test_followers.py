@@ -35,11 +35,11 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.testing.contract.world import landed, record
-from headgate.sink.kind_format import FixedColumns
-from headgate.tables.drafts import KEPT_MS, Drafts
-from headgate.tables.follower import KindFollower
-from headgate.tables.followers import FollowerTables
-from headgate.tables.iceberg.drafts import undecided
+from headgate.runtime.plugin_format import FixedColumns
+from headgate.tables.iceberg.pending_manifests import undecided
+from headgate.tables.pending_files import KEPT_MS, Drafts
+from headgate.tables.secondary_table import KindFollower
+from headgate.tables.secondary_tables import FollowerTables
 
 
 class DeltaFollowerWorld(DeltaWorld):

@@ -15,8 +15,8 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import GroupMember
 from headgate.control_protocol.testing import FakeGroup, FakeMember, FakeSource
-from headgate.kafka.group_member import GroupProtocol, KafkaGroupMember
-from headgate.kafka.stored_places import stored_places
+from headgate.kafka.consumer_group import GroupProtocol, KafkaGroupMember
+from headgate.kafka.group_offsets import stored_places
 
 PARTITIONS = 4
 PATIENCE_S = 40.0

@@ -26,11 +26,11 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.joint_errors import JointCommitsMissing, NotAtomic
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
-from headgate.tables.followers import FollowerTables
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.joint import JointPayments
+from headgate.tables.iceberg.multi_table_commit import JointPayments
 from headgate.tables.iceberg.rest_catalog import JOINT_COMMIT
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.secondary_tables import FollowerTables
 
 TIMEOUT_S = 3.0
 Outcomes = Mapping[str, CommitOutcome | HeadgateError]

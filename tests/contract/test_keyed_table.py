@@ -16,8 +16,8 @@ from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import Lead
 from headgate.control_protocol.testing.contract import KeyContract
 from headgate.control_protocol.testing.contract.world import KeyChange
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
-from headgate.tables.iceberg.key_files import OFFSET, PARTITION
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION
 
 KEY = ("id",)
 

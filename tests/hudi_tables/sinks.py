@@ -24,14 +24,14 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from repository.tree import ROOT
 
+from headgate.config.load import load
+from headgate.config.table_formats import wanted_follower, wanted_table
 from headgate.control_protocol.table_kinds import TableSpec
-from headgate.operations.cli import main
-from headgate.operations.demo.produce import create_topic
-from headgate.sink.kinds import wanted_follower, wanted_table
-from headgate.sink.load import load
-from headgate.tables.hudi.java import HudiJava
+from headgate.operations.cli.main import main
+from headgate.operations.demo.producer import create_topic
 from headgate.tables.hudi.jvm import open_spark
-from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.write_client import HudiJava
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

@@ -14,9 +14,9 @@ from hudi_tables.sinks import HudiSink
 from hudi_tables.world import QUICK
 from hudi_tables.zookeeper import ZooKeeper, zookeeper
 
-from headgate.operations.audit import audit
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
-from headgate.sink.load import load
+from headgate.config.load import load
+from headgate.operations.audit.audit import audit
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

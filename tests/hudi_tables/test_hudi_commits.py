@@ -19,12 +19,12 @@ from headgate.control_protocol.ports import Landed, Lineage, Refused, Unknown
 from headgate.control_protocol.record_codec import encode
 from headgate.control_protocol.stamps import belongs
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of, stamp_of
-from headgate.tables.hudi.java import HudiJava
-from headgate.tables.hudi.kind import HudiFormat
-from headgate.tables.hudi.places import AUX
-from headgate.tables.hudi.reservations import Reservations
-from headgate.tables.hudi.table import HudiSinkTable
+from headgate.tables.hudi.locations import AUX
+from headgate.tables.hudi.reserved_instants import Reservations
+from headgate.tables.hudi.table_format import HudiFormat
+from headgate.tables.hudi.write_client import HudiJava
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

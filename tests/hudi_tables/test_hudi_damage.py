@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from hudi_tables.test_hudi_sink import started
 from hudi_tables.zookeeper import zookeeper
 
-from headgate.operations.cli import main
-from headgate.tables.hudi.places import AUX
+from headgate.operations.cli.main import main
+from headgate.tables.hudi.locations import AUX
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

@@ -15,7 +15,7 @@ from hudi_tables.sinks import TOPIC, WAIT_S_MAX
 from hudi_tables.test_hudi_sink import started
 
 from headgate import ConsumerSteering, SinkTask, load, open_task, partitions_of, records_of
-from headgate.operations.audit import audit
+from headgate.operations.audit.audit import audit
 
 
 def loop(file: Path, done: Callable[[SinkTask], bool]) -> None:

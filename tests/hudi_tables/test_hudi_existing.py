@@ -15,7 +15,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.control_protocol.table_kinds import RowKey
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.hudi.kind import HudiFormat
+from headgate.tables.hudi.table_format import HudiFormat
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

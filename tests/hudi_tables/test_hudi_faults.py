@@ -19,10 +19,10 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Landed, Refused, TableView, Unknown
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
+from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
-from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.settings import TYPE
-from headgate.tables.hudi.table import HudiSinkTable
+from headgate.tables.hudi.write_client import HudiJava
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

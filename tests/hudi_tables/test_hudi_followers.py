@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hudi_tables.world import ARCHIVED_SOON, HudiWorld
 
+from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import TableChanged
 from headgate.control_protocol.identifiers import (
@@ -28,14 +29,13 @@ from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft,
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.testing.contract import FollowerContract
 from headgate.control_protocol.testing.contract.world import landed, record
-from headgate.sink.declaration import quarantine_declaration
-from headgate.sink.kind_format import FixedColumns
-from headgate.tables.drafts import Drafts
-from headgate.tables.follower import KindFollower
-from headgate.tables.hudi.follower import HudiFollower
+from headgate.runtime.plugin_format import FixedColumns
+from headgate.tables.hudi.append_table import STAGED_MS_MAX
+from headgate.tables.hudi.secondary_table import HudiFollower
 from headgate.tables.hudi.settings import KEY
-from headgate.tables.hudi.staged import STAGED_MS_MAX
-from headgate.tables.layouts import declared_columns
+from headgate.tables.neutral_schema import declared_columns
+from headgate.tables.pending_files import Drafts
+from headgate.tables.secondary_table import KindFollower
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

@@ -20,14 +20,14 @@ from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.record_codec import encode, sink_of
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.operations.cli import main
-from headgate.tables.hudi import forks
+from headgate.operations.cli.main import main
+from headgate.tables.hudi import fork_detection
+from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
-from headgate.tables.hudi.java import HudiJava
-from headgate.tables.hudi.places import HudiPlace
-from headgate.tables.hudi.reservations import Reservations
+from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.reserved_instants import Reservations
 from headgate.tables.hudi.settings import TYPE
-from headgate.tables.hudi.table import HudiSinkTable
+from headgate.tables.hudi.write_client import HudiJava
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
@@ -125,7 +125,7 @@ def completed_late(
     java, instant = HudiJava(place, place.config().schema), instant_of(file.path)
     java.register(java.meta(), instant)
     Path(file.path.removeprefix("file://")).unlink(missing_ok=True)
-    told = {**encode(late), forks.follows(late.sink): str(continues)}
+    told = {**encode(late), fork_detection.follows(late.sink): str(continues)}
     java.commit(instant, (file,), told, lambda: None)
     java.close()
 

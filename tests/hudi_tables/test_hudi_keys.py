@@ -23,12 +23,11 @@ from headgate.control_protocol.ports import Refused, TableView, Unknown
 from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.table_kinds import RowKey
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.hudi.java import HudiJava
-from headgate.tables.hudi.keyed import HudiKeyedTable
-from headgate.tables.hudi.keyed_java import HudiKeyedJava
-from headgate.tables.hudi.kind import HudiFormat
-from headgate.tables.hudi.places import AUX
+from headgate.tables.hudi.locations import AUX
 from headgate.tables.hudi.reader import HudiReader
+from headgate.tables.hudi.table_format import HudiFormat
+from headgate.tables.hudi.upsert_table import HudiKeyedJava, HudiKeyedTable
+from headgate.tables.hudi.write_client import HudiJava
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

@@ -26,20 +26,20 @@ from many_tables_of_a_kind import (
 )
 from sink_in_process import SinkInProcess
 
+from headgate.config.load import parse
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_formats import wanted_follower
 from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.testing.contract.ledger import owing
 from headgate.control_protocol.testing.contract.world import claimed, landed
-from headgate.data.writers.routes import RAW_NAME_PROPERTY
-from headgate.operations.audit import audit
-from headgate.operations.audit_report import AuditReport
-from headgate.operations.tables import tables
-from headgate.sink.kinds import wanted_follower
-from headgate.sink.load import parse
-from headgate.sink.settings import SinkSettings
-from headgate.tables.hudi.java import HudiJava
-from headgate.tables.hudi.keyed_java import HudiKeyedJava
-from headgate.tables.hudi.kind import HudiFormat
-from headgate.tables.hudi.places import HudiPlace
+from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
+from headgate.operations.audit.audit import audit
+from headgate.operations.audit.report import AuditReport
+from headgate.operations.many_tables.list import tables
+from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.table_format import HudiFormat
+from headgate.tables.hudi.upsert_table import HudiKeyedJava
+from headgate.tables.hudi.write_client import HudiJava
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

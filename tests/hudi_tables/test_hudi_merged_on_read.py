@@ -14,9 +14,9 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.hudi.kind import HudiFormat
+from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.settings import KEY, TYPE
-from headgate.tables.hudi.table import HudiSinkTable
+from headgate.tables.hudi.table_format import HudiFormat
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

@@ -17,8 +17,8 @@ from store_proxy import StoreProxy
 from headgate.control_protocol.kind_errors import PutsUnconditional
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.hudi.base_files import MARKERS, NOTED, instant_of
-from headgate.tables.hudi.java import HudiJava
-from headgate.tables.hudi.kind import HudiFormat
+from headgate.tables.hudi.table_format import HudiFormat
+from headgate.tables.hudi.write_client import HudiJava
 
 
 @pytest.mark.parametrize("kind", ["keyed", "follower", "keyed follower"])
@@ -141,7 +141,7 @@ def test_the_tables_beside_one_are_listed(
 NO_CLIENT = """
 import sys
 from headgate.tables.hudi.jvm import open_spark
-from headgate.tables.hudi.stores import hadoop_settings
+from headgate.tables.hudi.s3_locations import hadoop_settings
 from headgate.control_protocol.kind_errors import HudiMissing
 try:
     open_spark({"spark.jars": sys.argv[1]}, hadoop_settings("s3://lake/t", {}))

@@ -29,9 +29,9 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.ports import Draft, Landed
 from headgate.control_protocol.testing.contract.world import claimed, commit, record
-from headgate.tables.drafts import Drafts
 from headgate.tables.hudi.commits import HudiCommits
-from headgate.tables.hudi.java import HudiJava
+from headgate.tables.hudi.write_client import HudiJava
+from headgate.tables.pending_files import Drafts
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

@@ -18,11 +18,11 @@ from hudi_tables.sinks import (
 from hudi_tables.test_hudi_sink import started
 from object_store import ObjectStore
 
-from headgate.operations.cli import main
-from headgate.operations.status import status
-from headgate.operations.tables import tables
-from headgate.sink.kinds import wanted_quarantine
-from headgate.sink.load import load
+from headgate.config.load import load
+from headgate.config.table_formats import wanted_quarantine
+from headgate.operations.cli.main import main
+from headgate.operations.many_tables.list import tables
+from headgate.operations.status.status import status
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

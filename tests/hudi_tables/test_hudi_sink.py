@@ -25,12 +25,12 @@ from hudi_tables.sinks import (
 from hudi_tables.world import ARCHIVED_SOON, QUICK
 from served_page import assert_served_without_rollback
 
-from headgate.operations.audit import audit
-from headgate.operations.cli import main
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
-from headgate.operations.status import status
-from headgate.sink.kinds import wanted_follower, wanted_quarantine
-from headgate.sink.load import load
+from headgate.config.load import load
+from headgate.config.table_formats import wanted_follower, wanted_quarantine
+from headgate.operations.audit.audit import audit
+from headgate.operations.cli.main import main
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.status.status import status
 from headgate.tables.hudi.settings import write_settings
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")

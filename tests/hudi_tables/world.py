@@ -17,19 +17,19 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_kinds import RowKey, TableSpec
-from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.layout_plans import plan_of_layout
-from headgate.data.writers.plan import SourcePlan
+from headgate.data_plane.batch.plugin_plans import plan_of_layout
+from headgate.data_plane.batch.write_plan import SourcePlan
+from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
 from headgate.tables.hudi.commits import HudiCommits
-from headgate.tables.hudi.follower import HudiFollower, HudiKeyedFollower
-from headgate.tables.hudi.java import HudiJava
 from headgate.tables.hudi.jvm import open_spark
-from headgate.tables.hudi.keyed import HudiKeyedTable
-from headgate.tables.hudi.kind import HudiFormat
-from headgate.tables.hudi.places import STAGED, HudiPlace
+from headgate.tables.hudi.locations import STAGED, HudiPlace
 from headgate.tables.hudi.reader import HudiReader
-from headgate.tables.hudi.table import HudiSinkTable
+from headgate.tables.hudi.secondary_table import HudiFollower, HudiKeyedFollower
+from headgate.tables.hudi.table_format import HudiFormat
+from headgate.tables.hudi.upsert_table import HudiKeyedTable
+from headgate.tables.hudi.write_client import HudiJava
 
 ROWS_PER_FILE = 3
 COLUMNS = Struct((Column("number", "long", required=False), Column("row", "long", required=False)))

@@ -22,9 +22,9 @@ from hudi_tables.world import KINDS, HudiWorld, rows, session
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Unknown
 from headgate.control_protocol.testing.contract.world import commit, record
-from headgate.tables.drafts import Drafts
-from headgate.tables.hudi.java import HudiJava
-from headgate.tables.hudi.table import HudiSinkTable
+from headgate.tables.hudi.append_table import HudiSinkTable
+from headgate.tables.hudi.write_client import HudiJava
+from headgate.tables.pending_files import Drafts
 
 WAIT_S_MAX = 200
 _TESTS = Path(__file__).parent.parent

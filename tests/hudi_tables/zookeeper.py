@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 from java_server import java_server
 
-from headgate.operations.demo.broker import free_port
+from headgate.operations.local_kafka.broker import free_port
 
 JARS = Path(pyspark.__file__).parent / "jars"
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"

@@ -35,22 +35,22 @@ from object_store import ObjectStore
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from headgate.config.load import load
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.table_history import History
-from headgate.operations.audit import audit
-from headgate.operations.audit_report import AuditReport
-from headgate.operations.demo.produce import produce
-from headgate.operations.kafka_access import source_topics
-from headgate.operations.status import status
-from headgate.operations.table_access import (
+from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.table import (
     opened_catalog,
     opened_reader,
     opened_table,
 )
-from headgate.sink.load import load
-from headgate.sink.settings import SinkSettings
+from headgate.operations.audit.audit import audit
+from headgate.operations.audit.report import AuditReport
+from headgate.operations.demo.producer import produce
+from headgate.operations.status.status import status
 
 HEADGATE = Path(sys.executable).with_name("headgate")
 PATIENCE_S = 150.0

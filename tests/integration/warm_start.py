@@ -28,13 +28,13 @@ from pathlib import Path
 from typing import NoReturn
 
 EVERYTHING = (
-    *("headgate.operations.cli", "headgate.operations.run", "headgate.sink.load"),
-    *("headgate.data.formats.json_records", "headgate.data.formats.avro_records"),
-    *("headgate.data.formats.protobuf_records", "headgate.data.formats.text_records"),
-    *("headgate.data.formats.connect_json", "headgate.data.formats.schema_registry"),
-    *("headgate.sink.maintenance.beside", "headgate.tables.iceberg.rest_catalog"),
-    *("headgate.data.spark.batch_writer", "headgate.data.spark.session"),
-    *("headgate.data.spark.transform", "headgate.data.transform.select_text"),
+    *("headgate.operations.cli.main", "headgate.operations.cli.run", "headgate.config.load"),
+    *("headgate.data_plane.formats.json.format", "headgate.data_plane.formats.avro.format"),
+    *("headgate.data_plane.formats.protobuf.format", "headgate.data_plane.formats.text"),
+    *("headgate.data_plane.formats.connect.format", "headgate.data_plane.formats.schema_registry"),
+    *("headgate.runtime.maintenance.scheduler", "headgate.tables.iceberg.rest_catalog"),
+    *("headgate.data_plane.spark.batch_writer", "headgate.data_plane.spark.session"),
+    *("headgate.data_plane.spark.transform", "headgate.data_plane.transform.sql_select"),
     *("pyiceberg.catalog.sql", "sqlalchemy.dialects.sqlite", "sqlalchemy.dialects.postgresql"),
     *("psycopg2", "confluent_kafka.schema_registry", "pyspark.sql.functions"),
 )
@@ -163,8 +163,8 @@ def _look_for_packages() -> None:
 
 def _become(arguments: Sequence[str], log: Path) -> NoReturn:
     """The command, with the log as its output."""
-    from headgate.operations.entry import main as headgate
-    from headgate.sink import early_signals
+    from headgate.operations.cli.entry import main as headgate
+    from headgate.runtime import early_signals
 
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

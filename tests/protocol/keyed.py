@@ -9,9 +9,9 @@ import numpy as np
 from pyroaring import BitMap64
 
 from headgate.control_protocol.generations import Generations
-from headgate.tables.iceberg.keyed.changed_keys import Sources
-from headgate.tables.iceberg.keyed.key_index import FileKeys, KeyIndex
-from headgate.tables.iceberg.keyed.resolution import Change, Resolution, resolve
+from headgate.tables.iceberg.upsert.changed_keys import Sources
+from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex
+from headgate.tables.iceberg.upsert.position_lookup import Change, Resolution, resolve
 
 Record = tuple[int, int, int]
 """Its key, partition and offset."""

@@ -19,8 +19,8 @@ from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, 
 from headgate.control_protocol.ports import CommitAttempt, Draft
 from headgate.coordinator.actions import Drafted, DraftManifests
 from headgate.coordinator.transitions import Phase
-from headgate.tables.followers import FollowerTables
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.secondary_tables import FollowerTables
 
 COLUMNS = {"id": "long not null", "pad": "string", "fare": "float"}
 ROWS = pa.table(

@@ -16,8 +16,13 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate, update_table_metadata
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Lineage
-from headgate.tables.iceberg.lineage import lineage
-from headgate.tables.iceberg.retention import GC_ENABLED, KEEP_MIN, MAX_AGE_MS, expired
+from headgate.tables.iceberg.maintenance.snapshot_selection import (
+    GC_ENABLED,
+    KEEP_MIN,
+    MAX_AGE_MS,
+    expired,
+)
+from headgate.tables.iceberg.tag_lineage import lineage
 
 SECOND = 1000
 NOW = 10 * SECOND

@@ -20,15 +20,15 @@ from pyiceberg.types import LongType, StringType
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused
 from headgate.control_protocol.record_codec import sink_of
-from headgate.operations.audit import audit
-from headgate.operations.audit_chain import examine_chain
-from headgate.operations.audit_files import examine_commits, examine_live
-from headgate.sink.maintenance.rounds import Round
+from headgate.operations.audit.audit import audit
+from headgate.operations.audit.commit_chain import examine_chain
+from headgate.operations.audit.files import examine_commits, examine_live
+from headgate.runtime.maintenance.rounds import Round
 from headgate.tables.iceberg.history import read_history, summary_of
+from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
+from headgate.tables.iceberg.maintenance.compaction_plan import SmallFile, tier
+from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
 from headgate.tables.iceberg.reader import IcebergReader
-from headgate.tables.iceberg.replacement import Replacement, Written
-from headgate.tables.iceberg.side_call import Settled
-from headgate.tables.iceberg.small_files import SmallFile, tier
 
 VERSION_3 = {"format-version": "3"}
 
@@ -268,7 +268,7 @@ def test_rows_of_version_3_keep_their_ids_twice_over(make: Make) -> None:
 
 def ids_by_offset(sink: Maintained) -> dict[int, tuple[int, int]]:
     """Row id and last change of each row, as the specification says they are read."""
-    from headgate.tables.iceberg.small_files import _FIRST_ROW, live_entries
+    from headgate.tables.iceberg.maintenance.compaction_plan import _FIRST_ROW, live_entries
 
     table = sink.table
     head = table.current_snapshot()

@@ -18,11 +18,11 @@ from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed
 from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.tables.iceberg.condemned import Condemned
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
-from headgate.tables.iceberg.orphans import SKEW_MS, Ages, Found, Orphans
-from headgate.tables.iceberg.small_files import sinks_folder
+from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
+from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
+from headgate.tables.iceberg.maintenance.orphan_files import SKEW_MS, Ages, Found, Orphans
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 HOUR_MS = 3_600_000
 AGES = Ages(after_ms=3 * HOUR_MS, claim_max_ms=HOUR_MS)
@@ -351,7 +351,7 @@ def test_who_refers_to_a_condemned_file_in_time_keeps_it(sink: Maintained) -> No
 
 
 def test_locations_are_compared_whatever_their_scheme() -> None:
-    from headgate.tables.iceberg.orphans import _name
+    from headgate.tables.iceberg.maintenance.orphan_files import _name
 
     below = "headgate/trips/1-life/7/a.parquet"
     assert len({_name(f"{at}/{below}", SINK) for at in ("file:/w/data", "file:///w/data")}) == 1
@@ -378,7 +378,7 @@ def test_planted_forgotten_drafts_lose_what_is_owed(
     owe(sink, debts=debts)
     assert orphans(sink).found().files == ()
 
-    monkeypatch.setattr("headgate.tables.iceberg.orphans._owed", lambda *_: ())
+    monkeypatch.setattr("headgate.tables.iceberg.maintenance.orphan_files._owed", lambda *_: ())
 
     assert names(orphans(sink).found()) == [Path(files[0].path).name]
 
@@ -407,7 +407,9 @@ def test_planted_without_the_tag_a_sleeper_commits_what_is_gone(
     attempt = CommitAttempt(sink.view, sink._record(5), files)
     aged(files, seconds=AGES.claim_max_ms / 1000)
     now_ms = int(time.time() * 1000) + 7 * 24 * HOUR_MS
-    monkeypatch.setattr("headgate.tables.iceberg.orphans._tags", lambda *_: [(now_ms, None)])
+    monkeypatch.setattr(
+        "headgate.tables.iceberg.maintenance.orphan_files._tags", lambda *_: [(now_ms, None)]
+    )
     search = orphans(sink, wall_ms=lambda: now_ms)
 
     assert search.delete(search.found()) == 1

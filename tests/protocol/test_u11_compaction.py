@@ -19,10 +19,10 @@ from maintained import settings
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.refs import MAIN_BRANCH
 
-from headgate.sink.maintenance.rounds import Round
-from headgate.tables.iceberg.moved_rows import MovedRows
-from headgate.tables.iceberg.orphans import Ages, Orphans
-from headgate.tables.iceberg.small_files import _FIRST_ROW, live_entries
+from headgate.runtime.maintenance.rounds import Round
+from headgate.tables.iceberg.maintenance.compaction_commit import MovedRows
+from headgate.tables.iceberg.maintenance.compaction_plan import _FIRST_ROW, live_entries
+from headgate.tables.iceberg.maintenance.orphan_files import Ages, Orphans
 
 KEYS = 60
 KINDS = [(2, ()), (3, ()), (3, ("bucket(2, id)",))]

@@ -12,21 +12,21 @@ from keyed_world import COLUMNS, NAME, SINK, Event, keyed_table
 from local_catalog import local_catalog
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.refs import MAIN_BRANCH
-from unit.operations.test_audit_keyed import SINK_FILE
+from unit.operations.audit.test_keyed_table import SINK_FILE
 
+from headgate.config.load import parse
+from headgate.config.maintenance_settings import MaintenanceSettings
 from headgate.control_protocol.key_errors import KeyChanged, KeyInTwoPartitions
 from headgate.control_protocol.ports import Landed, Unknown
 from headgate.control_protocol.record import KeyCounts
 from headgate.coordinator.debts import payments
-from headgate.operations.audit_routed import examine_owed
-from headgate.sink.load import parse
-from headgate.sink.maintenance.rounds import Round
-from headgate.sink.maintenance_settings import MaintenanceSettings
-from headgate.tables.iceberg import brought
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
-from headgate.tables.iceberg.drafts import drafted_files
+from headgate.operations.audit.many_tables import examine_owed
+from headgate.runtime.maintenance.rounds import Round
+from headgate.tables.iceberg import prepared_commit
+from headgate.tables.iceberg.pending_manifests import drafted_files
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 
 @pytest.fixture
@@ -287,8 +287,8 @@ def _noticed(catalog: Catalog, owed: OwedTable) -> None:
 def test_mutant_a_payment_that_resolves_only_the_newest_debt_is_noticed(
     owed: OwedTable, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    true = brought.drafted_keys
-    monkeypatch.setattr(brought, "drafted_keys", lambda io, debts: true(io, debts[-1:]))
+    true = prepared_commit.drafted_keys
+    monkeypatch.setattr(prepared_commit, "drafted_keys", lambda io, debts: true(io, debts[-1:]))
     _noticed(catalog, owed)
 
 

@@ -21,9 +21,9 @@ from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing import FakeCatalog
 from headgate.coordinator.debts import claimed
-from headgate.tables.iceberg import proposal
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg import commit_request
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 TAG = tag_name(SINK)
 NEW = ("lead", "followers", "debts", "lapsed", "routing")
@@ -156,5 +156,5 @@ def test_real_tables_in_the_old_form_are_read_and_their_quarantine_is_claimed(
 def committed_in_the_old_form(
     table: IcebergTable, record: CommitRecord, quarantine: str | None
 ) -> object:
-    with patch.object(proposal, "encode", lambda record: old_form(record, quarantine)):
+    with patch.object(commit_request, "encode", lambda record: old_form(record, quarantine)):
         return table.commit(CommitAttempt(table.read(), record))

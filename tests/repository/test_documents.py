@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from repository.tree import ROOT
 
+from headgate.config.load import parse
 from headgate.control_protocol.errors import HeadgateError
-from headgate.sink.load import parse
 
 DOCUMENTS = (
     "README.md",
@@ -113,7 +113,7 @@ def test_commands_exist() -> None:
 
 
 def test_the_page_of_commands_has_every_command() -> None:
-    from headgate.operations.cli import main
+    from headgate.operations.cli.main import main
 
     page = (ROOT / "docs/commands.md").read_text()
     assert set(re.findall(r"^\| `headgate (\w+)", page, re.MULTILINE)) == set(main.commands)
@@ -137,7 +137,7 @@ def exists(line: str) -> bool:
 def subcommand_exists(words: list[str]) -> bool:
     import click
 
-    from headgate.operations.cli import main
+    from headgate.operations.cli.main import main
 
     group: click.Command = main
     for word in words:

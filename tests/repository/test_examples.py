@@ -86,8 +86,8 @@ def test_headgate_knows_and_needs_nothing_of_an_example(folder: Path) -> None:
 
 
 OUTSIDE = """
-from headgate.sink.kinds import kind_names, traits_of
-from headgate.sink.load import load
+from headgate.config.table_formats import kind_names, traits_of
+from headgate.config.load import load
 import sys
 settings = load(sys.argv[1])
 traits = traits_of(settings)

@@ -11,12 +11,12 @@ import pytest
 from repository.test_documents import FENCE
 from repository.tree import PROJECT, ROOT
 
+from headgate.config.catalog_settings import Backend
+from headgate.config.load import parse
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import CatalogRefused
-from headgate.sink.catalog_settings import Backend
-from headgate.sink.load import parse
-from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.catalog_kinds import refuse_java_kind, refuse_kind
-from headgate.tables.stores.s3_files import S3_PART_BYTES
+from headgate.tables.iceberg.catalog_types import refuse_java_kind, refuse_kind
+from headgate.tables.storage.s3_file_io import S3_PART_BYTES
 
 PAGE = (ROOT / "docs/platforms.md").read_text()
 REST_OF_THE_FILE = """

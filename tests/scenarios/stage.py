@@ -43,7 +43,7 @@ from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.state import State
-from headgate.tables.followers import FollowerTables
+from headgate.tables.secondary_tables import FollowerTables
 
 SINK = SinkName("rides")
 TOPICS = ("trips",)

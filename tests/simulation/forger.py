@@ -59,7 +59,7 @@ from headgate.control_protocol.seal import SEAL_BYTES, Keys
 from headgate.control_protocol.testing import FakeLog
 from headgate.control_protocol.topic_form import NUMBER_MAX
 from headgate.control_protocol.wire import Wire
-from headgate.tables.iceberg.file_detail import FileDetail
+from headgate.tables.iceberg.data_file import FileDetail
 
 if TYPE_CHECKING:
     from simulation.world import World

@@ -19,11 +19,11 @@ from simulation.memory_io import MemoryIO
 from simulation.real_catalog import RealCatalog
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.tables.iceberg import orphans
-from headgate.tables.iceberg.orphans import Ages, Orphans
-from headgate.tables.iceberg.replacement import Replacement, Written, moved_rows
-from headgate.tables.iceberg.side_call import Settled
-from headgate.tables.iceberg.small_files import Wanted, chosen, sinks_folder
+from headgate.tables.iceberg.maintenance import orphan_files
+from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written, moved_rows
+from headgate.tables.iceberg.maintenance.compaction_plan import Wanted, chosen, sinks_folder
+from headgate.tables.iceberg.maintenance.maintenance_commit import Settled
+from headgate.tables.iceberg.maintenance.orphan_files import Ages, Orphans
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -192,7 +192,7 @@ def timed(world: World) -> Iterator[None]:
     with ExitStack() as patches:
         for place, name, value in (
             (time, "time", lambda: EPOCH_S + world.clock.now_ms / 1000),
-            (orphans, "SKEW_MS", 0),
+            (orphan_files, "SKEW_MS", 0),
         ):
             patches.enter_context(patch.object(place, name, value))
         yield

@@ -26,13 +26,13 @@ from verdicts import Kind, Violation
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.testing import SourceRecord
-from headgate.tables.iceberg import row_ids
-from headgate.tables.iceberg.key_files import OFFSET, PARTITION
-from headgate.tables.iceberg.keyed.delete_files import referenced
-from headgate.tables.iceberg.keyed.delete_manifests import Deletions
-from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy
+from headgate.tables.iceberg import manifests_v3
+from headgate.tables.iceberg.commit_request import moved, next_snapshot
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
-from headgate.tables.iceberg.proposal import moved, next_snapshot
+from headgate.tables.iceberg.upsert.delete_files import referenced
+from headgate.tables.iceberg.upsert.delete_manifests import Deletions
+from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION
+from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy
 
 BY = KeyedBy(("id",), "kafka_partition", "kafka_offset")
 COLUMNS = Schema(
@@ -127,10 +127,10 @@ class KeyedRealCatalog(RealCatalog):
     def _of(self, snapshot: Snapshot, *, deletes: bool) -> list[ManifestEntry]:
         found, file_io = [], MemoryIO(self.storage)
         try:
-            for manifest in row_ids.listed(file_io, snapshot.manifest_list):
+            for manifest in manifests_v3.listed(file_io, snapshot.manifest_list):
                 path = manifest.manifest_path
                 if path not in self._listed:
-                    self._listed[path] = list(row_ids.live_entries(file_io, manifest))
+                    self._listed[path] = list(manifests_v3.live_entries(file_io, manifest))
                 found += self._listed[path]
         except FileNotFoundError as error:
             what = f"{self.table} refers to what is gone: {error}"
@@ -191,7 +191,7 @@ class KeyedRealCatalog(RealCatalog):
             replaced = {"metadata-file": self.at, "timestamp-ms": self.metadata.last_updated_ms}
             self.metadata = TableMetadataV3(
                 **before
-                | {"format-version": row_ids.VERSION, "next-row-id": 0}
+                | {"format-version": manifests_v3.VERSION, "next-row-id": 0}
                 | {"metadata-log": [*before["metadata-log"], replaced]}
             )
             self._written()

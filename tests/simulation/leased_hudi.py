@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.control_protocol.events import WrittenFile
-from headgate.tables.hudi.java import HudiJava, Instant, Statistics
-from headgate.tables.hudi.places import HudiPlace
-from headgate.tables.hudi.slices import Slice
+from headgate.tables.hudi.file_slices import Slice
+from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.write_client import HudiJava, Instant, Statistics
 
 if TYPE_CHECKING:
     from simulation.leased_world import Process

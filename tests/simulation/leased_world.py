@@ -30,9 +30,9 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing.contract.world import record
+from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of
-from headgate.tables.hudi.places import HudiPlace
-from headgate.tables.hudi.table import HudiSinkTable
+from headgate.tables.hudi.locations import HudiPlace
 
 TURNS = 60
 DEEP_MAX = 4

@@ -13,7 +13,7 @@ from pyiceberg.typedef import IcebergBaseModel
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.testing import FakeStorage, SourceRecord
-from headgate.tables.iceberg.file_detail import FileDetail
+from headgate.tables.iceberg.data_file import FileDetail
 
 Strike = Callable[[str], None]
 """Called before a file is written, read or deleted; raises what storage raises."""

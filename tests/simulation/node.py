@@ -36,7 +36,7 @@ from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.state import Phase as Participating
 from headgate.participant.state import State
-from headgate.tables.followers import FollowerTables
+from headgate.tables.secondary_tables import FollowerTables
 
 if TYPE_CHECKING:
     from simulation.world import World

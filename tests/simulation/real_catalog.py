@@ -36,8 +36,8 @@ from simulation.memory_io import MemoryIO, MemoryStorage
 from verdicts import Kind, Violation
 
 from headgate.control_protocol.testing import CommitFault, SourceRecord
-from headgate.tables.iceberg import row_ids
-from headgate.tables.iceberg.lineage import properties_of
+from headgate.tables.iceberg import manifests_v3
+from headgate.tables.iceberg.tag_lineage import properties_of
 
 MAIN = "main"
 PROPERTIES = {
@@ -122,7 +122,7 @@ class RealCatalog:
             self.location,
             dict(self.properties),
         )
-        numbered = {"next_row_id": 0} if made.format_version == row_ids.VERSION else {}
+        numbered = {"next_row_id": 0} if made.format_version == manifests_v3.VERSION else {}
         self.metadata: TableMetadata = made.model_copy(update=numbered)
         self._written()
 

@@ -22,10 +22,11 @@ from simulation.real_catalog import Call, RealCatalog
 
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.testing import CommitFault
-from headgate.tables.iceberg import condemned, drafts, unreachable, upkeep
-from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
+from headgate.tables.iceberg import pending_manifests
+from headgate.tables.iceberg.maintenance import files_to_delete, snapshot_expiry, unreferenced_files
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.stores import ahead, files
+from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
+from headgate.tables.storage import file_io, read_ahead
 
 if TYPE_CHECKING:
     from simulation.node import Node
@@ -181,7 +182,7 @@ class _Serial:
         return answer
 
 
-_WITH_THREADS = (ahead, condemned, drafts, files, unreachable)
+_WITH_THREADS = (read_ahead, files_to_delete, pending_manifests, file_io, unreferenced_files)
 
 
 @contextmanager
@@ -201,11 +202,11 @@ def determined(world: World) -> Iterator[None]:
         for place, name, value in (
             (uuid, "uuid4", named),
             *((place, "ThreadPoolExecutor", _Serial) for place in _WITH_THREADS),
-            (condemned, "now_s", lambda: world.clock.now_ms / 1_000),
-            (condemned, "READ_BACK_MAX_S", 1.0),
-            (condemned, "_DELETED_AT_ONCE", 2),
-            (upkeep, "DUE_MIN", 3),
-            (upkeep, "_PAUSE_S", 0.0),
+            (files_to_delete, "now_s", lambda: world.clock.now_ms / 1_000),
+            (files_to_delete, "READ_BACK_MAX_S", 1.0),
+            (files_to_delete, "_DELETED_AT_ONCE", 2),
+            (snapshot_expiry, "DUE_MIN", 3),
+            (snapshot_expiry, "_PAUSE_S", 0.0),
         ):
             patches.enter_context(patch.object(place, name, value))
         if world.keeper:

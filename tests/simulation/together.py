@@ -12,7 +12,7 @@ from simulation.faulty import FaultyTable, Struck
 from simulation.real_catalog import RealCatalog
 
 from headgate.control_protocol.ports import CommitOutcome
-from headgate.tables.iceberg.joint import Calls, JointPayments, Outcome, Payment
+from headgate.tables.iceberg.multi_table_commit import Calls, JointPayments, Outcome, Payment
 
 if TYPE_CHECKING:
     from simulation.node import Node

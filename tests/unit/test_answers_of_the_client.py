@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 from headgate.control_protocol import identifiers
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.control_protocol.testing import FakeClock
-from headgate.kafka.group_member import KafkaGroupMember
+from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.source_topics import KafkaSourceTopics
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}

@@ -35,8 +35,8 @@ from pyiceberg.types import (
 )
 
 from headgate.control_protocol.events import TableStart, WrittenFile
-from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.plan import SourcePlan, plan_for
+from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
+from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.tables.iceberg.manifests import manifest_files
 
 NAN = float("nan")

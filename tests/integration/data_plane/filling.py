@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.kafka.fetch import Reading, read_ranges
+from headgate.kafka.record_fetch import Reading, read_ranges
 
 Place = tuple[str, int, int]
 

@@ -27,8 +27,8 @@ from pyiceberg.types import (
 )
 
 from headgate.control_protocol.events import WrittenFile
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
-from headgate.tables.iceberg.file_detail import FileDetail
+from headgate.tables.iceberg.data_file import FileDetail
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

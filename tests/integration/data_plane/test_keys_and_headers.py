@@ -36,9 +36,9 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
-from headgate.data.writers.plan import SourcePlan, plan_for
-from headgate.data.writers.write_batch import write_ranges
-from headgate.kafka.fetch import Reading, read_ranges
+from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
+from headgate.data_plane.write.write_batch import write_ranges
+from headgate.kafka.record_fetch import Reading, read_ranges
 
 pytestmark = pytest.mark.integration
 

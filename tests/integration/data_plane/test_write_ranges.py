@@ -31,11 +31,11 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
-from headgate.data.writers.failures import Abandoned
-from headgate.data.writers.plan import Handling, SourcePlan, WriterPlan, plan_for
-from headgate.data.writers.write_batch import write_ranges
-from headgate.data.writers.writers import InProcessWriter
-from headgate.tables.iceberg.file_detail import FileDetail
+from headgate.data_plane.batch.batch_failures import Abandoned
+from headgate.data_plane.batch.write_plan import Handling, SourcePlan, WriterPlan, plan_for
+from headgate.data_plane.write.write_batch import write_ranges
+from headgate.data_plane.write.writers import InProcessWriter
+from headgate.tables.iceberg.data_file import FileDetail
 
 pytestmark = pytest.mark.integration
 
@@ -170,7 +170,7 @@ def test_a_poison_record_is_named_and_leaves_no_file(
     desk: Callable[..., Desk], bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With the smallest buffer, files are being written when the bad record comes.
-    monkeypatch.setattr("headgate.data.writers.table_outlets.BUFFER_BYTES", 1)
+    monkeypatch.setattr("headgate.data_plane.write.table_outlets.BUFFER_BYTES", 1)
     here = desk()
     values = [event(number) for number in range(20_000)]
     values[15_000] = event(15_000, zone=5)

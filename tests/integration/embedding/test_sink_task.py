@@ -15,9 +15,9 @@ from integration.readers import read_with_duckdb
 from local_catalog import LocalCatalog
 
 from headgate import ConsumerSteering, SinkTask, open_task, partitions_of, records_of
+from headgate.config.load import parse
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import OtherConfiguration, PoisonRecord
-from headgate.sink.load import parse
-from headgate.sink.settings import SinkSettings
 
 pytestmark = pytest.mark.integration
 

@@ -33,9 +33,9 @@ from integration.sink_file import KEPT
 from rich.console import Console
 from rich.table import Table
 
-from headgate.operations.audit_report import AuditReport
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
-from headgate.operations.demo.produce import create_topic
+from headgate.operations.audit.report import AuditReport
+from headgate.operations.demo.producer import create_topic
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 
 PARTITIONS = 4
 ICEBERG = "iceberg"

@@ -18,7 +18,7 @@ from integration.sink_file import COORDINATES
 from object_store import BUCKET
 from store_proxy import HANGS, RESETS, StoreProxy, s3_error
 
-from headgate.tables.delta.places import storage_options
+from headgate.tables.delta.locations import storage_options
 
 PLACES = ("topic", "partition", "offset")
 VERSION = r"_delta_log/(\d|_commit_).*json"

@@ -13,7 +13,7 @@ from integration.faults.vending import VendedKeys
 from object_store import ObjectStore
 from store_proxy import CUTS, HANGS, RESETS, Answer, Request, StoreProxy, s3_error
 
-from headgate.tables.stores.s3_files import S3_PART_BYTES
+from headgate.tables.storage.s3_file_io import S3_PART_BYTES
 
 LATE_S = 2.0
 STORE_S = 30.0

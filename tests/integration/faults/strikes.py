@@ -23,8 +23,8 @@ from integration.faults.catalogs import (
 from integration.faults.stores import StoreOfChaos
 
 from headgate.control_protocol.errors import RetryLater
-from headgate.operations.demo.broker import EmbeddedKafka
-from headgate.operations.kafka_access import source_topics
+from headgate.operations.access.kafka import source_topics
+from headgate.operations.local_kafka.broker import EmbeddedKafka
 
 RECOVERY_S_MAX = 300.0
 """After this the run ends; what exceeds its bound only fails it."""

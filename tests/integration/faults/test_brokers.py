@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from integration.deployment import Deployment
 
-from headgate.operations.demo.broker import EmbeddedKafka
-from headgate.operations.demo.produce import create_topic
+from headgate.operations.demo.producer import create_topic
+from headgate.operations.local_kafka.broker import EmbeddedKafka
 
 pytestmark = pytest.mark.integration
 

@@ -25,7 +25,7 @@ from integration.readers import IcebergSpark, read_with_duckdb
 from integration.tables.test_keyed_routes import keyed_routes
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.operations.audit import audit
+from headgate.operations.audit.audit import audit
 from headgate.tables.iceberg.reader import IcebergReader
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]

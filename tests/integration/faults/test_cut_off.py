@@ -11,8 +11,8 @@ from object_store import ObjectStore
 from store_proxy import HANGS, Answer, StoreProxy, s3_error
 
 from headgate.control_protocol.errors import LeadReleased
-from headgate.operations.audit import audit
-from headgate.operations.status import status
+from headgate.operations.audit.audit import audit
+from headgate.operations.status.status import status
 
 pytestmark = [pytest.mark.integration, pytest.mark.wide]
 

@@ -8,8 +8,8 @@ from integration.deployment import Deployment
 from integration.iceberg.rest_server import LyingProxy
 from integration.sink_file import KEPT
 
-from headgate.operations.audit import audit
-from headgate.operations.status import status
+from headgate.operations.audit.audit import audit
+from headgate.operations.status.status import status
 
 pytestmark = pytest.mark.integration
 

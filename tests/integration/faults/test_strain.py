@@ -12,8 +12,8 @@ from integration.deployment import Deployment
 from integration.faults.stuck_catalog import StuckCatalog
 
 from headgate.control_protocol.events import EndCommit, WriteStatus
-from headgate.operations.kafka_access import control_tail
-from headgate.operations.pause import pause, resume
+from headgate.operations.access.kafka import control_tail
+from headgate.operations.control.pause import pause, resume
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 from java_server import java_server
 from maven import maven_jars
 
-from headgate.operations.demo.broker import free_port
+from headgate.operations.local_kafka.broker import free_port
 
 POM = Path(__file__).with_name("rest-catalog-pom.xml")
 

@@ -21,8 +21,8 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, TableView
 from headgate.control_protocol.record import CommitRecord
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 SINK = SinkName("sink")
 

@@ -11,17 +11,17 @@ from contract.iceberg_table_world import IcebergWorld
 from contract.test_sink_table import own_table
 from object_store import BUCKET, ObjectStore
 from store_proxy import HANGS, StoreProxy, s3_error
-from unit.data.writers.test_renewing import SOURCE
+from unit.data_plane.write.test_writers import SOURCE
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Unknown
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.data.writers.plan import plan_for
-from headgate.data.writers.store_trial import try_store
+from headgate.data_plane.batch.write_plan import plan_for
+from headgate.data_plane.files.write_probe import try_store
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.stores import s3_files
-from headgate.tables.stores.s3_files import KeptFiles
+from headgate.tables.storage import s3_file_io
+from headgate.tables.storage.s3_file_io import KeptFiles
 
 pytestmark = pytest.mark.integration
 
@@ -105,7 +105,7 @@ def test_a_store_that_never_answers_is_given_up_in_time(
     assert seconds(lambda: outcomes.append(commit(table, view, record(1, 1, 3), file))) < ENDS_S
     assert isinstance(outcomes[0], Unknown)
     proxy.refuse(".*", HANGS)
-    monkeypatch.setattr(s3_files, "KEPT", KeptFiles())  # a process that has read nothing yet
+    monkeypatch.setattr(s3_file_io, "KEPT", KeptFiles())  # a process that has read nothing yet
     with pytest.raises(Unreachable):
         table.read()
 

@@ -23,12 +23,12 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage
-from headgate.operations.audit_chain import examine_chain
-from headgate.operations.audit_files import examine_commits, examine_live
+from headgate.operations.audit.commit_chain import examine_chain
+from headgate.operations.audit.files import examine_commits, examine_live
 from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.maintenance.snapshot_expiry import DUE_MIN
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.upkeep import DUE_MIN
 
 pytestmark = pytest.mark.integration
 

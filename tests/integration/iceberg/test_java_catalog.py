@@ -25,13 +25,12 @@ from headgate.control_protocol.errors import HiveCannotSwap, HiveClientUnfit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Landed
 from headgate.control_protocol.testing.contract.world import claimed, commit, record
-from headgate.operations.catalog_rights import may_create
+from headgate.operations.check.catalog_rights import may_create
 from headgate.tables.iceberg.catalog import load_catalog, refuse_swapless
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
-from headgate.tables.iceberg.hive_swap import UNLOCKED
-from headgate.tables.iceberg.java_catalog import JavaCatalog
+from headgate.tables.iceberg.java_catalog import UNLOCKED, JavaCatalog
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.stores.object_stores import for_files
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.storage.object_stores import for_files
 
 pytestmark = pytest.mark.integration
 
@@ -151,7 +150,7 @@ def test_a_metastore_that_ignores_expectations_is_refused_and_left_as_it_was(
     hive: Hive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the expectation this one answers as Hive 3.1 does."""
-    monkeypatch.setattr("headgate.tables.iceberg.hive_swap._EXPECTING", {})
+    monkeypatch.setattr("headgate.tables.iceberg.java_catalog._EXPECTING", {})
     before = hive.table().metadata
     with pytest.raises(HiveCannotSwap, match="does not compare and set"):
         refuse_swapless(hive.catalog, hive.name)
@@ -169,7 +168,7 @@ def test_check_asks_a_metastore_before_there_is_a_table_and_leaves_nothing_behin
     assert isinstance(hive.catalog, JavaCatalog)
     names = own_table(), f"{hive.name}_2"  # of a database that there is not, and of one
     assert all("compares and sets" in may_create(hive.catalog, name) for name in names)
-    monkeypatch.setattr("headgate.tables.iceberg.hive_swap._EXPECTING", {})
+    monkeypatch.setattr("headgate.tables.iceberg.java_catalog._EXPECTING", {})
     for name in names:
         with pytest.raises(HiveCannotSwap, match="does not compare and set"):
             may_create(hive.catalog, name)

@@ -17,7 +17,7 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 from headgate.control_protocol.errors import StopSink, TableChanged
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.ports import CommitAttempt, Refused
-from headgate.tables.iceberg.file_detail import FileDetail
+from headgate.tables.iceberg.data_file import FileDetail
 
 pytestmark = pytest.mark.integration
 

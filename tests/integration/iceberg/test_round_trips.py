@@ -13,15 +13,15 @@ from contract.test_sink_table import own_table
 from counting_proxy import CountingProxy, Exchange, kinds, sequential, waits
 from object_store import BUCKET, ObjectStore
 from small_rest_catalog import SmallRestCatalog
-from unit.data.writers.test_renewing import SOURCE
+from unit.data_plane.write.test_writers import SOURCE
 
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.partitioning import PartitionKey
-from headgate.data.writers.plan import plan_for
-from headgate.tables.stores.files import open_files
-from headgate.tables.stores.s3_upload import PART_BYTES
+from headgate.data_plane.batch.write_plan import plan_for
+from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.partitioning import PartitionKey
+from headgate.tables.storage.file_io import open_files
+from headgate.tables.storage.s3_upload import PART_BYTES
 
 pytestmark = pytest.mark.integration
 

@@ -33,14 +33,14 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.failures import failed
-from headgate.data.writers.plan import Plans, SourcePlan
-from headgate.data.writers.writers import RenewingWriter
-from headgate.tables.stores import s3_store
-from headgate.tables.stores.s3_files import S3_PART_BYTES, S3Files
-from headgate.tables.stores.s3_store import TRIES, S3Store, UploadUnknown, Waiting
-from headgate.tables.stores.s3_upload import S3Upload
+from headgate.data_plane.batch.batch_failures import failed
+from headgate.data_plane.batch.write_plan import Plans, SourcePlan
+from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.write.writers import RenewingWriter
+from headgate.tables.storage import s3_client
+from headgate.tables.storage.s3_client import TRIES, S3Store, UploadUnknown, Waiting
+from headgate.tables.storage.s3_file_io import S3_PART_BYTES, S3Files
+from headgate.tables.storage.s3_upload import S3Upload
 
 pytestmark = pytest.mark.integration
 
@@ -84,7 +84,7 @@ class Clock:
     @property
     def longest_s(self) -> float:
         """How long all that could have taken with the client's own wait for each answer."""
-        return sum(self.pauses) + (len(self.pauses) + 1) * s3_store.TIMEOUT_S
+        return sum(self.pauses) + (len(self.pauses) + 1) * s3_client.TIMEOUT_S
 
 
 @pytest.fixture

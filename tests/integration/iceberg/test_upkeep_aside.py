@@ -15,7 +15,7 @@ from object_store import ObjectStore
 from pyiceberg.table.update import SetPropertiesUpdate
 
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.iceberg import upkeep
+from headgate.tables.iceberg.maintenance import snapshot_expiry
 from headgate.tables.iceberg.table import IcebergTable
 
 pytestmark = pytest.mark.integration
@@ -37,7 +37,7 @@ def world(
     proxy: CountingProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[IcebergWorld]:
-    monkeypatch.setattr(upkeep, "DUE_MIN", DUE)
+    monkeypatch.setattr(snapshot_expiry, "DUE_MIN", DUE)
     world = IcebergWorld(tmp_path, object_store.s3(proxy.uri), table=own_table())
     update = SetPropertiesUpdate(updates=ASKED)
     world.catalog.commit_table(world.table(), (), (update,))
@@ -60,13 +60,13 @@ def test_a_commit_does_not_wait_for_what_is_cleared_away(
     world: IcebergWorld, proxy: CountingProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_go_on = threading.Event()
-    really = upkeep.Upkeep._tend
+    really = snapshot_expiry.Upkeep._tend
 
-    def held(self: upkeep.Upkeep, table: Any) -> None:
+    def held(self: snapshot_expiry.Upkeep, table: Any) -> None:
         assert may_go_on.wait(120)
         really(self, table)
 
-    monkeypatch.setattr(upkeep.Upkeep, "_tend", held)
+    monkeypatch.setattr(snapshot_expiry.Upkeep, "_tend", held)
     table: Any = world.open()
     view = claimed(table)
     for number in range(1, 12):
@@ -88,7 +88,7 @@ def test_what_was_judged_is_judged_again_when_commits_overtook_it(
 ) -> None:
     table: Any = world.open()
     rival = IcebergTable(world.catalog, world.name, table._sink, threads=False)
-    really, overtaken = upkeep.unreachable_files, []
+    really, overtaken = snapshot_expiry.unreachable_files, []
 
     def meanwhile(*arguments: Any) -> Any:
         files = really(*arguments)
@@ -96,7 +96,7 @@ def test_what_was_judged_is_judged_again_when_commits_overtook_it(
             overtaken.append(landed(commit(rival, rival.read(), record(1, 90, 90))))
         return files
 
-    monkeypatch.setattr(upkeep, "unreachable_files", meanwhile)
+    monkeypatch.setattr(snapshot_expiry, "unreachable_files", meanwhile)
     rival._upkeep._closing = True  # it only commits
     view = claimed(table)
     for number in range(1, KEEP + DUE):

@@ -19,13 +19,13 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Draft
 from headgate.control_protocol.record import Debt
-from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.plan import SourcePlan, plan_for
-from headgate.operations.audit_files import examine_live
+from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
+from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.operations.audit.files import examine_live
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.lineage import by_id
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.tag_lineage import by_id
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

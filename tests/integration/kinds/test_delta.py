@@ -13,7 +13,7 @@ from integration.conftest import Deploy
 from integration.readers import read_delta_with_duckdb
 from integration.sink_file import Sections
 
-from headgate.operations.cli import main
+from headgate.operations.cli.main import main
 
 pytestmark = pytest.mark.integration
 

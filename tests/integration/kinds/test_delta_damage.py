@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from integration.conftest import Deploy
 from integration.kinds.test_delta import delta
 
-from headgate.operations.cli import main
+from headgate.operations.cli.main import main
 
 pytestmark = pytest.mark.integration
 

@@ -17,9 +17,9 @@ from integration.oracle import assert_exactly_once, read_source
 from integration.readers import read_delta_with_duckdb
 from integration.sink_file import COLUMNS, COORDINATES, KEPT
 
-from headgate.operations.audit import audit
-from headgate.operations.cli import main
-from headgate.operations.status import status
+from headgate.operations.audit.audit import audit
+from headgate.operations.cli.main import main
+from headgate.operations.status.status import status
 
 pytestmark = pytest.mark.integration
 

@@ -18,11 +18,11 @@ from integration.deployment import Deployment
 from integration.sink_file import record
 from served_page import assert_served_without_rollback
 
-from headgate.operations.cli import main
-from headgate.operations.demo.produce import produce
-from headgate.operations.stop import start, stop
-from headgate.operations.table_access import opened_reader
-from headgate.sink.process import run
+from headgate.operations.access.table import opened_reader
+from headgate.operations.cli.main import main
+from headgate.operations.control.stop import start, stop
+from headgate.operations.demo.producer import produce
+from headgate.runtime.process import run
 
 pytestmark = pytest.mark.integration
 

@@ -16,7 +16,7 @@ from integration.readers import read_postgres
 from integration.sink_file import COLUMNS, COORDINATES, Sections
 from postgres_server import PostgresServer
 
-from headgate.operations.cli import main
+from headgate.operations.cli.main import main
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("installed_example")]
 

@@ -16,7 +16,7 @@ from integration.kinds.test_postgres_many_tables import EVERY, places, settings_
 from postgres_server import PostgresServer
 from sink_in_process import SinkInProcess
 
-from headgate.operations.audit import audit
+from headgate.operations.audit.audit import audit
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("installed_example")]
 

@@ -23,8 +23,8 @@ from integration.readers import read_postgres
 from integration.sink_file import COLUMNS, COORDINATES, KEPT
 from postgres_server import PostgresServer
 
-from headgate.operations.audit import audit
-from headgate.operations.status import status
+from headgate.operations.audit.audit import audit
+from headgate.operations.status.status import status
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("installed_example")]
 

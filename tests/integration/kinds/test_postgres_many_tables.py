@@ -30,13 +30,13 @@ from many_tables_of_a_kind import value as without_headers
 from postgres_server import PostgresServer
 from sink_in_process import SinkInProcess
 
+from headgate.config.load import parse
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.operations.audit import audit
-from headgate.operations.cli import main
-from headgate.operations.status import status
-from headgate.operations.tables import tables
-from headgate.sink.load import parse
-from headgate.sink.settings import SinkSettings
+from headgate.operations.audit.audit import audit
+from headgate.operations.cli.main import main
+from headgate.operations.many_tables.list import tables
+from headgate.operations.status.status import status
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("installed_example")]
 

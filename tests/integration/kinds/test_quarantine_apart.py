@@ -18,10 +18,10 @@ from integration.sink.test_dead_letters import offsets
 from integration.sink_file import COLUMNS, COORDINATES, Sections
 from postgres_server import PostgresServer
 
-from headgate.operations.audit import audit
-from headgate.operations.cli import main
-from headgate.operations.status import status
-from headgate.operations.table_access import opened_aside
+from headgate.operations.access.table import opened_aside
+from headgate.operations.audit.audit import audit
+from headgate.operations.cli.main import main
+from headgate.operations.status.status import status
 
 pytestmark = pytest.mark.integration
 

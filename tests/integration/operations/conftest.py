@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from pyiceberg.catalog import Catalog, load_catalog
 from unit.operations.filled_table import FilledTable, catalog_properties, sink_file_text
 
-from headgate.sink.load import load
-from headgate.sink.settings import SinkSettings
+from headgate.config.load import load
+from headgate.config.sink_settings import SinkSettings
 
 
 @pytest.fixture

@@ -19,12 +19,12 @@ from local_catalog import local_catalog
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.testing.contract.world import record
-from headgate.operations.audit_files import examine_commits, examine_live
-from headgate.operations.audit_records import scan_records
+from headgate.operations.audit.files import examine_commits, examine_live
+from headgate.operations.audit.records import scan_records
 from headgate.tables.iceberg import reader as reading
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 FILES_PER_COMMIT = 1_000
 COORDINATES = ("topic", "partition", "offset")

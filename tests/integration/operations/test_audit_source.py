@@ -11,12 +11,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from unit.operations.filled_table import FilledTable
 
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_settings import RecordColumns
 from headgate.control_protocol.bad_records import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
-from headgate.operations.audit import audit
-from headgate.operations.audit_report import AuditReport, Verdict
-from headgate.sink.settings import SinkSettings
-from headgate.sink.table_settings import RecordColumns
+from headgate.operations.audit.audit import audit
+from headgate.operations.audit.report import AuditReport, Verdict
 
 pytestmark = pytest.mark.integration
 

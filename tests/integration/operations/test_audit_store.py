@@ -17,11 +17,11 @@ from object_store import BUCKET, ObjectStore
 
 from headgate.control_protocol.identifiers import Epoch, SinkName
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.operations.audit_files import examine_commits, examine_live
-from headgate.tables.iceberg.drafts import undecided
+from headgate.operations.audit.files import examine_commits, examine_live
+from headgate.tables.iceberg.pending_manifests import undecided
 from headgate.tables.iceberg.reader import IcebergReader
-from headgate.tables.stores import s3_files
-from headgate.tables.stores.s3_files import KeptFiles
+from headgate.tables.storage import s3_file_io
+from headgate.tables.storage.s3_file_io import KeptFiles
 
 pytestmark = pytest.mark.integration
 
@@ -42,7 +42,7 @@ def world(
     view = claimed(table)
     for number in range(1, COMMITS + 1):
         view = landed(commit(table, view, record(1, number, ROWS_PER_FILE), world.file(number)))
-    monkeypatch.setattr(s3_files, "KEPT", KeptFiles())
+    monkeypatch.setattr(s3_file_io, "KEPT", KeptFiles())
     proxy.forget()
     yield world
     world.close()

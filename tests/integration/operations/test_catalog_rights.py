@@ -18,13 +18,13 @@ from pyiceberg.types import LongType, NestedField
 from repository.tree import ROOT
 from unit.operations.filled_table import sink_file_text
 
+from headgate.config.catalog_settings import CatalogSettings
+from headgate.config.load import parse
+from headgate.config.secrets import Properties
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import MissingRights
-from headgate.operations.check_state import NotChecked
-from headgate.operations.check_table import TableCheck
-from headgate.sink.catalog_settings import CatalogSettings
-from headgate.sink.load import parse
-from headgate.sink.properties import Properties
-from headgate.sink.settings import SinkSettings
+from headgate.operations.check.catalog import TableCheck
+from headgate.operations.check.state import NotChecked
 from headgate.tables.iceberg.catalog import load_catalog
 
 pytestmark = pytest.mark.integration

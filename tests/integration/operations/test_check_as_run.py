@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from integration.conftest import Deploy
 from integration.sink_file import Sections
 
-from headgate.operations.cli import main
+from headgate.operations.cli.main import main
 
 pytestmark = pytest.mark.integration
 

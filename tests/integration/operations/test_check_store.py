@@ -12,17 +12,17 @@ from object_store import BUCKET, KEY, ObjectStore
 from store_proxy import Answer, Request, StoreProxy, s3_error
 from unit.operations.filled_table import sink_file_text
 
+from headgate.config.load import load
+from headgate.config.secrets import Properties
+from headgate.config.sections import WriterKind
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import MissingRights, Unreachable
-from headgate.operations.check_state import NotChecked
-from headgate.operations.check_table import TableCheck
-from headgate.sink.load import load
-from headgate.sink.properties import Properties
-from headgate.sink.sections import WriterKind
-from headgate.sink.settings import SinkSettings
+from headgate.operations.check.catalog import TableCheck
+from headgate.operations.check.state import NotChecked
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
-from headgate.tables.stores import s3_files
-from headgate.tables.stores.s3_files import KeptFiles
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.storage import s3_file_io
+from headgate.tables.storage.s3_file_io import KeptFiles
 
 pytestmark = pytest.mark.integration
 
@@ -83,7 +83,7 @@ def test_what_the_store_refuses_is_named(
 def test_wrong_keys_are_missing_rights_and_not_an_unreachable_catalog(
     settings: SinkSettings, proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_files, "KEPT", KeptFiles())  # a process that has read nothing yet
+    monkeypatch.setattr(s3_file_io, "KEPT", KeptFiles())  # a process that has read nothing yet
     proxy.refuse(".*", s3_error(403, "SignatureDoesNotMatch"))
     with pytest.raises(MissingRights, match="GetObject is refused") as wrong:
         TableCheck(settings).table()

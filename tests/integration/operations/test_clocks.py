@@ -17,8 +17,8 @@ from integration.operations.test_face import asked
 from integration.operations.test_status import asked as status
 from repository.tree import ROOT
 
-from headgate.operations.cli import main
-from headgate.operations.demo.broker import EmbeddedKafka
+from headgate.operations.cli.main import main
+from headgate.operations.local_kafka.broker import EmbeddedKafka
 
 pytestmark = pytest.mark.integration
 

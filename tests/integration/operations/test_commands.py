@@ -12,6 +12,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from unit.operations.filled_table import FilledTable
 
+from headgate.config.load import load
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol import codec
 from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.events import (
@@ -27,15 +29,13 @@ from headgate.control_protocol.events import (
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TransactionNumber
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.record import CommitRecord
-from headgate.data.envelopes import changes
+from headgate.data_plane.cdc import policy
 from headgate.kafka.control_topic import ensure_control_topic
-from headgate.operations.check import check
-from headgate.operations.cli import main
-from headgate.operations.kafka_access import control_tail
-from headgate.operations.pause import pause, resume
-from headgate.operations.table_access import opened_table
-from headgate.sink.load import load
-from headgate.sink.settings import SinkSettings
+from headgate.operations.access.kafka import control_tail
+from headgate.operations.access.table import opened_table
+from headgate.operations.check.check import check
+from headgate.operations.cli.main import main
+from headgate.operations.control.pause import pause, resume
 from headgate.tables.iceberg.history import read_history
 
 pytestmark = pytest.mark.integration
@@ -268,7 +268,7 @@ def test_init_proposes_columns_from_what_a_topic_holds(
     assert (made.table.key, made.changes.envelope) == (("id",), "debezium")
     answers = {answer.what: answer for answer in check(made)}
     assert answers["records"].detail == f"{topic}: of 200 records 200 debezium"
-    plain = replace(made, changes=replace(made.changes, envelope=changes.Envelope.PLAIN))
+    plain = replace(made, changes=replace(made.changes, envelope=policy.Envelope.PLAIN))
     (wrong,) = (answer for answer in check(plain) if answer.what == "records")
     assert (wrong.code, wrong.exit_code) == ("HG-148", 2)
 

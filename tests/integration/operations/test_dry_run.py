@@ -13,11 +13,11 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from headgate.operations.cli import main
+from headgate.operations.cli.main import main
 
 pytestmark = pytest.mark.integration
 
-HEADGATE = (sys.executable, "-c", "from headgate.operations.cli import main; main()")
+HEADGATE = (sys.executable, "-c", "from headgate.operations.cli.main import main; main()")
 COLUMNS = """
 create = true
 partition_by = ["zone"]

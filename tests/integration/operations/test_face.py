@@ -13,7 +13,7 @@ from integration.conftest import Deploy
 from integration.deployment import Deployment, Participant
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.sink.telemetry import instruments as names
+from headgate.runtime.telemetry import metric_catalog as names
 
 pytestmark = pytest.mark.integration
 

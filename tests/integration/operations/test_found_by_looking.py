@@ -20,10 +20,10 @@ from integration.sink_file import COLUMNS
 from small_rest_catalog import SmallRestCatalog, _Handler
 
 from headgate.control_protocol.errors import HeadgateError
-from headgate.operations.demo.produce import create_topic
-from headgate.operations.face.page import sink_page
-from headgate.operations.face.served import ServedSink, gauges
-from headgate.operations.status import status
+from headgate.operations.demo.producer import create_topic
+from headgate.operations.http.sink_views import ServedSink, gauges
+from headgate.operations.http.status_page import sink_page
+from headgate.operations.status.status import status
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from headgate.operations.demo.broker import free_port
-from headgate.operations.embedded_kafka import keep
+from headgate.operations.local_kafka.broker import free_port, keep
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 

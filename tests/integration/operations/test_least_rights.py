@@ -24,8 +24,8 @@ from integration.deployment import Deployment
 from security_page import given_out
 
 from headgate.kafka.control_topic import ensure_control_topic
-from headgate.operations.cli import main
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars, free_port
+from headgate.operations.cli.main import main
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, free_port
 
 pytestmark = [
     pytest.mark.integration,

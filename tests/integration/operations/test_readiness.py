@@ -14,10 +14,10 @@ from integration.deployment import Deployment
 from integration.operations.test_face import asked, series
 from integration.operations.test_status import asked as status
 
-from headgate.operations.demo.broker import EmbeddedKafka
-from headgate.operations.demo.produce import create_topic
-from headgate.sink.condition import Condition
-from headgate.sink.telemetry import instruments as names
+from headgate.operations.demo.producer import create_topic
+from headgate.operations.local_kafka.broker import EmbeddedKafka
+from headgate.runtime.health import Condition
+from headgate.runtime.telemetry import metric_catalog as names
 
 pytestmark = pytest.mark.integration
 

@@ -19,10 +19,10 @@ from confluent_kafka.admin import (
 )
 from unit.operations.filled_table import sink_file_text
 
+from headgate.config.load import parse
 from headgate.kafka.control_topic import ensure_control_topic
-from headgate.operations.check import Check, check
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
-from headgate.sink.load import parse
+from headgate.operations.check.check import Check, check
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 
 pytestmark = pytest.mark.integration
 

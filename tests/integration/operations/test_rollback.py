@@ -7,9 +7,9 @@ from click.testing import CliRunner
 from integration.conftest import Deploy
 from integration.tables.routed_sink import judge, routed, rows_of, table_of, with_zones
 
-from headgate.operations.audit import audit
-from headgate.operations.cli import main
-from headgate.operations.tables import tables
+from headgate.operations.audit.audit import audit
+from headgate.operations.cli.main import main
+from headgate.operations.many_tables.list import tables
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 

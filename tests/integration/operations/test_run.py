@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-HEADGATE = (sys.executable, "-c", "from headgate.operations.cli import main; main()")
+HEADGATE = (sys.executable, "-c", "from headgate.operations.cli.main import main; main()")
 RECORDS = 3_000
 PATIENCE_S = 90
 

@@ -22,8 +22,8 @@ from integration.deployment import Deployment, Participant
 from integration.operations.test_face import asked, series
 
 from headgate.control_protocol.record_codec import decode
-from headgate.sink.telemetry import instruments as names
-from headgate.tables.iceberg.lineage import properties_of
+from headgate.runtime.telemetry import metric_catalog as names
+from headgate.tables.iceberg.tag_lineage import properties_of
 
 MINUTES = float(os.environ.get("HEADGATE_SCRAPE_MINUTES", "10"))
 

@@ -8,10 +8,10 @@ from integration.conftest import Deploy
 from integration.deployment import Deployment
 
 from headgate.control_protocol.errors import RetryLater
-from headgate.operations.audit import audit
-from headgate.operations.audit_report import Verdict
-from headgate.operations.cli import main
-from headgate.operations.set_offsets import carry_out, plan_moves
+from headgate.operations.audit.audit import audit
+from headgate.operations.audit.report import Verdict
+from headgate.operations.cli.main import main
+from headgate.operations.control.set_offsets import carry_out, plan_moves
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ from integration.faults.stuck_catalog import StuckCatalog
 from integration.sink_file import bad_record
 from unit.operations.filled_table import FilledTable
 
-from headgate.operations.cli import main
+from headgate.operations.cli.main import main
 
 pytestmark = pytest.mark.integration
 

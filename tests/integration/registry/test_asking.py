@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from integration.registry.server import RegistryServer
-from unit.data.formats.avro_worlds import encoded, record
+from unit.data_plane.formats.avro_worlds import encoded, record
 
 from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
-from headgate.data.formats.port import RecordFormat, UndecodableRecords
-from headgate.data.formats.registry import record_format
+from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.large_string())])
 QUICK = {"registry.timeout": "0.3", "registry.max.retries": "1", "registry.retries.wait.ms": "10"}

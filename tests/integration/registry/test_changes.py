@@ -12,11 +12,11 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from integration.conftest import Deploy
-from unit.data.formats.avro_worlds import record
+from unit.data_plane.formats.avro_worlds import record
 
-from headgate.operations.audit import audit
-from headgate.operations.audit_report import Verdict
-from headgate.operations.check import check
+from headgate.operations.audit.audit import audit
+from headgate.operations.audit.report import Verdict
+from headgate.operations.check.check import check
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 

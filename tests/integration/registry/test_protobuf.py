@@ -14,14 +14,14 @@ from google.protobuf import descriptor_pb2
 from integration.conftest import Deploy
 from integration.registry.server import RegistryServer
 from integration.registry.test_asking import QUICK, registered, registered_schema
-from unit.data.formats.avro_worlds import record
-from unit.data.formats.protobuf_worlds import World, field
+from unit.data_plane.formats.avro_worlds import record
+from unit.data_plane.formats.protobuf_worlds import World, field
 
 from headgate.control_protocol.errors import DescriptorUnfit
-from headgate.data.formats.port import RecordFormat, UndecodableRecords
-from headgate.data.formats.registry import record_format
-from headgate.operations.audit import audit
-from headgate.operations.demo.produce import produce
+from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
+from headgate.operations.audit.audit import audit
+from headgate.operations.demo.producer import produce
 
 COLUMNS = pa.schema([("x", pa.int64()), ("y", pa.large_string())])
 WORLD = World("proto3")

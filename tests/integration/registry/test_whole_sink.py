@@ -16,7 +16,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.registry.server import RegistryServer
-from unit.data.formats.avro_worlds import record
+from unit.data_plane.formats.avro_worlds import record
 
 pytestmark = pytest.mark.integration
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.ports import Evolved, TableView
-from headgate.operations.cli import main
+from headgate.operations.cli.main import main
 from headgate.tables.iceberg.table import IcebergTable
 
 FLAG, SINK_FILE = sys.argv[1:]

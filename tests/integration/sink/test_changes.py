@@ -23,12 +23,18 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Landed
-from headgate.operations.audit import audit
-from headgate.operations.audit_report import Verdict
-from headgate.sink.iceberg_format import IcebergFormat
-from headgate.tables.iceberg.creation import key_ids
-from headgate.tables.iceberg.gate import Gates
-from headgate.tables.iceberg.key_files import OFFSET, PARTITION, TOPIC, key_schema, write_keys
+from headgate.operations.audit.audit import audit
+from headgate.operations.audit.report import Verdict
+from headgate.runtime.iceberg_format import IcebergFormat
+from headgate.tables.iceberg.commit_lock import Gates
+from headgate.tables.iceberg.table_creation import key_ids
+from headgate.tables.iceberg.upsert.key_files import (
+    OFFSET,
+    PARTITION,
+    TOPIC,
+    key_schema,
+    write_keys,
+)
 
 pytestmark = pytest.mark.integration
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from integration.conftest import Deploy
 
-from headgate.operations.audit import audit
-from headgate.operations.demo.produce import produce
+from headgate.operations.audit.audit import audit
+from headgate.operations.demo.producer import produce
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -17,7 +17,7 @@ from quarantine_rows import QuarantineRows
 from headgate.control_protocol.errors import Unreachable
 from headgate.coordinator.dead_letters import Progress
 from headgate.kafka.dead_letter_topic import DeadLetterTopic
-from headgate.sink.forwarder import Forwarder, forward
+from headgate.runtime.dead_letter_forwarder import Forwarder, forward
 
 pytestmark = pytest.mark.integration
 

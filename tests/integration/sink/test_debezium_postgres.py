@@ -18,7 +18,7 @@ from integration.readers import read_with_duckdb
 from integration.registry.server import RegistryServer
 from postgres_server import PostgresServer
 
-from headgate.operations.audit import audit
+from headgate.operations.audit.audit import audit
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 

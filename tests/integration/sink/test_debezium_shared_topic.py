@@ -23,9 +23,9 @@ from integration.sink.test_debezium_postgres import server
 from integration.tables.test_keyed_routes import keyed_routes
 from postgres_server import PostgresServer
 
-from headgate.operations.audit import audit
-from headgate.operations.check import State
-from headgate.operations.check import check as check_sink
+from headgate.operations.audit.audit import audit
+from headgate.operations.check.check import State
+from headgate.operations.check.check import check as check_sink
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 

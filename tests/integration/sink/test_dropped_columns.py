@@ -14,7 +14,7 @@ from integration.operations.test_status import asked as status
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import DoubleType
 
-from headgate.operations.cli import main
+from headgate.operations.cli.main import main
 
 pytestmark = pytest.mark.integration
 

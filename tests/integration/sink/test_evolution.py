@@ -16,7 +16,7 @@ from integration.deployment import Deployment
 from integration.readers import read_with_duckdb
 from integration.sink_file import record
 
-from headgate.operations.demo.produce import produce
+from headgate.operations.demo.producer import produce
 
 pytestmark = pytest.mark.integration
 

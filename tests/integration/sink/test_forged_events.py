@@ -25,7 +25,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.sink.departure import control_log
+from headgate.runtime.lifecycle_notices import control_log
 
 pytestmark = pytest.mark.integration
 

@@ -11,9 +11,9 @@ from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.sink.test_changes import KEYED, Changelog, assert_folded, assert_well
 
-from headgate.operations.audit import audit
-from headgate.operations.check import Check, check
-from headgate.operations.status import status
+from headgate.operations.audit.audit import audit
+from headgate.operations.check.check import Check, check
+from headgate.operations.status.status import status
 
 pytestmark = pytest.mark.integration
 

@@ -11,12 +11,12 @@ import pytest
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.readers import IcebergSpark
-from unit.data.formats.avro_worlds import encoded, physical
-from unit.data.formats.avro_worlds import record as avro_record
+from unit.data_plane.formats.avro_worlds import encoded, physical
+from unit.data_plane.formats.avro_worlds import record as avro_record
 
 from headgate.control_protocol.identifiers import tag_name
-from headgate.operations.audit import audit
-from headgate.operations.demo.produce import produce
+from headgate.operations.audit.audit import audit
+from headgate.operations.demo.producer import produce
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -11,7 +11,7 @@ from integration.conftest import Deploy
 from integration.deployment import Deployment, Participant
 from integration.sink_file import Sections
 
-from headgate.operations.cli import main
+from headgate.operations.cli.main import main
 
 pytestmark = pytest.mark.integration
 

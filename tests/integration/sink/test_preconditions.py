@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 
-from headgate.operations.cli import main
+from headgate.operations.cli.main import main
 
 pytestmark = pytest.mark.integration
 

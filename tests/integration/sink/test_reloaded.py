@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from integration.conftest import Deploy
 from integration.deployment import Deployment, Participant
 
-from headgate.operations.cli import main
+from headgate.operations.cli.main import main
 
 pytestmark = pytest.mark.integration
 

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 from integration.deployment import Deployment
 
-from headgate.operations.cli import main
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars, free_port
-from headgate.operations.demo.produce import create_topic
+from headgate.operations.cli.main import main
+from headgate.operations.demo.producer import create_topic
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, free_port
 
 pytestmark = pytest.mark.integration
 

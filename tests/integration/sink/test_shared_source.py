@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 from integration.conftest import Deploy
 
-from headgate.operations.audit import audit
-from headgate.operations.cli import main
+from headgate.operations.audit.audit import audit
+from headgate.operations.cli.main import main
 
 pytestmark = pytest.mark.integration
 

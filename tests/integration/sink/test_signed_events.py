@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from integration.conftest import Deploy
 
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol import codec
 from headgate.control_protocol.events import (
     Envelope,
@@ -17,8 +18,7 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
 from headgate.control_protocol.seal import taken_apart
-from headgate.operations.pause import pause, resume
-from headgate.sink.settings import SinkSettings
+from headgate.operations.control.pause import pause, resume
 
 pytestmark = pytest.mark.integration
 

@@ -13,11 +13,11 @@ from integration.deployment import HEADGATE, Deployment, Participant
 from integration.sink_file import COORDINATES
 
 import headgate
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import PoisonRecord
 from headgate.control_protocol.identifiers import SinkName
-from headgate.operations.status import status
-from headgate.sink.settings import SinkSettings
+from headgate.operations.status.status import status
 
 pytestmark = pytest.mark.integration
 

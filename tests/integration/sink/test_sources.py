@@ -14,8 +14,8 @@ from integration.deployment import Deployment
 from integration.sink_file import record
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.operations.audit import audit
-from headgate.operations.demo.produce import create_topic
+from headgate.operations.audit.audit import audit
+from headgate.operations.demo.producer import create_topic
 
 pytestmark = pytest.mark.integration
 

@@ -13,7 +13,7 @@ from integration.conftest import Deploy
 from integration.deployment import HEADGATE, Deployment
 from integration.sink_file import COLUMNS
 
-from headgate.operations.audit import audit
+from headgate.operations.audit.audit import audit
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from headgate.kafka.settings import for_asking_offsets
+from headgate.kafka.client_settings import for_asking_offsets
 
 
 @pytest.fixture(scope="session")

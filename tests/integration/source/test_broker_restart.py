@@ -10,10 +10,10 @@ import pytest
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.kafka.group_member import KafkaGroupMember
+from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.source_topics import KafkaSourceTopics
-from headgate.operations.demo.broker import EmbeddedKafka
-from headgate.operations.demo.produce import create_topic
+from headgate.operations.demo.producer import create_topic
+from headgate.operations.local_kafka.broker import EmbeddedKafka
 
 pytestmark = pytest.mark.integration
 

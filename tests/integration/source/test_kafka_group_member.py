@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
-from headgate.kafka.group_member import KafkaGroupMember
+from headgate.kafka.consumer_group import KafkaGroupMember
 
 pytestmark = pytest.mark.integration
 

@@ -11,10 +11,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.kafka.group_member import KafkaGroupMember
+from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.source_topics import KafkaSourceTopics
-from headgate.operations.demo import broker
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars, node_properties
+from headgate.operations.local_kafka import broker
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars, node_properties
 
 pytestmark = pytest.mark.integration
 

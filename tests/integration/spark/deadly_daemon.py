@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark import daemon
 
-from headgate.data.writers.decoding import Decoding
+from headgate.data_plane.write.decode import Decoding
 
 DEADLY = b"deadly"
 

@@ -76,9 +76,9 @@ class Server:
         from pyiceberg.catalog import load_catalog
         from pyspark.serializers import CloudPickleSerializer
 
-        from headgate.data.spark.batch_writer import SparkBatchWriter
-        from headgate.data.spark.session import SparkOptions, open_session
-        from headgate.data.writers.plan import Plans, SourcePlan
+        from headgate.data_plane.batch.write_plan import Plans, SourcePlan
+        from headgate.data_plane.spark.batch_writer import SparkBatchWriter
+        from headgate.data_plane.spark.session import SparkOptions, open_session
 
         self._payloads: list[bytes] = []
         packed = CloudPickleSerializer.dumps
@@ -101,8 +101,8 @@ class Server:
 
     def shape(self, distribution: str = "table", **transform: str) -> None:
         """What becomes of rows from the next batch on."""
-        from headgate.data.writers.plan import Plans
-        from headgate.data.writers.shaping import Shaping, TransformPlan
+        from headgate.data_plane.batch.shaping import Shaping, TransformPlan
+        from headgate.data_plane.batch.write_plan import Plans
         from headgate.participant.settings import Distribution
 
         plan = TransformPlan(**transform) if transform else None
@@ -117,7 +117,7 @@ class Server:
         def place(batches: Any) -> Any:
             import pyarrow as pa
 
-            import headgate.data.spark.tasks as tasks
+            import headgate.data_plane.spark.tasks as tasks
 
             for _ in batches:
                 yield pa.RecordBatch.from_pydict({"place": [tasks.__file__]})

@@ -8,7 +8,7 @@ import pytest
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 
-from headgate.operations.demo.produce import produce
+from headgate.operations.demo.producer import produce
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -40,7 +40,8 @@ def test_a_record_that_kills_sparks_worker_is_quarantined(deadly: Deployment) ->
     assert aside["kafka_offset"].to_pylist() == [5]
 
 
-@pytest.mark.soak  # what a policy makes of such a record: unit/data/writers/test_narrowing.py
+# what a policy makes of such a record: unit/data_plane/quarantine/test_poison_search.py
+@pytest.mark.soak
 def test_a_record_that_kills_sparks_worker_ends_the_sink_by_its_name(
     deadly: Deployment,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hive_metastore import iceberg_jars
 
-from headgate.operations.check import State, check
+from headgate.operations.check.check import State, check
 
 if TYPE_CHECKING:
     from integration.conftest import Deploy

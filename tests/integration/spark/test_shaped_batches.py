@@ -23,7 +23,7 @@ from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.table.sorting import NullOrder
 from pyiceberg.transforms import IdentityTransform
 
-from headgate.operations.demo.produce import create_topic
+from headgate.operations.demo.producer import create_topic
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

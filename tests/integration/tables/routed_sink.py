@@ -13,7 +13,7 @@ from integration.readers import read_with_duckdb
 from integration.sink_file import COLUMNS, COORDINATES
 
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 ROUTED_COLUMNS = [{"name": name, "type": kind} for name, kind in COLUMNS.items()]
 _DECLARED = {

@@ -13,8 +13,8 @@ from integration.oracle import assert_exactly_once, read_source
 from integration.sink_file import COORDINATES
 from integration.tables.routed_sink import rows_of
 
-from headgate.operations.audit import audit
-from headgate.operations.demo.produce import produce
+from headgate.operations.audit.audit import audit
+from headgate.operations.demo.producer import produce
 
 pytestmark = pytest.mark.integration
 

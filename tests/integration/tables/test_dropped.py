@@ -11,6 +11,7 @@ from integration.deployment import Deployment
 from integration.tables.routed_sink import routed, rows_of, table_of
 from integration.tables.test_parked import parked_of, running, states, wait_until_decided
 
+from headgate.config.catalog_location import sqlite_file
 from headgate.control_protocol.errors import (
     HeadgateError,
     RetryLater,
@@ -18,14 +19,13 @@ from headgate.control_protocol.errors import (
     TableRecreated,
     TableStillParked,
 )
-from headgate.operations.audit import audit
-from headgate.operations.check import check
-from headgate.operations.cli import main
-from headgate.operations.kafka_access import source_topics
-from headgate.operations.resume_tables import resume_and_open, resume_tables
-from headgate.operations.status import status
-from headgate.sink.catalog_place import sqlite_file
-from headgate.sink.process import run
+from headgate.operations.access.kafka import source_topics
+from headgate.operations.audit.audit import audit
+from headgate.operations.check.check import check
+from headgate.operations.cli.main import main
+from headgate.operations.many_tables.resume import resume_and_open, resume_tables
+from headgate.operations.status.status import status
+from headgate.runtime.process import run
 
 pytestmark = pytest.mark.integration
 

@@ -20,13 +20,12 @@ from pyiceberg.manifest import FileFormat
 from pyiceberg.types import LongType
 
 from headgate.control_protocol.record import KeyCounts
-from headgate.native.loops import Words
-from headgate.tables.iceberg.keyed.changed_keys import KeyReader
-from headgate.tables.iceberg.keyed.key_hash import KeyHash
-from headgate.tables.iceberg.keyed.key_index import FileKeys
-from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
+from headgate.native.kernels import Words
+from headgate.tables.iceberg.maintenance.snapshot_expiry import Upkeep
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.upkeep import Upkeep
+from headgate.tables.iceberg.upsert.changed_keys import KeyReader
+from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyHash
+from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 pytestmark = pytest.mark.integration
 

@@ -18,8 +18,8 @@ from local_catalog import LocalCatalog
 
 from headgate.control_protocol.ports import Landed, Refused
 from headgate.control_protocol.record import KeyCounts
-from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

@@ -12,9 +12,9 @@ from integration.readers import read_snapshot_with_duckdb
 from keyed_world import Event, KeyedWorld, shown
 from local_catalog import local_catalog
 
-from headgate.tables.iceberg import upkeep
-from headgate.tables.iceberg.keyed.delete_files import referenced
-from headgate.tables.iceberg.row_ids import listed, live_entries
+from headgate.tables.iceberg.maintenance import snapshot_expiry
+from headgate.tables.iceberg.manifests_v3 import listed, live_entries
+from headgate.tables.iceberg.upsert.delete_files import referenced
 
 pytestmark = pytest.mark.integration
 
@@ -32,7 +32,7 @@ Fold = list[tuple[Any, ...]]
 def test_every_kept_snapshot_has_its_delete_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, seed: int
 ) -> None:
-    monkeypatch.setattr(upkeep, "DUE_MIN", 3)
+    monkeypatch.setattr(snapshot_expiry, "DUE_MIN", 3)
     chance = random.Random(f"{version} {seed}")
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, version, ("zone",), **ASKED)
     kept: dict[str, Fold] = {}

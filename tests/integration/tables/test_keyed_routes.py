@@ -15,11 +15,11 @@ from integration.readers import read_with_duckdb, read_with_pyiceberg
 from integration.sink.test_changes import Changelog, go_wrong
 from integration.sink_file import COLUMNS
 
-from headgate.operations.audit import audit
-from headgate.operations.audit_report import Verdict
-from headgate.operations.check import State
-from headgate.operations.check import check as check_sink
-from headgate.operations.tables import tables
+from headgate.operations.audit.audit import audit
+from headgate.operations.audit.report import Verdict
+from headgate.operations.check.check import State
+from headgate.operations.check.check import check as check_sink
+from headgate.operations.many_tables.list import tables
 
 pytestmark = pytest.mark.integration
 

@@ -22,11 +22,11 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.key_errors import KeyChanged, KeyIndexFull
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, Refused, Unknown
 from headgate.control_protocol.record import KeyCounts
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
-from headgate.tables.iceberg.keyed.index_memory import IndexMemory
-from headgate.tables.iceberg.keyed.key_index import ROW_BYTES
-from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.upsert.index_memory import IndexMemory
+from headgate.tables.iceberg.upsert.key_index import ROW_BYTES
+from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 pytestmark = pytest.mark.integration
 

@@ -13,11 +13,11 @@ from local_catalog import local_catalog
 
 from headgate.control_protocol.ports import Landed, Unknown
 from headgate.control_protocol.record import KeyCounts
-from headgate.tables.iceberg.keyed import keyed_rows
-from headgate.tables.iceberg.keyed.changed_keys import KeyReader
-from headgate.tables.iceberg.keyed.key_index import FileKeys
-from headgate.tables.iceberg.keyed.keyed_rows import KeyedBy, KeyedRows
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.upsert import upsert_commit
+from headgate.tables.iceberg.upsert.changed_keys import KeyReader
+from headgate.tables.iceberg.upsert.key_index import FileKeys
+from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 pytestmark = pytest.mark.integration
 
@@ -66,7 +66,7 @@ def test_what_storage_refused_is_read_by_the_commit(tmp_path: Path) -> None:
 
 
 def test_closing_ends_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_rows, "_ENDING_MAX_S", 0.05)
+    monkeypatch.setattr(upsert_commit, "_ENDING_MAX_S", 0.05)
     go_on = threading.Event()
     world = _claimed(tmp_path, Reading(lambda: _assert_true(go_on.wait(60))))
     thread = _thread()

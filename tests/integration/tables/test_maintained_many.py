@@ -18,8 +18,8 @@ from integration.readers import read_with_duckdb, read_with_pyiceberg
 from integration.sink.test_maintenance import told
 from integration.sink_file import COORDINATES
 
-from headgate.operations.audit import audit
-from headgate.operations.demo.produce import produce
+from headgate.operations.audit.audit import audit
+from headgate.operations.demo.producer import produce
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak, pytest.mark.timeout(3_600)]
 

@@ -13,7 +13,7 @@ from integration.sink_file import COORDINATES
 from integration.tables.routed_sink import judge, routed, rows_of, table_of, with_zones
 from integration.tables.test_parked import running
 
-from headgate.data.writers import table_lookup
+from headgate.data_plane.routing import table_lookup
 
 pytestmark = pytest.mark.integration
 

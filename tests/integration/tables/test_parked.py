@@ -18,12 +18,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError
 
 from headgate.control_protocol.errors import TableStillParked
-from headgate.operations.audit import audit
-from headgate.operations.replay_tables import replay_tables
-from headgate.operations.resume_tables import resume_tables
-from headgate.operations.status import status
-from headgate.operations.tables import tables
-from headgate.sink.process import run
+from headgate.operations.audit.audit import audit
+from headgate.operations.many_tables.list import tables
+from headgate.operations.many_tables.replay_quarantined import replay_tables
+from headgate.operations.many_tables.resume import resume_tables
+from headgate.operations.status.status import status
+from headgate.runtime.process import run
 
 pytestmark = pytest.mark.integration
 

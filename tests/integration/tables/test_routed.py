@@ -15,11 +15,11 @@ from integration.tables.routed_sink import (
     with_zones,
 )
 
-from headgate.operations.audit import audit
-from headgate.operations.check import State
-from headgate.operations.check import check as check_sink
-from headgate.operations.status import status
-from headgate.operations.tables import tables
+from headgate.operations.audit.audit import audit
+from headgate.operations.check.check import State
+from headgate.operations.check.check import check as check_sink
+from headgate.operations.many_tables.list import tables
+from headgate.operations.status.status import status
 
 pytestmark = pytest.mark.integration
 

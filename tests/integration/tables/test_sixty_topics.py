@@ -24,10 +24,10 @@ from integration.tables.routed_sink import rows_of
 from integration.tables.test_parked import parked_of, wait_until_decided
 
 from headgate.control_protocol.errors import RetryLater, TableStillParked
-from headgate.operations.audit import audit
-from headgate.operations.demo.produce import produce
-from headgate.operations.replay_tables import replay_tables
-from headgate.operations.resume_tables import resume_and_open
+from headgate.operations.audit.audit import audit
+from headgate.operations.demo.producer import produce
+from headgate.operations.many_tables.replay_quarantined import replay_tables
+from headgate.operations.many_tables.resume import resume_and_open
 
 pytestmark = [pytest.mark.integration, pytest.mark.soak]
 

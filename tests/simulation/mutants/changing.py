@@ -14,14 +14,14 @@ from simulation.mutants.mutant import Family, Planted
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.ports import CommitOutcome
 from headgate.coordinator import commitment
-from headgate.tables.iceberg.keyed import keyed_rows, resolution
-from headgate.tables.iceberg.keyed.delete_manifests import Deletions
-from headgate.tables.iceberg.keyed.head import DeadRows, Head
-from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
-from headgate.tables.iceberg.keyed.resolution import Change
-from headgate.tables.iceberg.lineage import by_id, properties_of
-from headgate.tables.iceberg.prepared import Prepared
+from headgate.tables.iceberg.prepared_commit import Prepared
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.tag_lineage import by_id, properties_of
+from headgate.tables.iceberg.upsert import position_lookup, upsert_commit
+from headgate.tables.iceberg.upsert.delete_manifests import Deletions
+from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
+from headgate.tables.iceberg.upsert.position_lookup import Change
+from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
 
 FAMILY = Family(real=True, keyed=True)
 
@@ -61,7 +61,7 @@ def key_files_go_with_the_call(right: Any, self: Any, call: Prepared) -> CommitO
     return outcome
 
 
-@FAMILY.replaces("U3", (keyed_rows, "resolve"))
+@FAMILY.replaces("U3", (upsert_commit, "resolve"))
 def statuses_out_of_order(right: Any, index: Any, changes: Sequence[Change], *given: Any) -> Any:
     """The record that was named last wins, whatever its offset."""
     turned = [
@@ -145,20 +145,20 @@ def index_ahead_of_its_head() -> tuple[Planted, ...]:
         made: Deletions = right(self, table, parent, written, **more)
         number = table.metadata.next_sequence_number()
         for file in more["listed"]:
-            seen[id(self)][file.file_path] = keyed_rows.Target.of(file, number)
+            seen[id(self)][file.file_path] = upsert_commit.Target.of(file, number)
         return made
 
     return ((KeyedRows, "_followed", ahead), (KeyedRows, "found", found))
 
 
-@FAMILY.replaces("U9", (resolution, "_counted"))
+@FAMILY.replaces("U9", (position_lookup, "_counted"))
 def absent_ones_are_deleted(right: Any, *given: Any) -> Any:
     """A delete without a row counts as one with a row."""
     counts = right(*given)
     return replace(counts, deleted=counts.deleted + counts.absent, absent=0)
 
 
-@FAMILY.replaces("U10", (resolution, "_counted"))
+@FAMILY.replaces("U10", (position_lookup, "_counted"))
 def updates_are_inserts(right: Any, *given: Any) -> Any:
     """A record that replaced a row counts as one that inserted it."""
     counts = right(*given)

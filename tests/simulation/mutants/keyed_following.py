@@ -13,8 +13,8 @@ from simulation.mutants.mutant import Family, Planted
 
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome
 from headgate.control_protocol.record import Debt
-from headgate.tables.iceberg.keyed.keyed_rows import KeyedRows
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
 
 FAMILY = Family(real=True, keyed=True)
 

@@ -8,19 +8,19 @@ from typing import Any
 
 from simulation.mutants.mutant import Family
 
-from headgate.tables.iceberg import orphans
+from headgate.tables.iceberg.maintenance import orphan_files
 
 FAMILY = Family(real=True)
 
 
-@FAMILY.replaces("T9", (orphans.Orphans, "found"))
+@FAMILY.replaces("T9", (orphan_files.Orphans, "found"))
 def of_any_age(right: Any, self: Any) -> Any:
     """Nobody asks how old an orphan is, and when the tag moved."""
-    ages = replace(self, ages=orphans.Ages(-(10**15), -(10**15)))
+    ages = replace(self, ages=orphan_files.Ages(-(10**15), -(10**15)))
     return right(ages)
 
 
-@FAMILY.replaces("T9", (orphans.Orphans, "_needed"))
+@FAMILY.replaces("T9", (orphan_files.Orphans, "_needed"))
 def only_the_head_counts(right: Any, self: Any, table: Any, *given: Any) -> Any:
     """Files that only older snapshots refer to are orphans."""
     head = table.metadata.refs["main"].snapshot_id

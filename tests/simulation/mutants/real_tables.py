@@ -7,9 +7,10 @@ from typing import Any
 from simulation.mutants.mutant import Family
 
 from headgate.control_protocol.ports import CommitOutcome, Landed, Refused, Unknown
-from headgate.tables.iceberg import proposal, unreachable, upkeep
-from headgate.tables.iceberg.prepared import Prepared
-from headgate.tables.iceberg.removal import Removal
+from headgate.tables.iceberg import commit_request
+from headgate.tables.iceberg.maintenance import snapshot_expiry, unreferenced_files
+from headgate.tables.iceberg.maintenance.snapshot_removal import Removal
+from headgate.tables.iceberg.prepared_commit import Prepared
 from headgate.tables.iceberg.table import IcebergTable
 
 FAMILY = Family(real=True)
@@ -55,7 +56,7 @@ def believes_a_refusal(_right: Any, _self: Any, call: Prepared, said: Exception)
     return Refused(str(said))
 
 
-@FAMILY.replaces("T3", (proposal.Proposal, "requirements"))
+@FAMILY.replaces("T3", (commit_request.Proposal, "requirements"))
 def requires_no_place(right: Any, self: Any) -> Any:
     """A commit requires the table's UUID only."""
     return right(self)[:1]
@@ -79,12 +80,12 @@ def refs_go_along(_right: Any, _self: Any, _table: Any) -> None:
     """A ref that went along with its snapshot is forgotten."""
 
 
-@FAMILY.replaces("T6", (upkeep, "unreachable_files"))
+@FAMILY.replaces("T6", (snapshot_expiry, "unreachable_files"))
 def retained_ones_do_not_count(right: Any, table: Any, removed: Any, time_max_s: float) -> Any:
     """All that a removed snapshot refers to goes, whoever else refers to it."""
-    only_in = unreachable._Reading.only_in
-    unreachable._Reading.only_in = lambda self, ours, _: (only_in(self, ours, ())[0], set())  # type: ignore[method-assign]
+    only_in = unreferenced_files._Reading.only_in
+    unreferenced_files._Reading.only_in = lambda self, ours, _: (only_in(self, ours, ())[0], set())  # type: ignore[method-assign]
     try:
         return right(table, removed, time_max_s)
     finally:
-        unreachable._Reading.only_in = only_in  # type: ignore[method-assign]
+        unreferenced_files._Reading.only_in = only_in  # type: ignore[method-assign]

@@ -15,9 +15,9 @@ from small_rest_catalog import SmallRestCatalog
 
 from headgate.coordinator.settings import Pace
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.joint import JointPayments
-from headgate.tables.iceberg.lineage import properties_of
+from headgate.tables.iceberg.multi_table_commit import JointPayments
 from headgate.tables.iceberg.rest_catalog import BoundedRestCatalog
+from headgate.tables.iceberg.tag_lineage import properties_of
 
 ONE, TWO = "db.one", "db.two"
 FOR_EVER_MS = 10**7

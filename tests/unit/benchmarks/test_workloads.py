@@ -9,8 +9,8 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from comparison.workloads import EVENT_BYTES, WORKLOADS, Workload, zigzag
-from headgate.data.formats.registry import record_format
-from headgate.tables.iceberg.type_text import parse_columns
+from headgate.data_plane.formats.format_registry import record_format
+from headgate.tables.iceberg.type_parser import parse_columns
 from rivals.flink import flink_type
 
 each = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=list(WORKLOADS))

@@ -17,7 +17,7 @@ from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.parts import PART_BYTES_MAX, Assembler, split
-from headgate.tables.iceberg.file_detail import FileDetail
+from headgate.tables.iceberg.data_file import FileDetail
 
 
 def status_of(files: int, number: int = 1) -> WriteStatus:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from repository.tree import ROOT
 
-from headgate.sink.load import load
+from headgate.config.load import load
 
 DEPLOY = ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from repository.tree import ROOT
 
-from headgate.sink.telemetry.instruments import INSTRUMENTS, Kind
+from headgate.runtime.telemetry.metric_catalog import INSTRUMENTS, Kind
 
 ALERTS = ROOT / "deploy/alerts.yaml"
 DASHBOARD = ROOT / "deploy/dashboard.json"

@@ -9,10 +9,10 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from unit.operations.filled_table import FilledTable, catalog_properties, sink_file_text
 
+from headgate.config.load import load
+from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.events import Notice
-from headgate.operations import actor
-from headgate.sink.load import load
-from headgate.sink.settings import SinkSettings
+from headgate.operations.control import operator_claim
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def say(settings: object, sender: object, event: Notice, answer_ms: int) -> None:
         said.append(event.text)
 
-    monkeypatch.setattr(actor, "say", say)
+    monkeypatch.setattr(operator_claim, "say", say)
     return said
 
 

@@ -12,6 +12,9 @@ from iceberg_files import write_files
 from pyiceberg.catalog import Catalog
 from unit.operations.filled_table import ARROW, SCHEMA, catalog_properties
 
+from headgate.config.load import parse
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -25,12 +28,9 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, TopicState
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.coordinator.debts import payments
-from headgate.operations.audit import audit
-from headgate.sink.declaration import quarantine_declaration
-from headgate.sink.load import parse
-from headgate.sink.settings import SinkSettings
-from headgate.tables.iceberg.creation import TableDeclaration, ensure_table
+from headgate.operations.audit.audit import audit
 from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 SINK, AT = SinkName("shop"), TopicPartition("shop", 0)
 LEDGER, ORDERS, CLICKS, LATE = "db.ledger", "db.orders", "db.clicks", "db.late"

@@ -13,14 +13,14 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 
 pytestmark = pytest.mark.integration
 
 OWNER = """
 import sys, time
 from pathlib import Path
-from headgate.operations.demo.broker import EmbeddedKafka, fetch_broker_jars
+from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
 
 kafka = EmbeddedKafka(Path(sys.argv[1]), fetch_broker_jars())
 kafka.start()

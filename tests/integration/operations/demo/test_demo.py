@@ -17,15 +17,15 @@ import psutil
 import pytest
 from integration.readers import read_with_duckdb, read_with_pyiceberg
 
-from headgate.operations.demo.ending import contents
+from headgate.config.load import load
+from headgate.operations.access.table import opened_table
+from headgate.operations.demo.final_report import contents
 from headgate.operations.demo.sink_file import PARTITIONS
 from headgate.operations.demo.trips import trips
-from headgate.operations.table_access import opened_table
-from headgate.sink.load import load
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
 
-HEADGATE = (sys.executable, "-c", "from headgate.operations.cli import main; main()")
+HEADGATE = (sys.executable, "-c", "from headgate.operations.cli.main import main; main()")
 RECORDS = 40_000
 
 

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from integration.oracle import read_source
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.operations.demo import produce as producing
-from headgate.operations.demo.produce import create_topic, produce
+from headgate.operations.demo import producer as producing
+from headgate.operations.demo.producer import create_topic, produce
 from headgate.operations.demo.trips import trips
 
 pytestmark = pytest.mark.integration

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.operations.demo import demonstration
+from headgate.operations.demo import demo
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
@@ -27,8 +27,8 @@ def test_an_interruption_is_one_even_if_it_comes_out_as_an_error(
         return 0
 
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    monkeypatch.setattr(demonstration, "_demonstrate", hit)
-    assert demonstration.main([]) == 128 + ending
+    monkeypatch.setattr(demo, "_demonstrate", hit)
+    assert demo.main([]) == 128 + ending
     assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
 
@@ -36,6 +36,6 @@ def test_an_error_without_an_interruption_stays_one(monkeypatch: pytest.MonkeyPa
     def failing(*_: object) -> int:
         raise ConfigurationError("no Java", "install one")
 
-    monkeypatch.setattr(demonstration, "_demonstrate", failing)
+    monkeypatch.setattr(demo, "_demonstrate", failing)
     with pytest.raises(ConfigurationError):
-        demonstration.main([])
+        demo.main([])

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from headgate.config.load import load
+from headgate.config.sections import WriterKind
 from headgate.operations.demo.sink_file import PARTITIONS, TOPIC, sink_file_text
 from headgate.operations.demo.trips import TRIP_COLUMNS
-from headgate.sink.load import load
-from headgate.sink.sections import WriterKind
 
 
 @pytest.mark.parametrize("writer", WriterKind)

@@ -22,20 +22,20 @@ from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.table_history import Newest
 from headgate.control_protocol.table_kinds import TableSpec
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.layout_plans import plan_of_layout
-from headgate.data.writers.partitioning import PartitionKey
-from headgate.data.writers.plan import SourcePlan
-from headgate.operations.audit_records import scan_records
-from headgate.tables.delta import opened
+from headgate.data_plane.batch.plugin_plans import plan_of_layout
+from headgate.data_plane.batch.write_plan import SourcePlan
+from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.partitioning import PartitionKey
+from headgate.operations.audit.records import scan_records
+from headgate.tables.delta import open_table
 from headgate.tables.delta.columns import columns_from_delta, delta_from_columns, partition_value
-from headgate.tables.delta.kind import DeltaFormat
+from headgate.tables.delta.locations import storage_options
 from headgate.tables.delta.log import Log, LogEntry
-from headgate.tables.delta.opened import DeltaPlace
-from headgate.tables.delta.places import storage_options
+from headgate.tables.delta.open_table import DeltaPlace
 from headgate.tables.delta.reader import DeltaReader
 from headgate.tables.delta.statistics import bound
-from headgate.tables.layouts import file_facts
+from headgate.tables.delta.table_format import DeltaFormat
+from headgate.tables.neutral_schema import file_facts
 
 SINK = SinkName("sink")
 EVERY_TYPE = Struct(
@@ -353,7 +353,7 @@ def test_a_sink_that_stood_still_for_longer_says_that_its_record_is_gone(
 def test_hg256_a_damaged_log_is_named_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
 ) -> None:
-    monkeypatch.setattr(opened, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(open_table, "_PAUSE_S", 0.0)
     world = DeltaWorld(tmp_path)
     table = world.open()
     landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
@@ -381,7 +381,7 @@ def test_a_log_that_is_sound_when_it_is_read_again_is_no_damage(
     version = world.uri / "_delta_log" / f"{0:020}.json"
     sound = version.read_bytes()
     version.write_bytes(sound[:-30])
-    monkeypatch.setattr(opened.time, "sleep", lambda _: version.write_bytes(sound))
+    monkeypatch.setattr(open_table.time, "sleep", lambda _: version.write_bytes(sound))
     assert world.open().read().head is None
 
 
@@ -393,7 +393,7 @@ def test_a_store_that_does_not_answer_is_asked_again_in_one_line(
     def silent(*_: object, **__: object) -> DeltaTable:
         raise OSError("Kernel error: Generic S3 error\n   0: <unknown>\n   1: <unknown>")
 
-    monkeypatch.setattr(opened, "DeltaTable", silent)
+    monkeypatch.setattr(open_table, "DeltaTable", silent)
     with pytest.raises(Unreachable, match="cannot be read: OSError: Kernel error") as asked_again:
         world.open().read()
     assert "unknown" not in str(asked_again.value)

@@ -12,8 +12,8 @@ from contract.delta_table_world import DeltaWorld
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.kind_errors import LogUnreadable, TableUnfit
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.delta import opened
-from headgate.tables.delta.kind import DeltaFormat
+from headgate.tables.delta import open_table
+from headgate.tables.delta.table_format import DeltaFormat
 
 COLUMN = {"type": "long", "nullable": True, "metadata": {}}
 READER = ("columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck")
@@ -71,7 +71,7 @@ def made(folder: Path, protocol: dict[str, Any], **properties: str) -> DeltaWorl
 def test_hg153_a_table_is_refused_by_name_or_a_commit_to_it_lands(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opened, "_PAUSE_S", 0)
+    monkeypatch.setattr(open_table, "_PAUSE_S", 0)
     world = made(tmp_path, PROTOCOLS[name])
     try:
         DeltaFormat().file_schema(world.wanted)
@@ -97,7 +97,7 @@ def test_hg153_a_newer_protocol_is_no_damage_and_is_found_in_a_checkpoint_too(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    monkeypatch.setattr(opened, "_PAUSE_S", 0)
+    monkeypatch.setattr(open_table, "_PAUSE_S", 0)
     world = made(tmp_path, PROTOCOLS["catalogManaged"])
     log = next(tmp_path.rglob("_delta_log"))
     with pytest.raises(TableUnfit, match="catalog"):
@@ -113,7 +113,7 @@ def test_hg153_a_newer_protocol_is_no_damage_and_is_found_in_a_checkpoint_too(
 def test_hg256_damage_is_damage_whatever_the_protocol(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opened, "_PAUSE_S", 0)
+    monkeypatch.setattr(open_table, "_PAUSE_S", 0)
     world = made(tmp_path, PROTOCOLS["writer 2"])
     log = next(tmp_path.rglob("_delta_log"))
     (log / f"{1:020}.json").write_text('{"add":')

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from many_tables_of_a_kind import BEGIN, COLUMNS, ONE, PLACES, source, value
 from sink_in_process import SinkInProcess
 
+from headgate.config.load import parse
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import (
@@ -28,12 +29,11 @@ from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft,
 from headgate.control_protocol.record import Debt
 from headgate.control_protocol.testing.contract.followers import paid
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.operations.audit import audit
-from headgate.sink.kind_format import FixedColumns
-from headgate.sink.load import parse
+from headgate.operations.audit.audit import audit
+from headgate.runtime.plugin_format import FixedColumns
 from headgate.tables.delta.table import DeltaSinkTable
-from headgate.tables.drafts import Drafts
-from headgate.tables.follower import KindFollower
+from headgate.tables.pending_files import Drafts
+from headgate.tables.secondary_table import KindFollower
 
 _DAY_S = 24 * 3600
 

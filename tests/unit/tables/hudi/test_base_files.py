@@ -14,9 +14,9 @@ from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.stamps import belongs
 from headgate.control_protocol.table_kinds import FileSchema
-from headgate.data.writers.data_files import DataFiles, file_shape
-from headgate.data.writers.layout_plans import plan_of_layout
-from headgate.data.writers.plan import SourcePlan
+from headgate.data_plane.batch.plugin_plans import plan_of_layout
+from headgate.data_plane.batch.write_plan import SourcePlan
+from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.tables.hudi.base_files import COLUMNS, HudiDressing, instant_of, stamp_of
 
 INSTANT = "20261123093000123"

@@ -18,14 +18,13 @@ from headgate.control_protocol.stamps import StampingTable
 from headgate.control_protocol.table_kinds import RowKey, TableSpec
 from headgate.tables.hudi.base_files import HudiDressing
 from headgate.tables.hudi.columns import avro_of, spark_columns
-from headgate.tables.hudi.creation import generator_of
-from headgate.tables.hudi.follower import HudiKeyedFollower
-from headgate.tables.hudi.keyed import HudiKeyedTable
-from headgate.tables.hudi.keys import HeldTexts
-from headgate.tables.hudi.kind import HudiFormat
+from headgate.tables.hudi.locations import HudiPlace, generator_of
 from headgate.tables.hudi.lock import BASE_PATH, PROVIDER, URL
-from headgate.tables.hudi.places import HudiPlace
+from headgate.tables.hudi.record_keys import HeldTexts
+from headgate.tables.hudi.secondary_table import HudiKeyedFollower
 from headgate.tables.hudi.settings import KEY
+from headgate.tables.hudi.table_format import HudiFormat
+from headgate.tables.hudi.upsert_table import HudiKeyedTable
 
 COLUMNS = Struct(
     (

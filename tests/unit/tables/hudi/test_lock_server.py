@@ -10,8 +10,8 @@ from threading import Thread
 import pytest
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.tables.hudi import lock_server
-from headgate.tables.hudi.lock_server import reach
+from headgate.tables.hudi import lock
+from headgate.tables.hudi.lock import reach
 
 URL = "hoodie.write.lock.zookeeper.url"
 LEADS = b"Zookeeper version: 3.6.3\nMode: leader\nNode count: 5\n"
@@ -90,7 +90,7 @@ def test_addresses_are_those_of_the_client_of_zookeeper(
         found.append((host, port))
         raise OSError("refused")
 
-    monkeypatch.setattr(lock_server, "_answer", answer)
+    monkeypatch.setattr(lock, "_answer", answer)
     with pytest.raises(Unreachable):
         reach("db.trips", {URL: url})
     assert found == asked

@@ -17,7 +17,7 @@ from pyiceberg.manifest import DataFile
 
 from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.iceberg import evidence
+from headgate.tables.iceberg import expired_lineage
 
 Act = Callable[[IcebergWorld], None]
 
@@ -156,7 +156,7 @@ def test_all_rows_brought_back_by_hand_are_proof(world: IcebergWorld) -> None:
 def test_rows_of_a_large_table_are_not_read(
     world: IcebergWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evidence, "ROWS_MAX", 8)
+    monkeypatch.setattr(expired_lineage, "ROWS_MAX", 8)
     all_brought_back(world)
     world.compact()
     assert forgotten(world) is Lineage.UNDECIDABLE

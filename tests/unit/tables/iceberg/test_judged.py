@@ -33,7 +33,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.tables.iceberg import evidence, proposal
+from headgate.tables.iceberg import commit_request, expired_lineage
 from headgate.tables.iceberg.table import IcebergTable
 
 Commit = Callable[[], CommitTableResponse]
@@ -290,14 +290,14 @@ def test_newest_files_are_found_in_merged_manifests(world: IcebergWorld) -> None
     loaded = world.table()
     tagged = loaded.current_snapshot()
     assert tagged is not None
-    newest, since = evidence._newest_files(loaded.io, tagged)
+    newest, since = expired_lineage._newest_files(loaded.io, tagged)
     assert since == tagged.sequence_number
     assert len(newest) == 1
 
     loaded.delete("number == 4")
     head = world.table().current_snapshot()
     assert head is not None
-    assert evidence._by_files(loaded.io, [head], tagged)
+    assert expired_lineage._by_files(loaded.io, [head], tagged)
 
 
 def test_no_snapshot_is_older_than_the_table(
@@ -306,7 +306,7 @@ def test_no_snapshot_is_older_than_the_table(
     """Catalogs refuse time that runs backwards, and a machine's clock may be behind."""
     table = world.open()
     view = claimed(table)
-    monkeypatch.setattr(proposal, "time", SimpleNamespace(time=lambda: 0.0))
+    monkeypatch.setattr(commit_request, "time", SimpleNamespace(time=lambda: 0.0))
     landed(commit(table, view, record(1, 1, 3)))
     first, second = world.table().snapshots()
     assert second.timestamp_ms >= first.timestamp_ms

@@ -16,9 +16,9 @@ import pytest
 from requests import Session
 
 from headgate.control_protocol.errors import Unreachable
-from headgate.tables.followers import AT_ONCE
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.rest_catalog import RenewedToken
+from headgate.tables.secondary_tables import AT_ONCE
 
 
 class TokenServer(ThreadingHTTPServer):

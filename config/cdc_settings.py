@@ -1,0 +1,90 @@
+"""Settings for records that change rows: ``[changes]``, next to ``table.key``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headgate.config.secrets import Text
+from headgate.data_plane.cdc.policy import (
+    PLACEHOLDER,
+    Changes,
+    Envelope,
+    OnTruncate,
+    Tombstones,
+    UnavailableValue,
+)
+
+
+class OnPartitionsAdded(StrEnum):
+    """What becomes of new partitions, to which keys may have moved (rule U8)."""
+
+    FAIL = "fail"
+    WAIT = "wait"
+    WAIT_ANY = "wait-any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesSettings:
+    """How records replace and delete the rows of a keyed table."""
+
+    envelope: Envelope = Envelope.PLAIN
+    """How a record represents a change: plain (the value is the row; a record without a value
+    deletes it), debezium (before, after and op), flattened (the row, with __deleted or __op) or dms
+    (data and metadata of AWS DMS, or a row with Op)."""
+    tombstones: Tombstones = Tombstones.DELETE
+    """What happens when a record has no value: delete removes the row that the message's key
+    identifies, skip ignores the record, fail stops the sink. This replaces quarantine.tombstones.
+    """
+    on_truncate: OnTruncate = OnTruncate.FAIL
+    """What happens to a record that reports that the source table was truncated: fail stops the
+    sink before it, skip ignores it."""
+    unavailable_value: UnavailableValue = UnavailableValue.FAIL
+    """What happens to a row with a value that Debezium could not provide: fail makes it a bad
+    record, null leaves the column null."""
+    unavailable_placeholder: Text = PLACEHOLDER
+    """What Debezium writes for such a value; set it if the connector's
+    unavailable.value.placeholder is not the default."""
+    on_partitions_added: OnPartitionsAdded = OnPartitionsAdded.FAIL
+    """What happens to partitions added to a topic whose records have keys: fail stops the sink once
+    they hold records; wait reads them only after growth_ms, and after everything that the older
+    partitions hold by then is in the table. From then on, their records count as the newer ones of
+    a key. wait stops the sink if the number of partitions is no multiple of the one before
+    (HG-222); wait-any does not, and is for producers whose own partitioner never moves a key
+    between existing partitions."""
+    growth_ms: int = 10 * 60_000
+    """Time after which no producer still sends a key to the partition that it belonged to before
+    partitions were added: at least the sum of metadata.max.age.ms (5 minutes), delivery.timeout.ms
+    (2) and transaction.timeout.ms (1) of the slowest producer."""
+    index_memory_bytes: int = 4 * 1024**3
+    """Memory that the coordinator may use to find rows by key, 28 bytes per row, for all keyed
+    tables together; if it needs more, the sink stops, or parks the table."""
+
+    @property
+    def skips(self) -> bool:
+        """Return ``Changes.skips``, which does not depend on the key."""
+        return Changes((), self.envelope, self.tombstones).skips
+
+    @property
+    def held_ms(self) -> int | None:
+        """Return how long added partitions are held at least; ``None``: they stop the sink."""
+        fails = self.on_partitions_added is OnPartitionsAdded.FAIL
+        return None if fails else self.growth_ms
+
+    @property
+    def multiples_only(self) -> bool:
+        """Return whether keys may move between old partitions unless these are multiplied."""
+        return self.on_partitions_added is not OnPartitionsAdded.WAIT_ANY
+
+    def of(self, key: tuple[str, ...]) -> Changes | None:
+        """Return how records change the rows of a table with this key; ``None`` without a key."""
+        if not key:
+            return None
+        return Changes(
+            key,
+            self.envelope,
+            self.tombstones,
+            self.on_truncate,
+            self.unavailable_value,
+            self.unavailable_placeholder,
+        )

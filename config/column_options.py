@@ -1,0 +1,130 @@
+"""Turns a sink file's column settings into rules for the writers, and checks them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.config.table_declaration import column_type
+from headgate.control_protocol.errors import ColumnRuleUnfit, ColumnRuleUnknownToFormat
+from headgate.data_plane.formats.column_options import ColumnRule, is_moment, is_text, path_of
+from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headgate.config.sections import SinkSections
+    from headgate.config.table_settings import ColumnSettings
+
+_NO_RULE = ColumnRule()
+
+
+def rules_of(settings: SinkSections) -> dict[str, ColumnRule]:
+    """Return the rules by column, for columns that records are decoded into.
+
+    Raises ``ColumnRuleUnfit``.
+    """
+    declared = settings.transform.columns
+    section = "transform.columns" if declared else "table.columns"
+    found = {
+        column.name: rule
+        for column in declared or settings.table.columns
+        for rule in [_rule(section, column)]
+        if rule != _NO_RULE
+    }
+    useless = [c.name for c in settings.table.columns if declared and _rule("", c) != _NO_RULE]
+    if useless:
+        raise ColumnRuleUnfit(
+            f"table.columns: {useless[0]!r} has a rule, but values are decoded into "
+            "transform.columns",
+            "move the rule there",
+        )
+    return found
+
+
+def rules_of_columns(section: str, columns: Sequence[ColumnSettings]) -> dict[str, ColumnRule]:
+    """Return the rules by column, for columns that have one. Raises ``ColumnRuleUnfit``."""
+    found = {column.name: _rule(section, column) for column in columns}
+    return {name: rule for name, rule in found.items() if rule != _NO_RULE}
+
+
+def check_columns(section: str, columns: Sequence[ColumnSettings], settings: SinkSections) -> None:
+    """Raises ``ColumnRuleUnfit``, ``ColumnRuleUnknownToFormat``."""
+    rules = rules_of_columns(section, columns)
+    for column in columns:
+        if column.name in rules:
+            _check(section, column, rules[column.name])
+            _check_format(section, column, rules[column.name], settings)
+
+
+def _rule(section: str, column: ColumnSettings) -> ColumnRule:
+    try:
+        path = path_of(column.path) if column.path else ()
+    except ValueError as error:
+        raise _unfit(section, column, f"from = {error}", "write a.b.c") from None
+    return ColumnRule(path, column.unit, column.as_text, column.value, column.default)
+
+
+def check_rules(settings: SinkSections) -> None:
+    """Raises ``ColumnRuleUnfit``, ``ColumnRuleUnknownToFormat``."""
+    rules = rules_of(settings)
+    if not rules:
+        return
+    section = "transform.columns" if settings.transform.columns else "table.columns"
+    columns = settings.transform.columns or settings.table.columns
+    check_columns(section, columns, settings)
+    filled = {column.name for column in columns if not column.from_record}
+    if all(name in rules and rules[name].value is not None for name in filled):
+        raise ColumnRuleUnfit(
+            f"{section}: every column has a constant value, so nothing is read from records",
+            "declare a column that is filled from records",
+        )
+
+
+def _check(section: str, column: ColumnSettings, rule: ColumnRule) -> None:
+    # imports Arrow: only for files with rules
+    from headgate.data_plane.formats.casting.epoch_times import DIGITS
+
+    kind = column_type(column.name, column.type)
+    if column.from_record:
+        raise _unfit(section, column, "is from_record and has a rule", "keep one of them")
+    if rule.value is not None and rule.asks():
+        raise _unfit(
+            section,
+            column,
+            "has a constant value and another rule",
+            "keep either value or the other rules",
+        )
+    if rule.unit and rule.unit not in DIGITS:
+        raise _unfit(section, column, f"unit cannot be {rule.unit!r}", "use s, ms, us or ns")
+    if rule.unit and not is_moment(kind.type):
+        raise _unfit(
+            section,
+            column,
+            f"has a unit, but is {column.type}",
+            "only times and timestamps have units",
+        )
+    if rule.as_text and not is_text(kind.type):
+        raise _unfit(section, column, f"is as_text, but is {column.type}", "make it a string")
+    for name, value in (("value", rule.value), ("default", rule.default)):
+        try:
+            rule.constant(value, kind)
+        except ValueError as error:
+            raise _unfit(section, column, f"{name}: {error}", "write one that it takes") from None
+
+
+def _check_format(
+    section: str, column: ColumnSettings, rule: ColumnRule, settings: SinkSections
+) -> None:
+    name = settings.format.type
+    made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
+    known: frozenset[str] = getattr(made, "rules", frozenset())
+    beyond = sorted(rule.asks() - known)
+    if beyond:
+        raise ColumnRuleUnknownToFormat(
+            f"{section}: {column.name!r} has {beyond[0]}, which the format {name} does not know",
+            f"it knows {', '.join(sorted(known)) or 'none'}, and value",
+        )
+
+
+def _unfit(section: str, column: ColumnSettings, what: str, hint: str) -> ColumnRuleUnfit:
+    return ColumnRuleUnfit(f"{section}: {column.name!r} {what}", hint)

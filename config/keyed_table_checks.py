@@ -1,0 +1,252 @@
+"""Checks a sink file's settings for keyed tables (rules U1, U12)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from headgate.config.route_checks import policy_of
+from headgate.config.table_declaration import declared
+from headgate.config.table_settings import SchemaSettings, TableSettings
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.errors import KeyUnfit
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.coordinator.settings import RollbackPolicy
+from headgate.data_plane.batch.routes import Route, Routing
+from headgate.data_plane.cdc.policy import Envelope, Tombstones
+from headgate.data_plane.cdc.routable_fields import instead_of
+from headgate.data_plane.formats.column_options import FROM, path_of
+from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.routing.keyed_routes import before_keys, may_key
+from headgate.participant.settings import Distribution, Incompatible, UnknownFields
+
+if TYPE_CHECKING:
+    from headgate.config.cdc_settings import ChangesSettings
+    from headgate.config.sections import SinkSections
+
+_ENCLOSED = frozenset({"connect-json", "avro-registry", "protobuf-registry"})
+"""Formats that put a schema, or its id, next to each key: the bytes are not the key's text."""
+
+
+def check_keyed(settings: SinkSections) -> None:
+    """Raises ``KeyUnfit`` for settings that do not go together with a table's key."""
+    from headgate.data_plane.cdc.unavailable_values import unavailable
+
+    changes = settings.changes
+    if changes.index_memory_bytes < 1:
+        raise KeyUnfit("changes.index_memory_bytes is below 1", "leave it out for 4 GiB")
+    if changes.growth_ms < 1:
+        raise KeyUnfit("changes.growth_ms is below 1", "leave it out for 10 minutes")
+    try:
+        unavailable(changes.unavailable_placeholder)
+    except ValueError as error:
+        raise KeyUnfit(
+            f"changes.unavailable_placeholder: {error}",
+            "give it the text of the connector's unavailable.value.placeholder, or leave it out",
+        ) from None
+    if not settings.keyed:
+        _refuse_changes(changes)
+    elif settings.tables:
+        _check_routed(settings)
+    else:
+        _check_table(settings, settings.table)
+        if settings.quarantine.tombstones is not Disposal.FAIL:
+            raise KeyUnfit(
+                "quarantine.tombstones is set together with table.key",
+                "changes.tombstones says what a record without a value does",
+            )
+
+
+def _check_routed(settings: SinkSections) -> None:
+    tables = settings.tables
+    routing = tables.routing
+    for number, route in enumerate(routing.routes):
+        if route.by_value and before_keys(routing, number):
+            _check_route(settings, route, number + 1)
+    for each in tables.table:
+        if not each.key:
+            continue
+        policy = policy_of(tables, each)
+        table = TableSettings(
+            identifier=each.match,
+            columns=each.columns,
+            key=each.key,
+            properties=tables.create.properties,
+            record_columns=tables.record_columns,
+            shared_with=tables.shared_with,
+            schema=SchemaSettings(
+                unknown_fields=policy.unknown_fields, incompatible=policy.incompatible
+            ),
+        )
+        try:
+            _check_table(settings, table)
+        except KeyUnfit as error:
+            where = f"tables.table {each.match!r}"
+            raise KeyUnfit(f"{where}: {error.message}", error.hint) from None
+
+
+def _check_route(settings: SinkSections, route: Route, number: int) -> None:
+    """All records of a key have to go to one table, those that delete it too."""
+    changes = settings.changes
+    where = f"route {number} looks at the value of records that may be of a table with a key"
+    if changes.tombstones is Tombstones.DELETE:
+        raise KeyUnfit(
+            f"{where}, and records without a value delete rows there: nothing says of which table",
+            'set changes.tombstones = "skip" where another record says each delete, as Debezium\'s '
+            "do; or let the route look at a header; or give each table a topic of its own",
+        )
+    if instead := route.field and instead_of(changes.envelope, path_of(route.field)):
+        raise KeyUnfit(
+            f"{where}: not every event has {route.field}, or has the same there",
+            f"look at {instead}, or at a header; or give each table a topic of its own",
+        )
+
+
+def _check_table(settings: SinkSections, table: TableSettings) -> None:
+    if table.columns:
+        from headgate.tables.iceberg.table_creation import key_ids
+
+        key_ids(declared(table).schema(), table.key)
+    _check_envelope(settings, table)
+    _check_coordinates(settings, table)
+    _check_policies(settings, table)
+    _check_message_keys(settings, table)
+
+
+@dataclass(frozen=True, slots=True)
+class KeysByRoute:
+    """Implements ``RoutedKeys`` for a sink's routes."""
+
+    routing: Routing
+
+    def of_table(self, table: str) -> bool:
+        return bool(self.routing.key_of(table))
+
+    def of_topic(self, topic: str) -> bool:
+        return may_key(self.routing, topic)
+
+
+def added_to_keyed(
+    settings: SinkSections, stored: Collection[TopicPartition], asked: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    """Return those that are not ``stored``, of topics that are and whose records have keys (U8)."""
+    known, routed = {at.topic for at in stored}, KeysByRoute(settings.tables.routing)
+    return [
+        at
+        for at in asked
+        if at not in stored
+        and at.topic in known
+        and (settings.table.key or routed.of_topic(at.topic))
+    ]
+
+
+def _refuse_changes(changes: ChangesSettings) -> None:
+    """Refuse settings of row changes without a key, because they would have no effect."""
+    for each in fields(changes):
+        if getattr(changes, each.name) != each.default:
+            raise KeyUnfit(
+                f"changes.{each.name} is set, but table.key is not",
+                "name the columns of the key, or leave [changes] out: every record adds a row",
+            )
+
+
+def _check_envelope(settings: SinkSections, table: TableSettings) -> None:
+    """Check that the row can be found inside the record, and its former key next to it."""
+    envelope, wanted = settings.changes.envelope, settings.format
+    made = record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
+    if envelope is not Envelope.PLAIN and FROM not in getattr(made, "rules", ()):
+        raise KeyUnfit(
+            f'changes.envelope = "{envelope}", and values of the format {wanted.type} have no '
+            "fields inside of fields",
+            'use json, connect-json or a format of Avro or Protobuf; or envelope = "plain"',
+        )
+    for column in table.columns:
+        if column.name in table.key and column.default is not None:
+            raise KeyUnfit(
+                f"the column {column.name!r} of the key has a default",
+                "a record that lacks its key identifies no row; leave the default out",
+            )
+
+
+def _check_coordinates(settings: SinkSections, table: TableSettings) -> None:
+    places, topics = table.record_columns, settings.source.topics
+    section = "tables" if settings.tables else "table"
+    if not (places.partition and places.offset):
+        raise KeyUnfit(
+            "table.key is set, but no column says which record a row comes from",
+            f"set {section}.record_columns.partition and .offset",
+        )
+    several = bool(settings.tables) or len(topics) > 1 or any(t.startswith("^") for t in topics)
+    if several and not places.topic:
+        raise KeyUnfit(
+            "table.key is set, and records of several topics may go into the table",
+            f"set {section}.record_columns.topic",
+        )
+    wanted = {places.partition: "int", places.offset: "long", places.topic: "string"}
+    for column in table.columns:
+        if column.name and wanted.get(column.name, column.type) != column.type:
+            raise KeyUnfit(
+                f"table.key is set, and the column {column.name!r} is of type {column.type}",
+                f"a keyed table needs {wanted[column.name]} there",
+            )
+
+
+def _check_policies(settings: SinkSections, table: TableSettings) -> None:
+    """Name each setting that keyed tables do not support."""
+    from headgate.data_plane.cdc.unwrap import ROW_PLACES
+
+    schema = table.schema
+    if settings.transform:
+        raise KeyUnfit(
+            "table.key is set together with a transform",
+            "a keyed table takes records as they are; remove [transform], or the key",
+        )
+    if table.shared_with:
+        raise KeyUnfit(
+            "table.key is set together with table.shared_with",
+            "a keyed table is filled by one sink; give each sink a table of its own",
+        )
+    watched = schema.unknown_fields is not UnknownFields.IGNORE
+    if watched and settings.changes.envelope not in ROW_PLACES:
+        raise KeyUnfit(
+            f'table.schema.unknown_fields = "{schema.unknown_fields}" does not go with '
+            f'changes.envelope = "{settings.changes.envelope}"',
+            "its rows are in one of two places; add the columns by hand, and leave it out",
+        )
+    if schema.incompatible is not Incompatible.QUARANTINE:
+        raise KeyUnfit(
+            f'table.schema.incompatible = "{schema.incompatible}" does not go with table.key',
+            "a value that does not fit makes its record a bad one; leave it out",
+        )
+    if settings.spark.distribution in (Distribution.HASH, Distribution.RANGE):
+        raise KeyUnfit(
+            f'spark.distribution = "{settings.spark.distribution}" does not go with table.key',
+            "changes are written where they are read; leave it out",
+        )
+    if settings.coordinator.on_rollback is RollbackPolicy.KEEP_OFFSETS:
+        raise KeyUnfit(
+            'coordinator.on_rollback = "keep-offsets" does not go with table.key',
+            'a keyed table is rolled back with its offsets: "follow-table", or "fail"',
+        )
+
+
+def _check_message_keys(settings: SinkSections, table: TableSettings) -> None:
+    """Require a key format: a tombstone is recognized by its message's key."""
+    changes = settings.changes.of(table.key)
+    if changes is None or changes.tombstones is not Tombstones.DELETE:
+        return
+    values, own = settings.format, table.record_columns.key
+    if values.key_type or changes.keys_like_values(values.type, own):
+        return
+    if len(table.key) > 1:
+        raise KeyUnfit(
+            "table.key has several columns, and nothing says how message keys are read",
+            'set format.key_type, for example "json"; or changes.tombstones = "fail"',
+        )
+    if values.type in _ENCLOSED and own not in table.key:
+        raise KeyUnfit(
+            f"nothing says whether the keys of {values.type} records are encoded like their values",
+            f'set format.key_type: "{values.type}" with its key_options; or "string" where a key '
+            "is nothing but its text",
+        )

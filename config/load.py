@@ -1,0 +1,214 @@
+"""Loads a sink file (TOML) into ``SinkSettings``. An error names file, key and remedy."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import json
+import tomllib
+import typing
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from headgate.config.secret_references import Refused
+from headgate.config.secrets import Properties, WrongType
+from headgate.config.section_keys import Key, keys_of
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.data_plane.formats.column_options import Constant
+from headgate.kafka import client_settings as kafka_keys
+
+_EXPECTED = {
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "string_type": "a text",
+    "tuple_type": "a list",
+    "dataclass_type": "a section",
+}
+"""Pydantic's names of what is wrong with a type, and what a key of the type takes."""
+
+_CHARACTERS_MAX = 600
+_VERY_CLOSE = 0.85
+"""From here on a key is misspelt, rather than one that stands in the wrong section."""
+
+
+def load(path: str | Path) -> SinkSettings:
+    """Read the file, resolve references and check it. Raises ``ConfigurationError``."""
+    path = Path(path)
+    try:
+        return parse(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path}: cannot be read: {error.strerror}", "headgate init NAME writes a sink file"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path}: is not UTF-8 text") from None
+    except ConfigurationError as error:
+        raise type(error)(f"{path}: {_short(error.message)}", _short(error.hint)) from None
+
+
+def parse(text: str) -> SinkSettings:
+    """Return the settings in a sink file's text. Raises ``ConfigurationError``."""
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also of numbers and lists that are too long
+        raise ConfigurationError(f"is not valid TOML: {error}") from None
+    kafka = document.get("kafka")
+    if isinstance(kafka, dict):
+        _check_kafka_keys(kafka)
+    source = document.get("source")
+    if isinstance(source, dict) and isinstance(source.get("start_at"), datetime):
+        source["start_at"] = source["start_at"].isoformat()
+    try:
+        # As JSON: only there does a strict check take lists for tuples, and texts for choices.
+        plain = json.dumps(_plain(document, SinkSettings))
+        return _adapter().validate_json(plain, strict=True)
+    except ValidationError as error:
+        raise _mistake(error, document) from None
+
+
+def _check_kafka_keys(kafka: Mapping[str, Any]) -> None:
+    for key, value in kafka.items():
+        if isinstance(value, dict):
+            raise ConfigurationError(
+                f"kafka.{key} is a section",
+                "Kafka's keys contain dots, so write them in quotes: "
+                f'"{_whole(key, value)}" = ...',
+            )
+        if kafka_keys.refusal(key) == "":
+            raise _unknown(f'kafka."{key}"', key, kafka_keys.ALLOWED)
+
+
+def _whole(key: str, value: Any) -> str:
+    """Return the dotted key that became sections of each other for lack of quotes."""
+    while isinstance(value, dict):
+        inner = next(iter(value), "...")
+        key, value = f"{key}.{inner}", value.get(inner)
+    return key
+
+
+def _short(text: str) -> str:
+    """Cut out the middle of a message that repeats a very long name or value."""
+    left_out = len(text) - _CHARACTERS_MAX
+    half = _CHARACTERS_MAX // 2
+    return text if left_out <= 0 else f"{text[:half]} ... {left_out} more ... {text[-half:]}"
+
+
+@functools.cache
+def _adapter() -> TypeAdapter[SinkSettings]:
+    """Return what builds the settings, made once: a waiting command loads its file often."""
+    for section in {SinkSettings, *_sections(SinkSettings)}:
+        forbid = ConfigDict(extra="forbid", hide_input_in_errors=True)
+        section.__pydantic_config__ = forbid  # type: ignore[attr-defined]
+    return TypeAdapter(SinkSettings)
+
+
+def _sections(section: type) -> Iterator[type]:
+    for key in keys_of(section).values():
+        if key.inner:
+            yield key.inner
+            yield from _sections(key.inner)
+
+
+def _plain(value: Any, hint: Any) -> Any:
+    """Return what JSON can hold of a value for a key of this type; null is what no key takes.
+
+    A moment becomes a text, but only where constants may stand.
+    """
+    if isinstance(value, dict) and dataclasses.is_dataclass(hint):
+        keys = keys_of(typing.cast("type", hint))
+        return {k: _plain(v, keys[k].hint) if k in keys else None for k, v in value.items()}
+    if isinstance(value, dict) and (hint is Properties or typing.get_origin(hint) is Mapping):
+        return {name: _plain(item, str) for name, item in value.items()}
+    if isinstance(value, list) and typing.get_origin(hint) is tuple:
+        return [_plain(item, typing.get_args(hint)[0]) for item in value]
+    if isinstance(value, date | time) and hint == Constant:
+        return value.isoformat()
+    return value if isinstance(value, str | int | float) else None
+
+
+def _mistake(error: ValidationError, document: Mapping[str, Any]) -> Exception:
+    """Return the first mistake in our words. Pydantic's show values, which may be secrets."""
+    every = error.errors(include_url=False, include_input=False)
+    first = min(every, key=lambda each: _order(each, document))
+    kind, where, raised = first["type"], first["loc"], first.get("ctx", {}).get("error")
+    if raised and not isinstance(raised, Refused | WrongType):
+        return typing.cast("Exception", raised)  # from code of ours that is wrong, not the file
+    *parents, last = where
+    value: Any = document
+    for part in parents:
+        value = value[part]
+    keys = _keys_at(parents)
+    at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)[1:]
+    if kind == "unexpected_keyword_argument":
+        return _unknown(at, str(last), keys)
+    if kind.startswith("missing"):
+        return ConfigurationError(f"{at} is missing", keys[str(last)].sentence)
+    value = value[last]
+    if raised and raised.key is not None:
+        at, value = f'{at}."{raised.key}"', value[raised.key]
+    if isinstance(raised, Refused):
+        return ConfigurationError(f"{at} {raised.message}", raised.hint)
+    if kind == "enum":
+        return _no_choice(at, value, [str(member) for member in keys[str(last)].hint])
+    return _wrong_type(at, raised.expected if raised else _EXPECTED[kind], value)
+
+
+def _order(error: Mapping[str, Any], document: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Sort by section, and in it: unknown keys, for they explain missing ones; those; the rest."""
+    found: list[tuple[int, int]] = []
+    at: Any = document
+    for part in error["loc"]:
+        place = list(at).index(part) if isinstance(at, dict) and part in at else part
+        if not isinstance(place, int):
+            return [*found, (1, 0)]
+        found.append((2, place))
+        at = at[part]
+    return [*found[:-1], (0, found[-1][1])] if error["type"].startswith("unexpected") else found
+
+
+def _keys_at(where: Iterable[str | int]) -> Mapping[str, Key]:
+    """Return the keys of the section at this place of the file."""
+    section: Any = SinkSettings
+    for part in where:
+        section = keys_of(section)[part].inner if isinstance(part, str) else section
+    return keys_of(section) if section else {}
+
+
+def _no_choice(at: str, value: Any, choices: Sequence[str]) -> ConfigurationError:
+    return ConfigurationError(
+        f"{at} cannot be {value!r}", f"it is one of {', '.join(choices)}{_nearest(value, choices)}"
+    )
+
+
+def _unknown(at: str, key: str, known: Collection[str]) -> ConfigurationError:
+    homes = " or ".join(f"[{section}]" for section in _sections_with(key))
+    close = difflib.get_close_matches(key, known, n=1, cutoff=_VERY_CLOSE)
+    hint = f"{key} stands in {homes}" if homes and not close else _nearest(key, known).lstrip("; ")
+    return ConfigurationError(f"{at} is not a known key", hint or "see docs/reference.md")
+
+
+def _sections_with(key: str) -> list[str]:
+    """Return the sections with a key of this name, in case it stands in the wrong one."""
+    sections = keys_of(SinkSettings).values()
+    return [s.name for s in sections if s.inner and key in keys_of(s.inner)]
+
+
+def _nearest(word: Any, known: Collection[str]) -> str:
+    matches = difflib.get_close_matches(str(word), known, n=1, cutoff=0.5)
+    return f"; did you mean {matches[0]}?" if matches else ""
+
+
+def _wrong_type(at: str, expected: str, value: Any) -> ConfigurationError:
+    got = {dict: "a section", list: "a list", str: "a text", bool: "a boolean"}.get(
+        type(value), f"{type(value).__name__}"
+    )
+    shown = f" ({value!r})" if isinstance(value, str | int | float) else ""
+    listed = expected == "a list" and isinstance(value, dict)
+    hint = f"write [[{at}]] before the keys of each" if listed else ""
+    return ConfigurationError(f"{at} must be {expected}, not {got}{shown}", hint)

@@ -1,0 +1,118 @@
+"""Generates the sink file's reference from the settings: ``python -m
+headgate.config.reference_page``.
+"""
+
+from __future__ import annotations
+
+import sys
+import typing
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+from headgate.config.secrets import Properties, Secret
+from headgate.config.section_keys import Key, keys_of
+from headgate.config.sink_settings import SinkSettings
+from headgate.data_plane.formats.column_options import Constant
+from headgate.kafka import client_settings as kafka_keys
+
+_HEAD = """\
+# The sink file
+
+One TOML file per sink; `headgate init NAME` writes one with comments, `headgate check FILE` tests
+it. This page is generated from the code:
+`python -m headgate.config.reference_page > docs/reference.md`.
+
+Any text may refer to a secret instead of holding it: `${env:NAME}` is the environment variable,
+`${file:PATH}` the content of the file, `${base64:PATH}` its bytes in base64. What sections of
+properties and keys for secrets take from a reference is never printed
+([where secrets go](security.md#where-secrets-go)).
+"""
+
+_KAFKA = """\
+These keys of librdkafka are allowed; write them in quotes, because they contain dots:
+
+{allowed}.
+
+Not allowed, and why:
+
+{refused}
+"""
+
+
+def render() -> str:
+    """Return the whole page, in Markdown."""
+    lines = [_HEAD, "## Top of the file", ""]
+    lines += _table(SinkSettings)
+    for name, kind, sentence in _sections(SinkSettings, ""):
+        lines += ["", f"## {name}", "", sentence, ""]
+        if kind is Properties:
+            lines.append(_kafka_keys())
+        else:
+            lines += _table(kind)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _sections(kind: type, at: str) -> Iterator[tuple[str, type, str]]:
+    """Yield every section below a dataclass: heading, its dataclass, a sentence."""
+    for key in keys_of(kind).values():
+        name = f"{at}.{key.name}" if at else key.name
+        section = Properties if name == "kafka" else key.inner
+        if section is None:
+            continue
+        listed = typing.get_origin(key.hint) is tuple
+        yield (f"[[{name}]]" if listed else f"[{name}]"), section, key.sentence
+        if section is not Properties:
+            yield from _sections(section, name)
+
+
+def _table(kind: type) -> list[str]:
+    lines = ["| key | type | default | unit | |", "|---|---|---|---|---|"]
+    for key in keys_of(kind).values():
+        if key.name == "kafka" or key.inner:
+            continue
+        cells = (
+            f"`{key.name}`",
+            _type_words(key.hint),
+            _default(key),
+            key.unit or "-",
+            key.sentence.replace("<", "\\<"),
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def _type_words(hint: Any) -> str:
+    if isinstance(hint, typing.NewType):
+        hint = hint.__supertype__
+    if hint == Constant:
+        return "text, number, boolean, date or time"
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return " or ".join(f"`{member}`" for member in hint)
+    if hint is Properties or typing.get_origin(hint) is Mapping:
+        return "section of texts"
+    if typing.get_origin(hint) is tuple:
+        return "list of texts"
+    return {str: "text", Secret: "text", int: "whole number", bool: "boolean"}[hint]
+
+
+def _default(key: Key) -> str:
+    value = key.field.default
+    if key.required:
+        return "required"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value}`" if value or value == 0 else "empty"
+
+
+def _kafka_keys() -> str:
+    allowed = ", ".join(f"`{key}`" for key in sorted(kafka_keys.ALLOWED))
+    reasons = kafka_keys.REFUSED | {
+        f"{prefix}*": reason for prefix, reason in kafka_keys.REFUSED_FAMILIES.items()
+    }
+    refused = "\n".join(f"- `{key}`: {reason}" for key, reason in sorted(reasons.items()))
+    return _KAFKA.format(allowed=allowed, refused=refused)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

@@ -1,0 +1,123 @@
+"""Rereads a sink file when it changed, or on SIGHUP."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from headgate.config.load import load
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError
+from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.redacted_log import redacted_logger
+
+_log = redacted_logger("headgate.runtime")
+
+LOOKED_AT_S = 1.0
+_NUMBERED = ("coordinator", "participant")
+"""Sections whose numbers are intervals, sizes and limits."""
+
+
+def applies_live(before: SinkSettings, now: SinkSettings) -> bool:
+    """Return whether only intervals and limits differ, which participants need not agree on."""
+    for section in fields(SinkSettings):
+        was, will = getattr(before, section.name), getattr(now, section.name)
+        if was == will:
+            continue
+        if section.name not in _NUMBERED or not _numbers_only(was, will):
+            return False
+    return True
+
+
+def _numbers_only(was: object, will: object) -> bool:
+    assert type(was) is type(will)
+    pairs = [
+        (getattr(was, f.name), getattr(will, f.name))
+        for f in fields(was)  # type: ignore[arg-type]
+    ]
+    return all(type(a) is type(b) is int for a, b in pairs if a != b)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A file that was refused, and why; the settings stay."""
+
+    error: HeadgateError
+
+
+def when_it_holds(before: SinkSettings, now: SinkSettings) -> str:
+    """Describe, for people, when a participant adopts the other settings."""
+    return "at the next START" if applies_live(before, now) else "after leaving in order"
+
+
+class Reload:
+    """One sink file, and its content when it was last read. A signal handler may call ``ask``.
+
+    ``holds`` tells when new settings apply, and raises a ``HeadgateError`` for invalid ones.
+    """
+
+    def __init__(
+        self, path: Path, holds: Callable[[SinkSettings, SinkSettings], str] = when_it_holds
+    ) -> None:
+        self._path = path
+        self._holds = holds
+        self._seen = self._stamp()
+        self._due_s = time.monotonic() + LOOKED_AT_S
+        self._asked = threading.Event()
+
+    def ask(self) -> None:
+        """Read it again even if it is unchanged: a secret that it refers to may have changed."""
+        self._asked.set()
+
+    def look(self, settings: SinkSettings) -> SinkSettings | Refused | None:
+        """Return new settings, or why they were refused; ``None`` if nothing changed."""
+        if not self.touched():
+            return None
+        try:
+            read = self.read(settings)
+            if read == settings:
+                return None
+            how = self._holds(settings, read)
+        except HeadgateError as error:
+            text = f"{self._path.name} was not adopted: {error}"
+            _log.error("sink %s: %s", settings.name, text, extra=about(LogEvent.SINK_NOT_RELOADED))
+            return Refused(error)
+        text = f"{self._path.name} has changed: it applies {how}"
+        _log.info("sink %s: %s", settings.name, text, extra=about(LogEvent.SINK_RELOADED))
+        return read
+
+    def read(self, settings: SinkSettings) -> SinkSettings:
+        """Return the file's settings now.
+
+        Raises ``HeadgateError``, also if the file is another sink's.
+        """
+        read = load(self._path)
+        if read.name != settings.name:
+            raise ConfigurationError(
+                f"it names sink {read.name}, and this process runs sink {settings.name}",
+                "start a separate process for another sink",
+            )
+        return read
+
+    def touched(self) -> bool:
+        """Return whether the file was written, or a reread requested, since the last look."""
+        if self._asked.is_set():
+            self._asked.clear()
+            self._seen = self._stamp()
+            return True
+        if time.monotonic() < self._due_s:
+            return False
+        self._due_s = time.monotonic() + LOOKED_AT_S
+        before, self._seen = self._seen, self._stamp()
+        return self._seen not in (before, None)
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        """Return what changes with the file, even if a link points elsewhere; ``None``: missing."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino

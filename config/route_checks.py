@@ -1,0 +1,393 @@
+"""Checks a sink file's settings for routed tables, and resolves them for one table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headgate.config.catalog_settings import Backend
+from headgate.config.column_options import check_columns, rules_of_columns
+from headgate.config.multi_table_settings import (
+    CreateFrom,
+    OneTableSettings,
+    OnMissing,
+    TablesSettings,
+)
+from headgate.config.table_declaration import check_declaration
+from headgate.config.table_settings import ICEBERG, ColumnSettings, TableSettings
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    CreationUnfit,
+    RouteUnfit,
+    TablesUnfit,
+)
+from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy, TagMissingPolicy
+from headgate.data_plane.batch.routed_table import Making
+from headgate.data_plane.batch.routes import TABLE_COLUMN, Route, check_route, folded
+from headgate.data_plane.formats.column_options import FROM, path_of
+from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFields
+from headgate.tables.iceberg.catalog_types import not_atomic, refuse_kind
+
+if TYPE_CHECKING:
+    from headgate.config.sections import SinkSections
+    from headgate.data_plane.batch.write_plan import SourcePlan
+
+_PLACEHOLDER = re.compile(r"\{\w+\}")
+ONE_NAME = re.compile(r"[\w.-]+")
+"""A section for one table, as opposed to a pattern for several."""
+_ONE_OF = re.compile(r"[^(),\s|]+(?:\|[^(),\s|]+)+")
+
+
+def check_tables(settings: SinkSections) -> None:
+    """Raises ``ConfigurationError`` for settings that do not go together with many tables."""
+    tables = settings.tables
+    if not tables:
+        if tables != TablesSettings():
+            raise TablesUnfit("tables.ledger is missing", "name the table that decides for all")
+        return
+    if not tables.route:
+        raise TablesUnfit("tables.route is missing", "say which records go to which table")
+    for number, route in enumerate(tables.routing.routes, start=1):
+        check_route(route, f"route {number}")
+        _check_own(settings, route, number)
+        if settings.transform:
+            _check_behind_transform(route, number)
+        else:
+            _check_inputs(settings, number)
+    _check_others(settings)
+    _check_limits(settings)
+    _check_creation(settings)
+    _check_places(settings)
+    for each in tables.table:
+        _check_one(settings, each)
+
+
+def _check_own(settings: SinkSections, route: Route, number: int) -> None:
+    """R8: refuse a route that leads nowhere but into one of the sink's own tables."""
+    own = [settings.tables.ledger]
+    own += [settings.quarantine.table] if settings.quarantine.keeps else []
+    if folded(route.to) in map(folded, own):
+        raise RouteUnfit(
+            f"route {number} leads to {route.to}, which is one of the sink's own tables",
+            "name a table of its own for these records",
+        )
+
+
+def _check_inputs(settings: SinkSections, number: int) -> None:
+    route = settings.tables.routing.routes[number - 1]
+    made = record_format(
+        settings.format.type, ValueOptions.taken(settings.format.options).of_format
+    )
+    if route.record and not hasattr(made, "record_names"):
+        raise RouteUnfit(
+            f"route {number} looks at Avro record names, but values are {settings.format.type}",
+            'format.type = "avro" and "avro-registry" have them',
+        )
+    if route.field:
+        try:
+            path = path_of(route.field)
+        except ValueError as error:
+            raise RouteUnfit(f"route {number}: field = {error}", "write a.b.c") from None
+        if len(path) > 1 and FROM not in getattr(made, "rules", frozenset()):
+            raise RouteUnfit(
+                f"route {number}: the format {settings.format.type} does not support paths",
+                "name a field of the record itself",
+            )
+
+
+def _check_behind_transform(route: Route, number: int) -> None:
+    """Refuse routes by value, header or record name, which a transform's rows no longer have."""
+    if route.header or route.record or route.field not in ("", TABLE_COLUMN):
+        seen = route.header or route.record or route.field
+        raise RouteUnfit(
+            f"route {number} looks at {seen!r}, but after a transform there are only rows",
+            f"give what decides as a column {TABLE_COLUMN} in the transform, and write "
+            f'field = "{TABLE_COLUMN}" in the route',
+        )
+
+
+def _check_transform(settings: SinkSections) -> None:
+    if not settings.transform.columns:
+        raise TablesUnfit(
+            "transform.columns are missing: with many tables, nothing else says how values are "
+            "decoded",
+            "declare the columns that the transform reads",
+        )
+    ruled = [each for each in settings.tables.table if rules_of_columns("", each.columns)]
+    if ruled:
+        raise TablesUnfit(
+            f"tables.table {ruled[0].match!r}: a column has a rule, but values are decoded into "
+            "transform.columns",
+            "move the rule there",
+        )
+
+
+def _check_others(settings: SinkSections) -> None:
+    if settings.transform:
+        _check_transform(settings)
+    policies = settings.coordinator
+    for name, value, lets_go_back in (
+        ("on_rollback", policies.on_rollback, RollbackPolicy.FOLLOW_TABLE),
+        ("on_tag_missing", policies.on_tag_missing, TagMissingPolicy.FOLLOW_TABLE),
+        ("on_table_recreated", policies.on_table_recreated, TableRecreatedPolicy.RESTART),
+    ):
+        if value is lets_go_back:
+            refuse_going_back(settings, f"coordinator.{name} = {value}")
+
+
+def refuse_going_back(settings: SinkSections, what: str) -> None:
+    """D9: refuse to go back, since the tables hold what a ledger would forget.
+
+    Raises ``TablesUnfit``.
+    """
+    if settings.tables:
+        raise TablesUnfit(
+            f"{what} would let the ledger {settings.tables.ledger} go back, and its tables would "
+            "get rows twice",
+            "restore the ledger; headgate rollback rolls it back together with its tables",
+        )
+
+
+_FORMATS = {
+    CreateFrom.INFER: ("json",),
+    CreateFrom.REGISTRY: ("avro-registry", "avro", "protobuf-registry", "protobuf"),
+    CreateFrom.CONNECT: ("connect-json",),
+}
+
+
+def _check_creation(settings: SinkSections) -> None:
+    """N1: check that undeclared columns have a source."""
+    wanted, name = settings.tables.create.schema, settings.format.type
+    if not wanted.from_records:
+        return
+    if settings.transform:
+        raise CreationUnfit(
+            f'tables.create.schema = "{wanted}" does not go with a transform',
+            "a transform's result must be declared: declare the tables, or create them yourself",
+        )
+    made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
+    if name not in _FORMATS[wanted] or not hasattr(made, "lacking"):
+        raise CreationUnfit(
+            f'tables.create.schema = "{wanted}": the format {name} does not tell of columns so',
+            "infer is for json, registry for formats of Avro and Protobuf, connect for "
+            "connect-json; or declare the columns",
+        )
+
+
+def _check_places(settings: SinkSections) -> None:
+    """Refuse two tables in one place: each would take for its own what the other one is owed."""
+    tables = settings.tables
+    names = [route.to for route in tables.routing.routes]
+    if tables.type != ICEBERG:
+        names += [tables.ledger, *([] if settings.apart else [settings.quarantine.table])]
+    elif tables.create.schema is CreateFrom.OFF:
+        return
+    places = [("tables.create", tables.create.location)]
+    places += [
+        (f"tables.table {each.match!r}", each.location)
+        for each in tables.table
+        if not ONE_NAME.fullmatch(each.match)
+    ]
+    for part, of in (("namespace", 0), ("table", 2)):
+        told = {name.rpartition(".")[of] for name in names}
+        several = len(told) > 1 or any("{" in each for each in told)
+        for where, location in places:
+            if several and location and f"{{{part}}}" not in location:
+                raise TablesUnfit(
+                    f"{where}: location = {location!r} is the same for several tables",
+                    f"write {{{part}}} into it",
+                )
+    _check_aside(settings, [location for _, location in places if location])
+
+
+def _check_aside(settings: SinkSections, places: Collection[str]) -> None:
+    tables, aside = settings.tables, settings.quarantine
+    for place in places if aside.location else ():
+        if tables.location_of(aside.table, place) == aside.location.rstrip("/"):
+            continue
+        for route in tables.routing.routes:
+            made = pattern_of(tables.location_of(route.to, place))
+            if made.fullmatch(aside.location.rstrip("/")):
+                raise TablesUnfit(
+                    f"quarantine.location = {aside.location!r} may be that of a table to which a "
+                    f"route leads ({route.to})",
+                    "name a place of its own",
+                )
+
+
+def _check_limits(settings: SinkSections) -> None:
+    tables = settings.tables
+    if tables.max < 1 or tables.new_per_minute_max < 1:
+        raise ConfigurationError("tables.max or tables.new_per_minute_max is below 1", "raise it")
+    _check_pace(settings)
+    _check_atomic(settings)
+    if tables.create.schema is CreateFrom.OFF and (
+        tables.create.partition_by or any(each.partition_by for each in tables.table)
+    ):
+        raise TablesUnfit(
+            "a partitioning is set, but no table is created",
+            'set tables.create.schema = "declared"',
+        )
+    if tables.on_missing is OnMissing.CREATE and tables.create.schema is CreateFrom.OFF:
+        raise TablesUnfit(
+            'tables.on_missing = "create" is given, but no table is made',
+            "set tables.create.schema",
+        )
+
+
+PACE_PART = 8
+"""Debts gather for at most this fraction of their lapse age: a failed payment then has time."""
+
+
+def _check_atomic(settings: SinkSections) -> None:
+    """Check the settings only; the catalog's server is asked when it is opened."""
+    if not settings.tables.atomic:
+        return
+    catalog = settings.catalog
+    java = catalog.backend is Backend.JAVA
+    if java or refuse_kind(catalog.name, catalog.properties) not in ("rest", ""):
+        raise not_atomic(catalog.name)
+    for each in settings.tables.table:
+        if each.pay_every_ms:
+            raise TablesUnfit(
+                f"tables.table {each.match!r}: pay_every_ms is set, and so is tables.atomic",
+                "gathered rows arrive later than the rest of their decision: remove one of the two",
+            )
+
+
+def _check_pace(settings: SinkSections) -> None:
+    """V4: refuse debts that would gather until they lapse."""
+    most_ms = settings.coordinator.claim_age_max_ms // PACE_PART
+    for each in settings.tables.table:
+        if not 0 <= each.pay_every_ms <= most_ms:
+            raise TablesUnfit(
+                f"tables.table {each.match!r}: pay_every_ms = {each.pay_every_ms} is not from 0 to "
+                f"{most_ms}",
+                f"that is 1/{PACE_PART} of coordinator.claim_age_max_ms, after which rows that are "
+                "owed lapse",
+            )
+    if settings.tables.valid_through_refresh_ms < 0:
+        raise TablesUnfit("tables.valid_through_refresh_ms is below 0", "0 turns it off")
+
+
+def _check_one(settings: SinkSections, each: OneTableSettings) -> None:
+    where = f"tables.table {each.match!r}"
+    try:
+        re.compile(each.match)
+    except re.error as error:
+        raise TablesUnfit(f"{where}: match is not a valid pattern: {error}", "mend it") from None
+    check_columns(where, each.columns, settings)
+    off = settings.tables.create.schema is CreateFrom.OFF
+    if each.columns and off and not rules_of_columns(where, each.columns):
+        raise TablesUnfit(
+            f"{where} declares columns, but tables.create.schema is off: no table is created by "
+            "them, and records for missing tables go to the quarantine",
+            'set tables.create.schema = "declared"; existing tables stay as they are',
+        )
+    if each.columns:
+        try:
+            check_declaration(one_table(settings.tables, "any.table", each))
+        except ConfigurationError as error:
+            raise type(error)(f"{where}: {error.message}", error.hint) from None
+
+
+def pattern_of(text: str) -> re.Pattern[str]:
+    """Return the pattern of what a route's name, or a location made from it, may become."""
+    return re.compile("[a-z0-9_]+".join(map(re.escape, _PLACEHOLDER.split(text))))
+
+
+def section_of(tables: TablesSettings, table: str) -> OneTableSettings | None:
+    """Return the first section whose pattern matches the whole name."""
+    return next((each for each in tables.table if re.fullmatch(each.match, table)), None)
+
+
+def one_table(
+    tables: TablesSettings, table: str, each: OneTableSettings, inferred: Collection[str] = ()
+) -> TableSettings:
+    """Return the declaration of one table; ``inferred`` are the columns that records show.
+
+    Raises ``ConfigurationError`` if N3 finds no column.
+    """
+    columns = {column.name for column in each.columns} | set(inferred)
+    columns |= set(tables.record_columns.named().values())
+    by = each.partition_by or tables.create.partition_by
+    return TableSettings(
+        type=tables.type,
+        identifier=table,
+        create=tables.create.schema is not CreateFrom.OFF,
+        columns=each.columns,
+        partition_by=tuple(first_that_is(text, columns, "partition") for text in by),
+        sort_by=tuple(first_that_is(text, columns, "sort") for text in tables.create.sort_by),
+        properties=tables.create.properties,
+        location=tables.location_of(table, each.location),
+        record_columns=tables.record_columns,
+        key=each.key,
+    )
+
+
+def first_that_is(text: str, columns: set[str], what: str = "partition") -> str:
+    """N3: pick the first existing column of ``day(a|b)``. Raises ``ConfigurationError``."""
+    found = _ONE_OF.search(text)
+    if found is None:
+        return text
+    names = found[0].split("|")
+    there = next((name for name in names if name in columns), None)
+    if there is None:
+        raise ConfigurationError(
+            f"{what} {text!r}: there is no column {' or '.join(names)}",
+            "the table cannot be created without it",
+        )
+    return text.replace(found[0], there)
+
+
+class FileTables:
+    """What the sink file declares for each routed table: implements ``routed_plans.OfTable``."""
+
+    def __init__(self, settings: SinkSections) -> None:
+        self._settings = settings
+
+    def source(self, source: SourcePlan, table: str) -> SourcePlan:
+        return source_of(self._settings, source, table)
+
+    @property
+    def makes_anew(self) -> bool:
+        return self._settings.tables.on_missing is OnMissing.CREATE
+
+    def making(self, source: SourcePlan, table: str) -> Making | None:
+        """N1: use the declared columns, else those that records show, if allowed."""
+        wanted = self._settings.tables.create.schema
+        each = section_of(self._settings.tables, table)
+        declared = bool(each and each.columns)
+        if each and each.key and not declared:
+            return None  # records do not show its key's columns
+        makes = wanted is not CreateFrom.OFF and not self._settings.transform
+        if not makes or not (declared or wanted.from_records):
+            return None
+        return Making(self.source(source, table), declared)
+
+
+def source_of(settings: SinkSections, source: SourcePlan, table: str) -> SourcePlan:
+    """Return how records are read for one of the tables."""
+    each = section_of(settings.tables, table)
+    columns: tuple[ColumnSettings, ...] = each.columns if each else ()
+    return replace(
+        source,
+        record_columns=settings.tables.record_columns.named(),
+        rules=rules_of_columns(f"tables.table {table!r}", columns),
+        routing=None,
+        schema_policy=policy_of(settings.tables, each),
+        changes=settings.changes.of(each.key) if each else None,
+    )
+
+
+def policy_of(tables: TablesSettings, each: OneTableSettings | None) -> SchemaPolicy:
+    """Return what happens to fields for which such a table has no column."""
+    policy = tables.schema.policy
+    if each is not None and each.unknown_fields:
+        policy = replace(policy, unknown_fields=UnknownFields(each.unknown_fields))
+    if each is not None and each.incompatible:
+        policy = replace(policy, incompatible=Incompatible(each.incompatible))
+    return policy

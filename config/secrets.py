@@ -1,0 +1,163 @@
+"""Says what a setting may hold: texts, constants, secrets, and properties for a foreign client.
+
+Pydantic builds them from a sink file. Secrets are shown by no ``repr``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, GetCoreSchemaHandler, PlainValidator
+
+from headgate.config.secret_references import REFERENCE, Refused, resolved, withhold_variables
+from headgate.control_protocol.redaction import MASK, without_url_password
+from headgate.data_plane.formats.column_options import Constant
+
+_SECRET_NAME = re.compile(
+    r"passw|secret|token$|credential|access-key|key\.pem|account-key|sas-token|user\.info|"
+    r"authorization",
+    re.IGNORECASE,
+)
+_PAIR_NAME = re.compile(r"credential$|user\.info$")
+"""Properties of the form ``user:password``."""
+
+NEVER_SECRET = frozenset({"bootstrap.servers"})
+
+
+class WrongType(ValueError):
+    """A setting holds something else than ``expected``; ``key`` is as in ``Refused``."""
+
+    def __init__(self, expected: str, *, key: str | None = None) -> None:
+        super().__init__(expected)
+        self.expected = expected
+        self.key = key
+
+
+def _constant(value: object) -> object:
+    if not isinstance(value, str | int | float):
+        raise WrongType("a text, a number, a boolean, a date or a time")
+    return resolved(value) if isinstance(value, str) else value
+
+
+Text = Annotated[str, AfterValidator(resolved)]
+TextOrNumber = Annotated[Text, BeforeValidator(lambda v: str(v) if type(v) is int else v)]
+ConstantText = Annotated[Constant, PlainValidator(_constant)]
+
+
+class Secret:
+    """A text that ``repr`` never shows."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return self.text == other.text if isinstance(other, Secret) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Secret({MASK if self.text else ''})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> Any:
+        return handler.generate_schema(Annotated[Any, PlainValidator(cls.referred)])
+
+    @classmethod
+    def referred(cls, value: object) -> Secret:
+        """Take a text that must come from outside the sink file; an error does not repeat it."""
+        if not isinstance(value, str) or not REFERENCE.fullmatch(value):
+            raise Refused("must be a reference to a secret", "write ${file:PATH} or ${env:NAME}")
+        withhold_variables(value)
+        return cls(resolved(value))
+
+
+class Properties(Mapping[str, str]):
+    """Immutable names and values for a foreign client. ``repr`` and ``shown`` mask secrets.
+
+    A value is a secret when it came from a reference (``secret_names``) or when its name says so.
+    ``parts``: what references inside of values stood for.
+    """
+
+    __slots__ = ("_parts", "_secret_names", "_values")
+
+    def __init__(
+        self,
+        values: Mapping[str, str] | None = None,
+        secret_names: frozenset[str] = frozenset(),
+        parts: frozenset[str] = frozenset(),
+    ) -> None:
+        self._parts = parts
+        self._values = dict(values or {})
+        by_name = {name for name in self._values if _SECRET_NAME.search(name)}
+        self._secret_names = (secret_names | by_name) - NEVER_SECRET
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        return self._values == other._values if isinstance(other, Properties) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return f"Properties({self.shown()})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> Any:
+        return handler.generate_schema(Annotated[Any, PlainValidator(cls.of_section)])
+
+    @classmethod
+    def of_section(cls, section: object) -> Properties:
+        """Take names and texts; numbers and booleans become their text."""
+        if not isinstance(section, dict):
+            raise WrongType("a section")
+        values, secret_names = {}, set()
+        parts: set[str] = set()
+        for name, item in section.items():
+            if not isinstance(item, str | int | float):
+                raise WrongType("a text, a number or a boolean", key=name)
+            text = str(item).lower() if isinstance(item, bool) else str(item)
+            values[name] = resolved(text, key=name)
+            if values[name] != text:
+                secret_names.add(name)
+                said = [] if name in NEVER_SECRET else REFERENCE.finditer(text)
+                parts.update(resolved(each[0], key=name) for each in said)
+                withhold_variables(text)
+        return cls(values, frozenset(secret_names), frozenset(parts))
+
+    def shown(self) -> dict[str, str]:
+        """Return the properties with secrets masked."""
+        return {
+            name: MASK if name in self._secret_names else without_url_password(value)
+            for name, value in self._values.items()
+        }
+
+    @property
+    def secret_names(self) -> frozenset[str]:
+        """Return the names of the values that must never be shown."""
+        return self._secret_names & self._values.keys()
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Return the texts that must never be shown, on their own or in others."""
+        whole = {name: self._values[name] for name in self.secret_names}
+        passwords = (v.partition(":")[2] for name, v in whole.items() if _PAIR_NAME.search(name))
+        return self._parts.union(whole.values(), filter(None, passwords))
+
+
+Texts = Annotated[Mapping[str, str], PlainValidator(Properties.of_section)]

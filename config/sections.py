@@ -1,0 +1,279 @@
+"""Defines the sections of a sink file as frozen values; the reference page is generated from here.
+
+The text under a key says what it means; its unit is in its name, or in its annotation.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from headgate.config.catalog_settings import CatalogSettings
+from headgate.config.cdc_settings import ChangesSettings
+from headgate.config.http_settings import HttpSettings, TelemetrySettings
+from headgate.config.maintenance_settings import MaintenanceSettings
+from headgate.config.multi_table_settings import NO_TABLE, TablesSettings, led
+from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
+from headgate.config.secret_references import resolved
+from headgate.config.secrets import Properties, Secret, Text, TextOrNumber
+from headgate.config.table_settings import ColumnSettings, TableSettings
+from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.redaction import Redaction
+from headgate.control_protocol.seal import Keys
+from headgate.control_protocol.wire import Wire
+from headgate.coordinator.settings import CoordinatorSettings
+from headgate.participant.settings import Distribution, ParticipantSettings
+
+_LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+
+_REMOTE_TOKEN = re.compile(r";token=([^;]+)")
+"""Where the address of a Spark Connect server holds a secret."""
+
+
+class GroupProtocol(StrEnum):
+    """How the consumer group assigns partitions."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+class WriterKind(StrEnum):
+    """What turns offset ranges into data files: Spark jobs, or threads of this process."""
+
+    SPARK = "spark"
+    IN_PROCESS = "in-process"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSettings:
+    """The topics to read, and the consumer group that shares their partitions."""
+
+    topics: tuple[Text, ...]
+    """Source topics; the owner of partition 0 of the first one runs the coordinator. The others may
+    be patterns that begin with ^."""
+    group_id: Text = ""
+    """Consumer group of the participants; empty: headgate-NAME."""
+    group_protocol: GroupProtocol = GroupProtocol.CLASSIC
+    """Kafka's group protocol; consumer (KIP-848) needs Kafka 4.0."""
+    start_at: TextOrNumber = "earliest"
+    """Where to begin reading at the very first start: earliest, latest, an RFC 3339 time with its
+    zone, or epoch milliseconds. Later starts continue from the table."""
+
+    @property
+    def start_at_ms(self) -> int | None:
+        """Return ``start_at`` as epoch milliseconds; ``None`` for earliest or latest."""
+        return None if self.start_at in ("earliest", "latest") else timestamp_ms(self.start_at)
+
+
+def timestamp_ms(text: str) -> int:
+    """Parse RFC 3339 with a zone, or epoch milliseconds. Raises ``ConfigurationError``."""
+    if text.isdecimal() and int(text) <= _LATEST_MS:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ConfigurationError(
+            f"source.start_at cannot be {text!r}",
+            'write "earliest", "latest", a time like "2026-01-31T06:00:00Z", or epoch milliseconds',
+        )
+    return int(moment.timestamp() * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlSettings:
+    """The control topic. It has one partition, and any number of sinks may share it."""
+
+    topic: Text = "headgate-control"
+    """Topic through which coordinator and participants communicate; created if missing."""
+    key: Secret = Secret()
+    """Secret that signs every event, as ${file:PATH} or ${env:NAME}: at least 32 characters, the
+    same for all members; empty: events are not signed."""
+    accepted_key: Secret = Secret()
+    """A second key, accepted while keys are rotated (docs/security.md)."""
+
+    @property
+    def keys(self) -> Keys:
+        return Keys(tuple(key.text for key in (self.key, self.accepted_key) if key))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatSettings:
+    """How the bytes of values and keys are encoded; docs/formats.md describes each format."""
+
+    type: Text = "json"
+    """Format of the values: json, connect-json, avro, avro-registry, protobuf, protobuf-registry,
+    csv, string, bytes, or one that an installed package registers."""
+    options: Properties = Properties()
+    """Options of the format. Every format accepts case-insensitive (false or true)."""
+    key_type: Text = ""
+    """Format of the keys, if table.record_columns.key or table.key is set; empty: string for a text
+    column, bytes for any other; for table.key see docs/changes.md."""
+    key_options: Properties = Properties()
+    """Options of the key format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformSettings:
+    """What happens to records between decoding and writing; docs/transforms.md has the rules."""
+
+    sql: Text = ""
+    """Spark SQL of the form "SELECT expressions FROM records WHERE condition"; a record becomes one
+    row or none."""
+    python: Text = ""
+    """Instead of sql: "package.module:function", a function that takes a DataFrame of the records
+    and returns one with at most one row per record."""
+    columns: tuple[ColumnSettings, ...] = ()
+    """Columns into which values are decoded, in the form of table.columns; none: the table's own.
+    """
+
+    def __bool__(self) -> bool:
+        return bool(self.sql or self.python)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    "How the data files are written."
+
+    writer: WriterKind = WriterKind.SPARK
+    """Write with Spark jobs, or inside the participant's process without Spark."""
+    master: Text = ""
+    """Spark master; empty: as given by spark-submit, else local[*]."""
+    remote: Text = field(default="", repr=False)  # it may hold a token
+    """Spark Connect address (sc://...), instead of a master."""
+    app_name: Text = ""
+    """Application name in Spark's UI; empty: headgate-NAME."""
+    distribution: Distribution = Distribution.TABLE
+    """How Spark distributes a batch's rows before they are written: none, hash (all rows of a table
+    partition go to one task), range (also sorted in the table's sort order), or table (the table
+    property write.distribution-mode, else none)."""
+    parallelism: Annotated[int, "tasks"] = 0
+    """Tasks per batch; 0: one per core of Spark or of this machine."""
+    conf: Properties = Properties()
+    """Additional Spark configuration."""
+
+    @property
+    def writes(self) -> bool:
+        return self.writer is WriterKind.SPARK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSections:
+    """The sections of one sink file, each for itself; ``SinkSettings`` go together.
+
+    ``kafka`` holds librdkafka's own keys. With ``tables``, the ledger is the ``table`` that leads.
+    """
+
+    name: Annotated[SinkName, AfterValidator(resolved)]
+    """Name of the sink. It also names the tag that serves as the sink's lock, so never change it.
+    """
+    source: SourceSettings
+    """The topics to read."""
+    kafka: Properties
+    """Client settings in librdkafka's names, limited to an allow-list."""
+    control: ControlSettings = ControlSettings()
+    """The control topic."""
+    catalog: CatalogSettings = CatalogSettings()
+    """The Iceberg catalog."""
+    table: TableSettings = NO_TABLE
+    """The table to fill, unless [tables] declares many."""
+    tables: TablesSettings = TablesSettings()
+    """Many tables to fill; see docs/tables.md."""
+    changes: ChangesSettings = ChangesSettings()
+    """How records change a keyed table's rows."""
+    format: FormatSettings = FormatSettings()
+    """How values and keys are decoded."""
+    quarantine: QuarantineSettings = QuarantineSettings()
+    """What happens to bad records."""
+    transform: TransformSettings = TransformSettings()
+    """What happens to records before they are written."""
+    coordinator: CoordinatorSettings = CoordinatorSettings()
+    """When and how commits are made."""
+    participant: ParticipantSettings = ParticipantSettings()
+    """How batches are read and written."""
+    spark: SparkSettings = SparkSettings()
+    """How the data files are written."""
+    maintenance: MaintenanceSettings = MaintenanceSettings()
+    """Maintenance of the tables; see docs/maintenance.md."""
+    telemetry: TelemetrySettings = TelemetrySettings()
+    """Metrics; docs/metrics.md lists them."""
+    http: HttpSettings = HttpSettings()
+    """Probes, metrics and the status page over HTTP."""
+
+    def __post_init__(self) -> None:
+        group_id = self.source.group_id or f"headgate-{self.name}"
+        app_name = self.spark.app_name or f"headgate-{self.name}"
+        object.__setattr__(self, "source", replace(self.source, group_id=group_id))
+        object.__setattr__(self, "spark", replace(self.spark, app_name=app_name))
+        object.__setattr__(self, "table", led(self.table, self.tables))
+        aside = self.quarantine.table or f"{self.table.identifier}_quarantine"
+        named = replace(self.quarantine, table=aside)
+        if self.tables and self.tables.unmatched is Disposal.QUARANTINE:
+            named = RoutedQuarantine(**{f.name: getattr(named, f.name) for f in fields(named)})
+        object.__setattr__(self, "quarantine", named)
+
+    @property
+    def limits(self) -> BadRecordLimits:
+        """Return what a coordinator tolerates: it refuses a claim beyond these settings."""
+        disposals = [self.quarantine.policy, self.quarantine.tombstones]
+        disposals += [self.tables.unmatched] if self.tables else []
+        passes = bool(self.transform) or (self.keyed and self.changes.skips)
+        return replace(self.quarantine.limits, may_skip=passes or Disposal.SKIP in disposals)
+
+    @property
+    def apart(self) -> bool:
+        """Whether the quarantine is of another kind than the table."""
+        return self.quarantine.keeps and self.quarantine.type not in ("", self.table.type)
+
+    def type_of(self, table: str) -> str:
+        """The kind of a table of this sink."""
+        aside = self.apart and table == self.quarantine.table
+        return self.quarantine.type if aside else self.table.type
+
+    @property
+    def keyed(self) -> bool:
+        """Return whether records replace and delete rows of some table."""
+        return bool(self.table.key) or self.tables.keyed
+
+    @property
+    def wire(self) -> Wire:
+        """Return how this sink's events are written, and which ones are trusted."""
+        return Wire(self.name, self.control.keys)
+
+    @property
+    def election_topic(self) -> str:
+        """The topic whose partition 0 makes its owner the coordinator."""
+        return self.source.topics[0]
+
+    def redacted(self, text: str) -> str:
+        """Mask this sink's secrets in a text from a foreign library."""
+        return self.redaction(text)
+
+    @property
+    def redaction(self) -> Redaction:
+        """Return the mask for this sink's secrets; tasks have ``redaction_of_records`` instead."""
+        catalogs = (self.catalog.properties, self.quarantine.catalog.properties)
+        some = (*catalogs, self.spark.conf, self.telemetry.otlp_headers)
+        tokens = (self.http.viewer_token.text, self.http.operator_token.text)
+        tokens = (*tokens, *_REMOTE_TOKEN.findall(self.spark.remote))
+        keys = frozenset((*self.control.keys.texts, *filter(None, tokens)))
+        read_with = self.redaction_of_records.secrets
+        return Redaction(keys.union(read_with, *(each.secrets for each in some)))
+
+    @property
+    def redaction_of_records(self) -> Redaction:
+        """Return the mask for the secrets that reading records takes.
+
+        It travels to Spark's executors with those secrets, and must hold no other.
+        """
+        some = (self.kafka, self.format.options, self.format.key_options)
+        return Redaction(frozenset().union(*(each.secrets for each in some)))

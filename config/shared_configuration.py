@@ -1,0 +1,120 @@
+"""Selects the parts of a sink file that all participants of the sink must share (rule P11).
+
+These parts decide which records become which rows, and where the rows go. Everything else may
+differ between machines, or while settings are rolled out one participant at a time: addresses,
+credentials, intervals, sizes, limits, the writer. Control topic, table and consumer group are
+compared elsewhere: nothing is heard on another control topic, START names the table, and the commit
+record names the group.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, astuple
+
+from headgate.config.column_options import rules_of
+from headgate.config.secrets import Properties
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_settings import ICEBERG, SchemaSettings
+from headgate.control_protocol.events import DIGEST
+from headgate.data_plane.cdc.policy import PLACEHOLDER
+from headgate.participant.settings import Incompatible
+
+_DIGEST_CHARS = 16
+_PLAIN_CHARS_MAX = 200
+_ADDRESSES = "registry."
+"""Options that locate a schema registry or authenticate to it."""
+
+
+def agreed(settings: SinkSettings) -> Mapping[str, str]:
+    """Return what START carries about this file: short values as text, long ones as digests."""
+    quarantine, transform, form = settings.quarantine, settings.transform, settings.format
+    rules = rules_of(settings)
+    return {
+        "source.topics": _text(", ".join(settings.source.topics)),
+        "table.branch": _text(settings.table.branch),
+        "table.record_columns": _text(json.dumps(settings.table.record_columns.named())),
+        "table.columns": _digest({name: astuple(rule) for name, rule in rules.items()})
+        if rules
+        else "",
+        "table.schema": _schema(settings.table.schema),
+        **({"table.type": settings.table.type} if settings.table.type != ICEBERG else {}),
+        **_keyed(settings),
+        "format": _digest([form.type, _said(form.options), form.key_type, _said(form.key_options)]),
+        "quarantine.policy": quarantine.policy.value,
+        "quarantine.tombstones": quarantine.tombstones.value,
+        "quarantine.table": _text(quarantine.table if quarantine.keeps else ""),
+        **({"quarantine.type": quarantine.type} if settings.apart else {}),
+        "transform": _digest(asdict(transform)) if transform else "",
+        **_routed(settings),
+    }
+
+
+def _keyed(settings: SinkSettings) -> Mapping[str, str]:
+    """Return the settings that decide which row a record changes; empty without a key."""
+    changes, key = settings.changes, settings.table.key
+    if not settings.keyed:
+        return {}
+    said: list[str] = [
+        *(changes.envelope, changes.tombstones, changes.on_truncate, changes.unavailable_value)
+    ]
+    if changes.unavailable_placeholder != PLACEHOLDER:
+        said.append(_text(changes.unavailable_placeholder))
+    named = {"table.key": _text(", ".join(key))} if key else {}
+    return {**named, "changes": ", ".join(said)}
+
+
+def _routed(settings: SinkSettings) -> Mapping[str, str]:
+    """Return the settings that decide which table takes a record; empty for a single table."""
+    tables = settings.tables
+    if not tables:
+        return {}
+    rules = [
+        (
+            each.match,
+            [astuple(column) for column in each.columns],
+            each.unknown_fields,
+            each.incompatible,
+            *([each.key] if each.key else []),
+        )
+        for each in tables.table
+    ]
+    return {
+        "tables.route": _digest([asdict(route) for route in tables.route]),
+        "tables.unmatched": tables.unmatched.value,
+        "tables.record_columns": _text(json.dumps(tables.record_columns.named())),
+        "tables.table": _digest(rules) if rules else "",
+        "tables.schema": _schema(tables.schema),
+        "tables.create.schema": tables.create.schema.value,
+    }
+
+
+def _schema(schema: SchemaSettings) -> str:
+    readded = ", readd_dropped" if schema.readd_dropped else ""
+    kept = schema.incompatible is Incompatible.QUARANTINE
+    return schema.unknown_fields + readded + ("" if kept else f", {schema.incompatible}")
+
+
+def _said(options: Properties) -> Mapping[str, str]:
+    """Drop addresses and secrets; a schema read from a file is not a secret."""
+    return {
+        name: options[name] if name in ("schema", "descriptor") else shown
+        for name, shown in options.shown().items()
+        if not name.startswith(_ADDRESSES)
+    }
+
+
+def _text(text: str) -> str:
+    return text if len(text) <= _PLAIN_CHARS_MAX else _digest(text)
+
+
+def fingerprint(value: object) -> str:
+    """Return a short text that differs whenever the value differs."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARS]
+
+
+def _digest(value: object) -> str:
+    return DIGEST + fingerprint(value)

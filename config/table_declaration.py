@@ -1,0 +1,182 @@
+"""Translates the table that a sink file declares into the table adapter's terms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.data_plane.batch.shaping import TransformPlan
+
+if TYPE_CHECKING:  # pyiceberg takes half a second: a mistake elsewhere in the file is told before
+    from collections.abc import Mapping
+
+    from pyiceberg.schema import Schema
+
+    from headgate.config.sections import TransformSettings
+    from headgate.config.table_settings import TableSettings
+    from headgate.tables.iceberg.table_creation import TableDeclaration
+
+_RECORD_TYPES = {
+    "topic": "string",
+    "partition": "int",
+    "offset": "long",
+    "timestamp": "timestamptz",
+    "key": "binary",
+    "headers": "map<string, binary>",
+    "struct": "struct<topic: string, partition: int, offset: long, timestamp: timestamptz>",
+}
+
+
+_QUARANTINE_COLUMNS = {
+    "topic": "string not null",
+    "topic_id": "string",
+    "partition": "int not null",
+    "offset": "long not null",
+    "timestamp": "timestamptz",
+    "key": "binary",
+    "value": "binary",
+    "headers": "list<struct<key: string, value: binary>>",
+    "error_class": "string",
+    "table_name": "string",
+    "message": "string",
+    "sink": "string",
+    "epoch": "long",
+    "transaction": "long",
+}
+_QUARANTINE_COMMENTS = {
+    "topic_id": "Kafka's own topic identity: a topic that is re-created gets another one",
+    "timestamp": "the record's Kafka timestamp",
+    "value": "as it is in the topic",
+    "error_class": "what was wrong: value, key or headers, tombstone",
+    "table_name": "for error_class table: the table that could not take the record",
+    "transaction": "of the epoch in which the sink committed this",
+}
+
+
+def declaration(table: TableSettings) -> TableDeclaration | None:
+    """Return what to create if the table is missing; ``None`` if the sink may not create it.
+
+    Columns for a record's origin come last unless the file declares them itself.
+    """
+    return declared(table) if table.create else None
+
+
+def declared(table: TableSettings) -> TableDeclaration:
+    """Return the declared columns, whether or not the sink may create the table."""
+    from headgate.tables.iceberg.table_creation import TableDeclaration
+
+    return TableDeclaration(
+        columns=_type_texts(table),
+        partition_by=table.partition_by,
+        sort_by=table.sort_by,
+        properties=table.properties,
+        location=table.location or None,
+        comments={column.name: column.doc for column in table.columns if column.doc},
+        key=table.key,
+    )
+
+
+def _type_texts(table: TableSettings) -> dict[str, str]:
+    columns = {
+        column.name: f"{column.type} not null" if column.required else column.type
+        for column in table.columns
+    }
+    for what, name in table.record_columns.named().items():
+        columns.setdefault(name, _RECORD_TYPES[what])
+    return columns
+
+
+def quarantine_declaration(location: str = "") -> TableDeclaration:
+    """Return what to create if the quarantine is missing.
+
+    Its files' writer fills columns by name.
+    """
+    from headgate.tables.iceberg.table_creation import TableDeclaration
+
+    return TableDeclaration(
+        columns=_QUARANTINE_COLUMNS, comments=_QUARANTINE_COMMENTS, location=location or None
+    )
+
+
+def transform_plan(
+    transform: TransformSettings, parts: Mapping[str, str] | None = None
+) -> TransformPlan | None:
+    """Return the transform's plan, or ``None`` without one.
+
+    ``parts`` maps parts of the record to the columns that take them, for a sink of many tables.
+    Raises ``ConfigurationError`` for types that cannot be read.
+    """
+    if not transform:
+        return None
+    if not transform.columns and not parts:
+        return TransformPlan(transform.sql, transform.python)
+    from pyiceberg.schema import Schema
+
+    from headgate.tables.iceberg.type_parser import parse_columns
+
+    columns = {
+        column.name: f"{column.type} not null" if column.required else column.type
+        for column in transform.columns
+    }
+    for what, name in (parts or {}).items():
+        columns.setdefault(name, _RECORD_TYPES[what])
+    try:
+        schema = Schema(*parse_columns(columns)).model_dump_json()
+    except ConfigurationError as error:
+        raise ConfigurationError(f"transform.columns: {error.message}", error.hint) from None
+    return TransformPlan(transform.sql, transform.python, schema)
+
+
+def column_type(name: str, kind: str) -> Any:
+    """Return the Arrow field of an optional column, as records are decoded into it.
+
+    Raises ``ConfigurationError`` for a type that cannot be read.
+    """
+    from pyiceberg.io.pyarrow import schema_to_pyarrow  # imports pandas: not for every command
+    from pyiceberg.schema import Schema
+
+    from headgate.tables.iceberg.type_parser import parse_columns
+
+    return schema_to_pyarrow(Schema(*parse_columns({name: kind}))).field(0)
+
+
+def check_types(table: TableSettings) -> Schema | None:
+    """Return the declared columns. Raises ``ConfigurationError`` if their types cannot be read."""
+    if not table.columns:
+        return None
+    from pyiceberg.schema import Schema
+
+    from headgate.tables.iceberg.type_parser import parse_columns
+
+    try:
+        return Schema(*parse_columns(_type_texts(table)))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"table.columns: {error.message}", error.hint) from None
+
+
+def check_declaration(table: TableSettings) -> None:
+    """Raises ``ConfigurationError`` if types or partitioning cannot be read."""
+    schema = check_types(table)
+    if schema is None:
+        return
+    from headgate.tables.iceberg.table_creation import (
+        check_version,
+        partition_spec,
+        refuse_upkeep,
+        sort_order,
+    )
+
+    if table.create:
+        try:
+            check_version(schema, table.properties)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"table.properties: {error.message}", error.hint) from None
+        refuse_upkeep(table.properties, "table.properties")
+    try:
+        sort_order(schema, table.sort_by)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"table.sort_by: {error.message}", error.hint) from None
+    try:
+        partition_spec(schema, table.partition_by)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"table.partition_by: {error.message}", error.hint) from None

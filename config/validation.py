@@ -1,0 +1,506 @@
+"""Checks the relations between a sink's settings. Each violation names the key and the remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from headgate.config.catalog_settings import Backend
+from headgate.config.column_options import check_rules
+from headgate.config.http_settings import check_face
+from headgate.config.keyed_table_checks import check_keyed
+from headgate.config.maintenance_settings import check_maintenance
+from headgate.config.route_checks import check_tables
+from headgate.config.table_declaration import check_declaration, check_types, transform_plan
+from headgate.config.table_formats import check_kind
+from headgate.config.table_settings import ICEBERG, SchemaSettings
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.column_growth import RESERVED
+from headgate.control_protocol.errors import (
+    ColumnsCannotEvolve,
+    ConfigurationError,
+    JvmMissing,
+    NameReserved,
+    TablesUnfit,
+)
+from headgate.control_protocol.seal import KEY_CHARACTERS_MIN
+from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.kafka import client_settings as kafka_keys
+from headgate.participant.settings import Incompatible, UnknownFields
+from headgate.tables.jvm_start import refuse_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headgate.config.sections import SinkSections
+    from headgate.config.table_settings import ColumnSettings, RecordColumns, TableSettings
+
+
+# Refuses column names that Iceberg reserves: engines could not read a table that has one.
+
+
+def check_reserved(settings: SinkSections) -> None:
+    """Raises ``NameReserved`` if a table of the sink would have such a column."""
+    table, tables = settings.table, settings.tables
+    _refuse("table.columns", _named(table.columns))
+    _refuse("table.record_columns", _parts(table.record_columns))
+    _refuse("tables.record_columns", _parts(tables.record_columns))
+    for each in tables.table:
+        _refuse("tables.table.columns", _named(each.columns))
+
+
+def _named(columns: Iterable[ColumnSettings]) -> list[str]:
+    return [column.name for column in columns]
+
+
+def _parts(columns: RecordColumns) -> Iterable[str]:
+    return columns.named().values()
+
+
+def _refuse(section: str, names: Iterable[str]) -> None:
+    for name in names:
+        if name.lower() in RESERVED:
+            raise NameReserved(
+                f"{section}: the column name {name!r} is reserved by Iceberg",
+                f"choose another name, for example kafka{name.lower()}",
+            )
+
+
+# Checks whether a sink file's policy for fields without a column can be carried out.
+
+
+_Choice = TypeVar("_Choice", UnknownFields, Incompatible)
+
+
+def check_schema_policy(settings: SinkSections) -> None:
+    """Raises ``ColumnsCannotEvolve``, ``ConfigurationError``."""
+    if settings.tables:
+        if settings.table.schema != SchemaSettings():
+            raise TablesUnfit("table.schema is set", "with many tables, use tables.schema")
+        _check(settings, "tables.schema", settings.tables.schema)
+        for each in settings.tables.table:
+            where = f"tables.table {each.match!r}"
+            if each.unknown_fields:
+                wanted = _choice(f"{where}: unknown_fields", UnknownFields, each.unknown_fields)
+                _check_fields(settings, f"{where}: ", wanted)
+            if each.incompatible:
+                chosen = _choice(f"{where}: incompatible", Incompatible, each.incompatible)
+                _check_values(settings, f"{where}: ", chosen)
+        return
+    _check(settings, "table.schema", settings.table.schema)
+
+
+def _check(settings: SinkSections, section: str, schema: SchemaSettings) -> None:
+    ones = [each.unknown_fields for each in settings.tables.table]
+    if schema.readd_dropped and UnknownFields.EVOLVE not in (schema.unknown_fields, *ones):
+        raise ConfigurationError(
+            f"{section}.readd_dropped is set, but no columns are added",
+            f'set {section}.unknown_fields = "evolve", or leave it out',
+        )
+    _check_fields(settings, f"{section}.", schema.unknown_fields)
+    _check_values(settings, f"{section}.", schema.incompatible)
+
+
+def _check_values(settings: SinkSections, where: str, wanted: Incompatible) -> None:
+    """Require a format that knows field names: only it can read a record again column by column."""
+    if wanted is not Incompatible.IGNORE:
+        return
+    name = settings.format.type
+    made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
+    if not hasattr(made, "lacking"):
+        raise ColumnsCannotEvolve(
+            f'{where}incompatible = "{wanted}": the format {name} does not know fields by name',
+            "use json, connect-json, or a format of Avro or Protobuf; or quarantine",
+        )
+
+
+def _choice(where: str, kind: type[_Choice], text: str) -> _Choice:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"{where} cannot be {text!r}", f"it is one of {', '.join(kind)}"
+        ) from None
+
+
+def _check_fields(settings: SinkSections, where: str, wanted: UnknownFields) -> None:
+    if wanted is UnknownFields.IGNORE:
+        return
+    said = f'{where}unknown_fields = "{wanted}"'
+    if settings.transform:
+        raise ColumnsCannotEvolve(
+            f"{said} and a transform cannot be combined",
+            "a transform declares its own result: leave the transform out, or ignore",
+        )
+    name = settings.format.type
+    made = record_format(name, ValueOptions.taken(settings.format.options).of_format)
+    if not hasattr(made, "lacking"):
+        raise ColumnsCannotEvolve(
+            f"{said}: the format {name} does not report fields that a table lacks",
+            "use json, connect-json, or a format of Avro or Protobuf; or ignore",
+        )
+    if wanted is UnknownFields.QUARANTINE and settings.quarantine.policy is Disposal.FAIL:
+        raise ConfigurationError(
+            f"{said}, but quarantine.policy stops the sink at a bad record",
+            'set quarantine.policy = "quarantine", or unknown_fields = "fail"',
+        )
+
+
+_SINK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_TOPIC_CHARACTERS = "use 1 to 249 of the letters A to Z, digits, '.', '_' and '-'"
+_KAFKAS_OWN = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_MASTER = re.compile(r"local(\[.+\]|-cluster\[.+\])?|spark://.+|yarn|k8s://.+")
+_REMOTE = re.compile(r"local(\[.+\])?|sc://[^/]+.*")
+_DURATION_MS_MAX = 366 * 24 * 3_600_000
+_MAX_POLL_INTERVAL_MS = 300_000
+_SESSION_TIMEOUT_MS = 45_000
+"""Both are librdkafka's defaults."""
+_ROUNDS_MIN = 4
+"""Two rounds and a time-out can pass before a late status is judged; ageing rounds by a quarter."""
+
+
+def check_sink(settings: SinkSections) -> None:
+    """Raises ``ConfigurationError`` for the first contradiction.
+
+    What needs no library comes first: such a mistake is told at once. Then the formats of records
+    and of tables are asked, and each of them imports what it is made of.
+    """
+    _check_structure(settings)
+    iceberg = settings.table.type == ICEBERG
+    if iceberg:
+        check_types(settings.table)
+    check_schema_policy(settings)
+    check_tables(settings)
+    _check_format(settings)
+    if iceberg:
+        check_declaration(settings.table)
+    check_rules(settings)
+    transform_plan(settings.transform)
+    check_keyed(settings)
+    check_kind(settings)
+
+
+def _check_structure(settings: SinkSections) -> None:
+    _check_names(settings)
+    _check_keys(settings)
+    _check_kafka(settings)
+    _check_table(settings.table)
+    check_reserved(settings)
+    _check_positive(settings)
+    _check_times(settings)
+    if settings.spark.master and settings.spark.remote:
+        _wrong("spark.master and spark.remote are both set", "keep one of them")
+    _check_where_spark_runs(settings)
+    _check_jvm(settings)
+    for section, named in (
+        ("spark.conf", settings.spark.conf),
+        ("catalog.properties", settings.catalog.properties),
+    ):
+        refuse_arguments(named, named.secret_names, section)
+    _check_quarantine(settings)
+    _check_transform(settings)
+    check_face(settings.telemetry, settings.http)
+    check_maintenance(settings.maintenance, settings.coordinator.claim_age_max_ms)
+
+
+def _wrong(message: str, hint: str) -> None:
+    raise ConfigurationError(message, hint)
+
+
+def _check_where_spark_runs(settings: SinkSections) -> None:
+    spark = settings.spark
+    if spark.master and not _MASTER.fullmatch(spark.master):
+        _wrong(
+            f"spark.master cannot be {spark.master!r}",
+            'write "local[*]", "spark://HOST:PORT", "yarn" or "k8s://..."',
+        )
+    if spark.remote and not _REMOTE.fullmatch(spark.remote):
+        _wrong("spark.remote is no address of Spark Connect", 'write "sc://HOST:PORT"')
+
+
+def _check_jvm(settings: SinkSections) -> None:
+    spark = settings.spark
+    if settings.catalog.backend is Backend.JAVA and (spark.writer == "in-process" or spark.remote):
+        without = "spark.writer is in-process" if not spark.remote else "spark.remote is set"
+        raise JvmMissing(
+            f"catalog.backend is java, and {without}: this process has no JVM",
+            "use a Spark of this process (spark.master), or remove catalog.backend",
+        )
+
+
+def _check_names(settings: SinkSections) -> None:
+    source = settings.source
+    if not _SINK_NAME.fullmatch(settings.name):
+        _wrong(
+            f"name cannot be {settings.name!r}",
+            "use up to 63 letters, digits, '-' and '_', beginning with a letter or digit",
+        )
+    if not source.topics:
+        _wrong("source.topics is empty", "name at least one topic")
+    # The election topic must be a single topic, so only the later ones may be patterns.
+    for topic in (source.topics[0], settings.control.topic):
+        if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+            pattern = topic.startswith("^")
+            _wrong(
+                f"{topic!r} cannot be a Kafka topic" + (" here" if pattern else ""),
+                "a pattern may only follow the first" if pattern else _TOPIC_CHARACTERS,
+            )
+    for topic in source.topics[1:]:
+        if not (_is_pattern(topic) if topic.startswith("^") else _TOPIC.fullmatch(topic)):
+            _wrong(
+                f"{topic!r} is neither a Kafka topic nor a pattern",
+                f'patterns begin with "^"; else {_TOPIC_CHARACTERS}',
+            )
+    if kafkas := sorted({*source.topics, settings.control.topic} & _KAFKAS_OWN):
+        _wrong(f"{kafkas[0]} is a topic of Kafka's own", "name a topic of yours")
+    if source.group_id != source.group_id.strip() or not source.group_id.isprintable():
+        _wrong(
+            f"source.group_id cannot be {source.group_id!r}",
+            "use no blank at its ends and no control characters; leave it out for headgate-NAME",
+        )
+    if len(set(source.topics)) < len(source.topics):
+        _wrong("source.topics names a topic twice", "name each topic once")
+    if settings.control.topic in source.topics:
+        _wrong(
+            f"control.topic {settings.control.topic!r} is also a source topic",
+            "give the control topic a name of its own",
+        )
+    if source.start_at not in ("earliest", "latest"):
+        assert source.start_at_ms is not None  # the property raises for an invalid time
+
+
+def _check_keys(settings: SinkSections) -> None:
+    control = settings.control
+    if control.accepted_key and not control.key:
+        _wrong("control.accepted_key is set without control.key", "set control.key as well")
+    for name, key in (("key", control.key), ("accepted_key", control.accepted_key)):
+        if key and len(key.text) < KEY_CHARACTERS_MIN:
+            _wrong(
+                f"control.{name} has {len(key.text)} characters",
+                f"use at least {KEY_CHARACTERS_MIN}, such as openssl rand -hex 32 prints",
+            )
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
+
+
+def _check_kafka(settings: SinkSections) -> None:
+    if not settings.kafka.get("bootstrap.servers"):
+        _wrong('kafka."bootstrap.servers" is missing', 'write "bootstrap.servers" = "host:port"')
+    for key in settings.kafka:
+        reason = kafka_keys.refusal(key)
+        if reason is not None:
+            _wrong(f'kafka."{key}" may not be set', reason or "headgate does not know this key")
+        if settings.kafka[key] != "" and not settings.kafka[key].strip():
+            _wrong(f'kafka."{key}" is blank', "write its value, or remove the key")
+    protocol = settings.kafka.get("security.protocol", "").lower()
+    mechanisms = {"sasl.mechanism", "sasl.mechanisms"} & {*settings.kafka}
+    if protocol.startswith("sasl") and not mechanisms:
+        _wrong(
+            f'kafka."security.protocol" is {protocol}, and kafka."sasl.mechanism" is not set',
+            'set it to what the brokers offer, such as "SCRAM-SHA-512" or "PLAIN"',
+        )
+
+
+def _check_table(table: TableSettings) -> None:
+    parts = table.identifier.split(".")
+    if len(parts) < 2 or not _are_names(parts):
+        _wrong(
+            f"table.identifier cannot be {table.identifier!r}",
+            'write "namespace.table", without control characters and without blanks at the ends',
+        )
+    if not table.branch:
+        _wrong("table.branch is empty", 'write "main", or leave it out')
+    for section, names in (
+        ("table.columns", [column.name for column in table.columns]),
+        ("table.record_columns", list(table.record_columns.named().values())),
+    ):
+        if len(set(names)) < len(names) or "" in names:
+            _wrong(f"{section} has a column without a name, or names one twice", "name each once")
+    _check_record_columns("table.columns", table.columns, table)
+    _check_case(table)
+    if table.create and not (table.columns or table.record_columns.named()):
+        _wrong("table.create is on, but no column is declared", "add [[table.columns]]")
+
+
+def _are_names(parts: Sequence[str]) -> bool:
+    """Return whether people see of each part what it is."""
+    return all(part and part == part.strip() and part.isprintable() for part in parts)
+
+
+def _check_case(table: TableSettings) -> None:
+    """Refuse columns that differ only in case: Spark and many readers cannot tell them apart."""
+    first: dict[str, str] = {}
+    named = [column.name for column in table.columns]
+    for name in (*named, *table.record_columns.named().values()):
+        if first.setdefault(name.lower(), name) != name:
+            _wrong(
+                f"the columns {first[name.lower()]!r} and {name!r} differ only in case",
+                "rename one: Spark and other readers cannot tell them apart",
+            )
+
+
+def _check_record_columns(
+    section: str, columns: Sequence[ColumnSettings], table: TableSettings
+) -> None:
+    """Refuse a column filled from the value and from another part: one of the two would be lost."""
+    parts = {column: what for what, column in table.record_columns.named().items()}
+    for column in columns:
+        part = parts.get(column.name)
+        if part and not column.from_record:
+            _wrong(
+                f"table.record_columns.{part} = {column.name!r} would overwrite the data of the "
+                f"column {column.name!r} in {section}",
+                "give it a name of its own; or, if the column is meant for it, remove it from "
+                f"{section} or declare it with from_record = true",
+            )
+        if column.from_record and not part:
+            _wrong(
+                f"{section}: {column.name!r} is from_record, but table.record_columns does not "
+                "name it",
+                "name it there, or remove from_record",
+            )
+
+
+def _check_format(settings: SinkSections) -> None:
+    """Build the formats, which contacts nobody, and let them check their options."""
+    wanted = settings.format
+    record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
+    used = (settings.tables or settings.table).record_columns.key or settings.keyed
+    if (wanted.key_type or wanted.key_options) and not used:
+        _wrong(
+            "format.key_type is set, but no column takes the key", "set table.record_columns.key"
+        )
+    if wanted.key_type:
+        record_format(wanted.key_type, wanted.key_options)
+    elif wanted.key_options:
+        _wrong("format.key_options are set without format.key_type", "name the keys' format")
+
+
+def _check_quarantine(settings: SinkSections) -> None:
+    wanted = settings.quarantine
+    parts = wanted.table.split(".")
+    if len(parts) < 2 or not _are_names(parts) or wanted.table == settings.table.identifier:
+        _wrong(
+            f"quarantine.table cannot be {wanted.table!r}",
+            'write "namespace.table", and another one than table.identifier',
+        )
+    if not 0 <= wanted.per_thousand_max <= 1_000:
+        _wrong("quarantine.per_thousand_max is not within 0 and 1000", "1000 allows any rate")
+    if wanted.sample_records_min < 1 or wanted.records_max < 0:
+        _wrong(
+            "quarantine.sample_records_min is below 1, or records_max below 0",
+            "leave them out for the defaults",
+        )
+    if wanted.dead_letter_topic:
+        _check_dead_letters(settings)
+
+
+def _check_dead_letters(settings: SinkSections) -> None:
+    topic = settings.quarantine.dead_letter_topic
+    if not settings.quarantine.keeps:
+        _wrong(
+            "quarantine.dead_letter_topic is set, but nothing comes into the quarantine",
+            'set quarantine.policy = "quarantine", or leave the topic out',
+        )
+    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        _wrong(f"quarantine.dead_letter_topic cannot be {topic!r}", _TOPIC_CHARACTERS)
+    patterns = [name for name in settings.source.topics if name.startswith("^")]
+    # A sink that read its own dead letters would see them as bad records forever.
+    if topic in (*settings.source.topics, settings.control.topic) or any(
+        re.search(pattern, topic) for pattern in patterns
+    ):
+        _wrong(
+            f"quarantine.dead_letter_topic {topic!r} is also a source topic or the control topic",
+            "give the dead letters a topic of their own, which no pattern of the source matches",
+        )
+
+
+def _check_transform(settings: SinkSections) -> None:
+    """Check what needs no Spark; the start and ``headgate check`` do the rest."""
+    transform, spark = settings.transform, settings.spark
+    if transform.sql and transform.python:
+        _wrong("transform.sql and transform.python are both set", "keep one of them")
+    table, tables = settings.table, settings.tables
+    if tables:
+        table = replace(table, record_columns=tables.record_columns)
+    _check_record_columns("transform.columns", transform.columns, table)
+    if transform.columns and not transform:
+        _wrong("transform.columns are set without a transform", "set transform.sql or .python")
+    if transform and spark.writer == "in-process":
+        _wrong("a transform needs Spark", 'set spark.writer = "spark", or remove the transform')
+    if spark.distribution in ("hash", "range") and spark.writer == "in-process":
+        _wrong(
+            f"spark.distribution = {spark.distribution} needs Spark",
+            "leave it out: the single writer in this process brings rows together anyway",
+        )
+
+
+def _check_positive(settings: SinkSections) -> None:
+    zero_allowed = {"rebalance_delay_ms", "commit_records", "commit_bytes"}
+    for section in ("coordinator", "participant"):
+        values = getattr(settings, section)
+        for key in type(values).__dataclass_fields__:
+            value = getattr(values, key)
+            least = 0 if key in zero_allowed else 1
+            if type(value) is int and value < least:
+                _wrong(f"{section}.{key} cannot be {value}", f"it must be at least {least}")
+            if type(value) is int and key.endswith("_ms") and value > _DURATION_MS_MAX:
+                _wrong(f"{section}.{key} cannot be {value}", "it must be at most a year")
+    if settings.spark.parallelism < 0:
+        _wrong("spark.parallelism is negative", "0 means one per core")
+
+
+def _check_times(settings: SinkSections) -> None:
+    coordinator, participant = settings.coordinator, settings.participant
+    if coordinator.retry_backoff_ms > coordinator.retry_backoff_max_ms:
+        _wrong(
+            "coordinator.retry_backoff_ms is above coordinator.retry_backoff_max_ms",
+            "the first wait cannot be longer than the longest",
+        )
+    # Silence proves that a coordinator is gone only if signs of life come more often than that.
+    if participant.presence_interval_ms >= coordinator.election_timeout_ms:
+        _wrong(
+            f"participant.presence_interval_ms ({participant.presence_interval_ms}) is not below "
+            f"coordinator.election_timeout_ms ({coordinator.election_timeout_ms})",
+            "signs of life must come more often than that silence",
+        )
+    # A file is as old as its START; a late status is judged one round later (P8, P9).
+    least_ms = _ROUNDS_MIN * (coordinator.commit_interval_ms + coordinator.commit_timeout_ms)
+    if coordinator.claim_age_max_ms < least_ms:
+        _wrong(
+            f"coordinator.claim_age_max_ms ({coordinator.claim_age_max_ms}) is below {least_ms}, "
+            f"{_ROUNDS_MIN} times commit_interval_ms and commit_timeout_ms together",
+            "raise it, and the age of every orphan clean-up with it, or commit more often: files "
+            "would be too old before their turn, and be written again forever",
+        )
+    # Nobody polls while a partition waits to be released: Kafka would expel the member.
+    poll_ms = _kafka_ms(settings, "max.poll.interval.ms", _MAX_POLL_INTERVAL_MS)
+    if participant.release_timeout_ms >= poll_ms:
+        _wrong(
+            f"participant.release_timeout_ms ({participant.release_timeout_ms}) is not below "
+            f'kafka."max.poll.interval.ms" ({poll_ms})',
+            "the group would expel a member that still finishes its batch",
+        )
+    session_ms = _kafka_ms(settings, "session.timeout.ms", _SESSION_TIMEOUT_MS)
+    if session_ms > poll_ms:
+        _wrong(
+            f'kafka."session.timeout.ms" ({session_ms}) is above "max.poll.interval.ms" '
+            f"({poll_ms})",
+            "Kafka's client refuses that",
+        )
+
+
+def _kafka_ms(settings: SinkSections, key: str, default: int) -> int:
+    text = settings.kafka.get(key, str(default))
+    if not text.isdecimal():
+        _wrong(f'kafka."{key}" cannot be {text!r}', "write a whole number of milliseconds")
+    return int(text)

@@ -1,0 +1,1 @@
+"""Contains the instructions and the values of a batch, for any writer."""

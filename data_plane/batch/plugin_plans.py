@@ -1,0 +1,145 @@
+"""Plans for files of tables that a ``TableFormat`` describes by neutral layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, Protocol
+
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+
+from headgate.control_protocol.errors import TableChanged, Unreachable
+from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.table_history import TableReader
+from headgate.control_protocol.table_kinds import FileSchema
+from headgate.data_plane.batch.shaping import Shaping
+from headgate.data_plane.batch.write_plan import (
+    SourcePlan,
+    TableShape,
+    WriterPlan,
+    check_columns,
+    check_folder,
+    source_aside,
+)
+from headgate.data_plane.quarantine.already_quarantined import Again, known_offsets, rows_of_reader
+from headgate.tables.neutral_schema import schema_of, spec_of
+from headgate.tables.storage.object_stores import for_files
+
+
+class PlansAside(Protocol):
+    """The plans of a quarantine; ``Plans`` makes them for Iceberg."""
+
+    def beside(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
+        """Return the plan with that of the batch's quarantine. Raises as ``plan_of``."""
+
+    def forget_temporary(self) -> bool: ...
+
+
+class LayoutPlans:
+    """The plans of a sink's table, and with ``aside`` of its quarantine. ``layout`` returns the
+    table's current layout."""
+
+    def __init__(
+        self,
+        layout: Callable[[], FileSchema],
+        shaping: Shaping,
+        aside: PlansAside | None = None,
+    ) -> None:
+        self._plan = _OnePlan(layout, shaping)
+        self._aside = aside
+        self.shaping = shaping
+
+    def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
+        """Return the plan for the batch's tables. Raises ``TableChanged``, ``Unreachable``; and
+        ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
+        plan = self._plan.plan_of(batch.table, source)
+        return self._aside.beside(plan, batch, source) if self._aside else plan
+
+    def forget_temporary(self) -> bool:
+        """Forget the quarantine's temporary keys; the table has none."""
+        return self._aside is not None and self._aside.forget_temporary()
+
+
+class LayoutAside:
+    """The plans of a quarantine of the table's kind. ``layout`` returns its current layout, and
+    ``read`` opens it for its rows."""
+
+    def __init__(self, layout: Callable[[], FileSchema], read: Callable[[], TableReader]) -> None:
+        self._plan = _OnePlan(layout, Shaping())
+        self._read = read
+
+    def beside(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
+        if batch.quarantine is None:
+            return plan
+        aside = self._plan.plan_of(batch.quarantine, source_aside(source))
+        return replace(plan, quarantine=aside, known=known_offsets(batch, source, self._rows))
+
+    def forget_temporary(self) -> bool:
+        """Return ``False``: there are no temporary keys."""
+        return False
+
+    def _rows(self, start: TableStart, source: SourcePlan, again: Again) -> list[dict[str, Any]]:
+        with closing(self._read()) as reader:
+            if reader.view().uuid != start.uuid:
+                raise another_table(start, reader.view().uuid)
+            return list(rows_of_reader(reader, source, again))
+
+
+class _OnePlan:
+    """The plan of one table, kept until the table changes."""
+
+    def __init__(self, layout: Callable[[], FileSchema], shaping: Shaping) -> None:
+        self._layout = layout
+        self._shaping = shaping
+        self._kept: WriterPlan | None = None
+        self._known: tuple[str, int] | None = None
+
+    def plan_of(self, start: TableStart, source: SourcePlan) -> WriterPlan:
+        wanted = (start.uuid, start.schema_id)
+        if self._kept is None or self._known != wanted or self._kept.source != source:
+            layout = self._layout()
+            if layout.uuid != start.uuid:
+                raise another_table(start, layout.uuid)
+            if layout.schema_id != start.schema_id:
+                raise Unreachable(
+                    f"the columns of {start.table} are not those of the START any more",
+                    "the next one names them",
+                )
+            self._kept = plan_of_layout(layout, start.table, source, self._shaping)
+            self._known = wanted
+        if self._kept.shape.dressing is None:
+            check_folder(start, self._kept.shape.data_location)
+        return self._kept
+
+
+def another_table(start: TableStart, uuid: str) -> TableChanged:
+    return TableChanged(
+        f"{start.table} is another table now: UUID {uuid}, not {start.uuid}",
+        "it was dropped and created again",
+    )
+
+
+def plan_of_layout(
+    layout: FileSchema, table: str, source: SourcePlan, shaping: Shaping | None = None
+) -> WriterPlan:
+    """Plan for a layout. Raises ``ConfigurationError`` for record columns that the table lacks."""
+    schema = schema_of(layout.columns)
+    check_columns(table, schema, source.record_columns)
+    shape = TableShape(
+        schema_json=schema.model_dump_json(),
+        spec_json=spec_of(layout).model_dump_json(),
+        sort_order_json=UNSORTED_SORT_ORDER.model_dump_json(),
+        table_properties={},
+        location=layout.location,
+        dressing=layout.dressing,
+    )
+    return WriterPlan(
+        source=source,
+        shape=shape,
+        io_properties=for_files(dict(layout.storage), layout.location),
+        shaping=(shaping or Shaping()).settled(table, {}),
+        values=layout.values,
+        tamed=layout.tamed,
+    )

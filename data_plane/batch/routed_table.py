@@ -1,0 +1,77 @@
+"""A table that routes name, for a writer: found, to be made, or unavailable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.errors import TableMissing
+from headgate.control_protocol.events import Destination
+from headgate.control_protocol.ports import Batch
+
+if TYPE_CHECKING:  # checking settings must not import Arrow
+    from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """How a missing table gets its columns (rule N1).
+
+    ``source`` says how its records are read; ``declared``: the sink file has the columns.
+    """
+
+    source: SourcePlan
+    declared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedTable:
+    """With a ``plan`` it exists, with ``making`` it may be made; else ``problem`` says why not.
+
+    ``raw_name`` is the value that its property has for its records (R3), ``refused`` the fields
+    that become no columns (S2). ``trouble``: what is wrong with a table that took rows before, or
+    could: others' doing, not the route's (I1). ``prefix``: where its files go, if START says it.
+    """
+
+    name: str
+    plan: WriterPlan | None = None
+    problem: str = ""
+    uuid: str = ""
+    schema_id: int = 0
+    raw_name: str = ""
+    making: Making | None = None
+    refused: tuple[Refusal, ...] = ()
+    trouble: str = ""
+    prefix: str = ""
+
+    @property
+    def at(self) -> Destination:
+        return Destination(self.name, self.uuid, self.schema_id)
+
+
+def dropped(name: str) -> RoutedTable:
+    """Return a table that existed before."""
+    why = f"{TableMissing.code} table {name} no longer exists: it was dropped or renamed"
+    return RoutedTable(name, problem=why, trouble=why)
+
+
+def of_start(plan: WriterPlan, batch: Batch) -> RoutedTable:
+    """Return the table that START names, whose plan is the batch's."""
+    at = batch.table
+    return RoutedTable(
+        at.table,
+        plan,
+        uuid=at.uuid,
+        schema_id=at.schema_id,
+        refused=at.refused,
+        prefix=at.file_prefix,
+    )
+
+
+def tables_of(plan: WriterPlan, batch: Batch) -> Mapping[str, RoutedTable]:
+    """Return the tables that rows of the batch may go to, by name."""
+    if plan.source.routing is not None:
+        return plan.tables
+    return {batch.table.table: of_start(plan, batch)}

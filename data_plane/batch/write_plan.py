@@ -1,0 +1,405 @@
+"""A worker's instructions for turning ranges into files, as one value for other processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+
+from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    FolderElsewhere,
+    TableChanged,
+    Unreachable,
+)
+from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.redaction import Redaction
+from headgate.control_protocol.table_kinds import Dressing, HeldValues
+from headgate.data_plane.batch.routes import Routing
+from headgate.data_plane.batch.shaping import Shaping
+from headgate.data_plane.cdc.policy import Changes, Tombstones
+from headgate.data_plane.formats import field_names as names
+from headgate.data_plane.formats.column_options import ColumnRule
+from headgate.data_plane.formats.former_column_names import with_former_names
+from headgate.data_plane.quarantine.already_quarantined import Again, known_offsets, rows_of_iceberg
+from headgate.data_plane.write.missing_columns import Evolution, evolution_of, older_schemas
+from headgate.participant.settings import SchemaPolicy, UnknownFields
+from headgate.tables.iceberg.table_creation import key_ids
+from headgate.tables.storage.object_stores import (
+    for_files,
+    life_s,
+    refuse_signing,
+    renewal_s,
+    temporary,
+)
+
+if TYPE_CHECKING:
+    from headgate.data_plane.batch.routed_table import RoutedTable
+
+RECORD_PARTS = ("topic", "partition", "offset", "timestamp", "key", "headers")
+NOTHING_IS_MADE = "or tables.max of them are in use"
+STRUCT = "struct"
+"""Stands, among the names of record parts, for a column that holds several of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """What to do with records that are not rows; ``excerpts``: whether errors show their content.
+    ``tag``: the sink's tag in its tables. ``untold_tombstones``: those of which no route tells the
+    table, where it may be a keyed one; by default they are unmatched."""
+
+    policy: Disposal = Disposal.FAIL
+    tombstones: Disposal = Disposal.FAIL
+    limits: BadRecordLimits = field(default_factory=BadRecordLimits)
+    tag: str = ""
+    excerpts: bool = True
+    unmatched: Disposal = Disposal.FAIL
+    untold_tombstones: Disposal | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Return whether some of them go into the quarantine."""
+        return Disposal.QUARANTINE in (self.policy, self.tombstones, self.unmatched)
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlan:
+    """Where records come from and how to read their values.
+
+    ``topic_ids``: the topics' expected ids; a topic without one is not checked. ``record_columns``:
+    from a part of the record (``RECORD_PARTS``) to its column. ``format_options``: the format's
+    own, and those of every one (``ValueOptions``). ``rules``: by column. ``key_format_name``: empty
+    for text in a text column, else bytes. ``redaction`` masks in messages about records what
+    ``kafka`` and the options hold of secrets, and no other: all of this travels to executors.
+    ``routing``: how rows go to tables that no START names; ``makes``: some of these are made if
+    missing. ``schema_policy``: what becomes of fields without a column. ``changes``: what
+    records do to the rows of a keyed table.
+    """
+
+    kafka: Mapping[str, str] = field(repr=False)
+    topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
+    format_name: str = "json"
+    format_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    record_columns: Mapping[str, str] = field(default_factory=dict)
+    rules: Mapping[str, ColumnRule] = field(default_factory=dict)
+    key_format_name: str = ""
+    key_format_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    handling: Handling = field(default_factory=Handling)
+    sink: str = ""
+    redaction: Redaction = field(default_factory=Redaction)
+    schema_policy: SchemaPolicy = field(default_factory=SchemaPolicy)
+    routing: Routing | None = None
+    makes: bool = False
+    changes: Changes | None = None
+
+    @property
+    def has_keys(self) -> bool:
+        """Return whether a table that takes its records has a key."""
+        return self.changes is not None or bool(self.routing and self.routing.keys)
+
+    @property
+    def takes_tombstones(self) -> bool:
+        """Return whether records without a value delete rows of START's table."""
+        return self.changes is not None and self.changes.tombstones is Tombstones.DELETE
+
+
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """What a table's files are like and where they go; no secret is in it.
+
+    The ``*_json`` are the table format's own. ``sort_order_json``: the table's default order when
+    the plan was made; a transaction does not fix it, since each file states its own order.
+    ``older_schemas``: those before it, the oldest first, as far as their names matter.
+    ``dressing``: additions to stamped files (P13).
+    """
+
+    schema_json: str
+    spec_json: str
+    sort_order_json: str
+    table_properties: Mapping[str, str]
+    location: str
+    older_schemas: tuple[str, ...] = ()
+    dressing: Dressing | None = None
+
+    @property
+    def data_location(self) -> str:
+        """Return where the table wants its data files, without a slash at its end."""
+        return data_location(self.table_properties, self.location)
+
+    def __hash__(self) -> int:
+        """Hash the texts that distinguish tables; equality compares everything."""
+        return hash((self.schema_json, self.spec_json, self.location))
+
+    def schema(self) -> Schema:
+        return Schema.model_validate_json(self.schema_json)
+
+    def spec(self) -> PartitionSpec:
+        return PartitionSpec.model_validate_json(self.spec_json)
+
+    def sort_order(self) -> SortOrder:
+        return SortOrder.model_validate_json(self.sort_order_json)
+
+    def arrow_schema(self) -> pa.Schema:
+        return schema_to_pyarrow(self.schema())
+
+    def name_mapping(self) -> str | None:
+        """Return the table's name mapping, with the former names of its columns."""
+        known = evolution_of(self.schema_json, self.older_schemas, SchemaPolicy())
+        mapping = self.table_properties.get(names.MAPPING_PROPERTY)
+        return with_former_names(mapping, known.columns, known.past)
+
+
+@dataclass(frozen=True, slots=True)
+class WriterPlan:
+    """All that a task needs to write a batch, and nothing else; picklable throughout.
+
+    What of it is secret, no ``repr`` shows: ``io_properties``, for the table's object store, and
+    parts of ``source``. ``quarantine`` is the plan for the quarantine's
+    files; ``known`` the offsets that it has already, if a range is read again after a commit that
+    ended between the two tables (rule Q5). ``condemned``: records that were found to make the batch
+    fail, by offset with the reason (``poison_search``). ``tables``: recently used tables that
+    routes name; ``listed``: by namespace, the tables that exist; ``closed``: why no table is made
+    for names in records. ``values`` checks whether the table can hold a record's values; ``tamed``
+    replaces those that a quarantine cannot.
+    """
+
+    source: SourcePlan
+    shape: TableShape
+    io_properties: Mapping[str, str] = field(repr=False)
+    quarantine: WriterPlan | None = None
+    known: Mapping[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    condemned: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
+    shaping: Shaping = field(default_factory=Shaping)
+    tables: Mapping[str, RoutedTable] = field(default_factory=dict)
+    listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    closed: str = NOTHING_IS_MADE
+    values: HeldValues | None = None
+    tamed: Callable[[Any], Any] | None = None
+
+    def record_parts(self) -> set[str]:
+        """Return the parts of records that are wanted beside the value, also inside of a struct."""
+        if self.source.routing is not None and self.shaping.transform is None:
+            return {p for t in self.tables.values() if t.plan for p in t.plan.record_parts()}
+        columns = self.source.record_columns
+        found = set(columns)
+        if STRUCT in columns:
+            column = self.decoded_schema().field(columns[STRUCT])
+            found |= {column.type.field(at).name for at in range(column.type.num_fields)}
+        return found
+
+    def name_mapping(self) -> str | None:
+        """Return the table's name mapping; it does not cover columns that a transform declares."""
+        transform = self.shaping.transform
+        return None if transform and transform.schema_json else self.shape.name_mapping()
+
+    def evolution(self, refused: tuple[Refusal, ...]) -> Evolution:
+        """Return how to treat fields that the table lacks."""
+        policy = self.source.schema_policy
+        return evolution_of(self.shape.schema_json, self.shape.older_schemas, policy, refused)
+
+    def watched_for(self, refused: tuple[Refusal, ...]) -> Evolution | None:
+        """Do as ``evolution``; ``None`` where they are ignored, so that nothing is spent on it."""
+        ignored = self.source.schema_policy.unknown_fields is UnknownFields.IGNORE
+        return None if ignored else self.evolution(refused)
+
+    def decoded_schema(self) -> pa.Schema:
+        """Return the columns that records are decoded into: the table's, or those that a transform
+        declares; with many tables it declares those of the record's parts, too."""
+        table = self.shape.arrow_schema()
+        transform = self.shaping.transform
+        if transform is None or not transform.schema_json:
+            return table
+        declared = schema_to_pyarrow(Schema.model_validate_json(transform.schema_json))
+        parts = set(self.source.record_columns.values())
+        values = [column for column in declared if column.name not in parts]
+        typed = table if self.source.routing is None else declared
+        return pa.schema([*values, *(column for column in typed if column.name in parts)])
+
+
+def source_aside(source: SourcePlan) -> SourcePlan:
+    """Return how to read records that become rows of the quarantine."""
+    return replace(source, record_columns={}, rules={}, schema_policy=SchemaPolicy(), changes=None)
+
+
+class Plans:
+    """Keeps plans for the tables of one catalog, by (UUID, schema, spec).
+
+    A plan is renewed after ``age_ms_max``; one with credentials that expire after half of their
+    life, or five minutes before its end. A batch takes them along as they are.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        shaping: Shaping | None = None,
+        *,
+        age_ms_max: int = 600_000,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._catalog = catalog
+        self.shaping = shaping or Shaping()
+        self._age_s_max = age_ms_max / 1000
+        self._monotonic_s = monotonic_s
+        self._wall_s = wall_s
+        self._kept: dict[tuple[str, int, int], tuple[float, WriterPlan]] = {}
+
+    def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan:
+        """Return the plan for both tables of a batch. Raises as ``plan_for``, and
+        ``FolderElsewhere`` for folders that no coordinator of these tables issues."""
+        return self.beside(self._within_folder(batch.table, source), batch, source)
+
+    def beside(self, plan: WriterPlan, batch: Batch, source: SourcePlan) -> WriterPlan:
+        """Return the plan of a batch's table with that of its quarantine. Raises as ``plan_of``."""
+        if batch.quarantine is None or not source.handling.keeps:
+            return plan
+        aside = self._within_folder(batch.quarantine, source_aside(source))
+        known = known_offsets(batch, source, self._rows)
+        return replace(plan, quarantine=aside, known=known)
+
+    def _rows(self, start: TableStart, source: SourcePlan, again: Again) -> list[dict[str, Any]]:
+        return rows_of_iceberg(_load(self._catalog, start), source, again)
+
+    def _within_folder(self, start: TableStart, source: SourcePlan) -> WriterPlan:
+        """Return the plan, renewed where the table may want its files elsewhere by now."""
+        plan = self.plan_for(start, source)
+        if not _is_inside(start, plan.shape.data_location):
+            self._kept.pop((start.uuid, start.schema_id, start.spec_id), None)
+            plan = self.plan_for(start, source)
+        check_folder(start, plan.shape.data_location)
+        return plan
+
+    def plan_for(self, start: TableStart, source: SourcePlan) -> WriterPlan:
+        """Plan for the table. Raises ``TableChanged``, ``ConfigurationError``, ``Unreachable``."""
+        key = (start.uuid, start.schema_id, start.spec_id)
+        until_s, plan = self._kept.get(key, (0.0, None))
+        now_s = self._monotonic_s()
+        if plan is None or plan.source != source or now_s > until_s:
+            plan = plan_for(self._catalog, start, source, self.shaping)
+            good_s = life_s(plan.io_properties, int(self._wall_s() * 1000))
+            self._kept[key] = (now_s + min(self._age_s_max, renewal_s(good_s)), plan)
+        return plan
+
+    def forget_temporary(self) -> bool:
+        """Forget plans with temporary keys; return whether there were any."""
+        mortal = [key for key, (_, plan) in self._kept.items() if temporary(plan.io_properties)]
+        for key in mortal:
+            del self._kept[key]
+        return bool(mortal)
+
+
+def plan_for(
+    catalog: Catalog, start: TableStart, source: SourcePlan, shaping: Shaping | None = None
+) -> WriterPlan:
+    """Load the table, and plan for the schema and spec that START names."""
+    table = _load(catalog, start)
+    refuse_signing(start.table, table.io.properties)
+    schema = table.schemas().get(start.schema_id)
+    spec = table.specs().get(start.spec_id)
+    if schema is None or spec is None:
+        raise TableChanged(
+            f"{start.table} has no schema {start.schema_id} with partition spec {start.spec_id}",
+            "they were removed under the sink; a restart reads the table again",
+        )
+    return plan_of_table(table, start, source, shaping)
+
+
+def plan_of_table(
+    table: Table, start: TableStart, source: SourcePlan, shaping: Shaping | None = None
+) -> WriterPlan:
+    """Plan for a loaded table with the start's schema and spec. Raises ``ConfigurationError``."""
+    schema, spec = table.schemas()[start.schema_id], table.specs()[start.spec_id]
+    check_columns(start.table, schema, source.record_columns)
+    if source.changes:
+        key_ids(schema, source.changes.key)
+    location = table.location()
+    shape = TableShape(
+        schema_json=schema.model_dump_json(),
+        spec_json=spec.model_dump_json(),
+        sort_order_json=_order_within(table.sort_order(), schema).model_dump_json(),
+        table_properties=dict(table.properties),
+        location=location,
+        older_schemas=older_schemas(table, start.schema_id, source.schema_policy),
+    )
+    return WriterPlan(
+        source=source,
+        shape=shape,
+        io_properties=for_files(table.io.properties, shape.data_location),
+        shaping=(shaping or Shaping()).settled(start.table, table.properties),
+    )
+
+
+def data_location(properties: Mapping[str, str], location: str) -> str:
+    """Return where a table with these properties wants its data files."""
+    named = properties.get(TableProperties.WRITE_DATA_PATH, "").rstrip("/")
+    return named or f"{location}/data"
+
+
+def _is_inside(start: TableStart, data: str) -> bool:
+    inside = start.file_prefix.removeprefix(f"{data}/")
+    return inside != start.file_prefix and not {"", ".", ".."} & set(inside.split("/"))
+
+
+def check_folder(start: TableStart, data: str) -> None:
+    """P9: refuse a folder outside the table's own data, wherever else the credentials reach.
+
+    It is no reason to stop: the next START may be the coordinator's again.
+    """
+    if not _is_inside(start, data):
+        raise FolderElsewhere(
+            f"{start.table}: a START on the control topic names the folder {start.file_prefix}, "
+            f"which is not below {data}/",
+            "if the table's owner has moved its data (write.data.path, or its location), the "
+            "coordinator looks, and the next START names the new folder; if not, look who may "
+            "write to the control topic (docs/security.md)",
+        )
+
+
+def _order_within(order: SortOrder, schema: Schema) -> SortOrder:
+    """Return the order, unless the transaction's schema is too old to have its columns."""
+    known = all(field.source_id in schema.field_ids for field in order.fields)
+    return order if known else UNSORTED_SORT_ORDER
+
+
+def _load(catalog: Catalog, start: TableStart) -> Table:
+    try:
+        table = catalog.load_table(start.table)
+    except NoSuchTableError as error:
+        raise TableChanged(f"{start.table} does not exist any more") from error
+    except OSError as error:
+        raise Unreachable(f"{start.table} cannot be loaded: {error}") from error
+    if str(table.metadata.table_uuid) != start.uuid:
+        raise TableChanged(
+            f"{start.table} is another table now: UUID {table.metadata.table_uuid}, "
+            f"not {start.uuid}",
+            "it was dropped and created again",
+        )
+    return table
+
+
+def check_columns(table: str, schema: Schema, record_columns: Mapping[str, str]) -> None:
+    """Raise ``ConfigurationError`` unless the table has a column for each part that is wanted."""
+    unknown = sorted(set(record_columns) - {*RECORD_PARTS, STRUCT})
+    if unknown:
+        raise ConfigurationError(
+            f"record columns {unknown} are no parts of a record",
+            f"known are: {', '.join(RECORD_PARTS)}",
+        )
+    names = {column.name for column in schema.fields}
+    missing = sorted(set(record_columns.values()) - names)
+    if missing:
+        raise ConfigurationError(f"{table} has no columns {missing} for parts of the records")

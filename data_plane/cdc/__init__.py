@@ -1,0 +1,1 @@
+"""Reads what change data capture wraps records in: what becomes of which row."""

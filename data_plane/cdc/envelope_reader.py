@@ -1,0 +1,158 @@
+"""Reads values once: the rows where their envelope has them, and the words next to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.data_plane.cdc.operations import Operation, Operations
+from headgate.data_plane.formats.bad_values import Faults
+from headgate.data_plane.formats.column_options import ColumnRule
+from headgate.data_plane.formats.column_options_reader import Inside, RuledColumns
+from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
+from headgate.native.byte_arrays import Packed
+from headgate.native.kernels import Flags, Integers
+
+_OURS = "headgate."
+"""Prefix of columns that are not the table's."""
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What values hold, without the ``bad`` ones, in their order.
+
+    ``rows``: the columns, any of which may be null. ``before``: the key's columns of the former
+    row, null if unknown.
+    """
+
+    rows: pa.RecordBatch
+    before: pa.RecordBatch
+    operations: Operations
+    bad: Mapping[int, str]
+
+    def without(self, some: Flags) -> Opened:
+        """Return this without some of the rows."""
+        kept = pa.array(~some)
+        rows, before = self.rows.filter(kept), self.before.filter(kept)
+        return Opened(rows, before, self.operations[~some], self.bad)
+
+    def with_deletes(self, at: Integers, gone: Integers) -> Opened:
+        """Return this, whose rows stand ``at`` these places, with deletes of nothing known, too.
+
+        All come in the order of their places, of which ``gone`` has those of the deletes.
+        """
+        order = np.argsort(np.concatenate([at, gone]))
+        known = np.concatenate([np.arange(len(at)), np.zeros(len(gone), np.int64)])[order]
+        wanted = pa.array(known, mask=order >= len(at))
+        deletes = np.full(len(gone), Operation.DELETE, np.uint8)
+        told = np.concatenate([self.operations, deletes])[order]
+        return Opened(self.rows.take(wanted), self.before.take(wanted), told, self.bad)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What to read of a row: the ``schema``, some columns of which are the ``key``, and the rules.
+
+    ``format_of`` builds a format of values.
+    """
+
+    schema: pa.Schema
+    key: Sequence[str]
+    rules: Mapping[str, ColumnRule]
+    format_of: Callable[[], RecordFormat]
+    caseless: bool = False
+
+    def of_key(self) -> Columns:
+        """Return the key's columns alone."""
+        schema = pa.schema([column for column in self.schema if column.name in self.key])
+        rules = {name: rule for name, rule in self.rules.items() if name in schema.names}
+        return replace(self, schema=schema, rules=rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What was read from values except the bad ones, which ``left`` lists."""
+
+    rows: pa.RecordBatch
+    before: pa.RecordBatch
+    words: Sequence[pa.Array]
+    left: Integers
+    bad: dict[int, str]
+
+    def opened(self, told: Operations, faults: Faults) -> Opened:
+        """Combine with operations; ``faults`` has the rows whose operation is unknown."""
+        if not faults.reasons:
+            return Opened(self.rows, self.before, told, self.bad)
+        wrong = np.zeros(len(told), np.bool_)
+        wrong[list(faults.reasons)] = True
+        bad = {int(self.left[row]): reason for row, reason in faults.reasons.items()}
+        return Opened(self.rows, self.before, told, self.bad | bad).without(wrong)
+
+
+class Reader:
+    """Reads the row under the path ``row``, its former key under ``before``, and the ``words``.
+
+    Of words that are ``texts`` in all records of an envelope, any other value is a fault; else
+    they are read as text whatever they are, which costs another pass.
+    """
+
+    def __init__(
+        self,
+        columns: Columns,
+        row: Path = (),
+        before: Path = (),
+        words: Sequence[Path] = (),
+        *,
+        texts: bool = False,
+    ) -> None:
+        fields = [column.with_nullable(nullable=True) for column in columns.schema]
+        inside = {column.name: Inside(row, column) for column in fields if row}
+        rules = dict(columns.rules)
+        self._width = len(fields)
+        self._keys = [column for column in fields if column.name in columns.key]
+        self._before = bool(before)
+        for key in self._keys if before else ():
+            name = f"{_OURS}before.{key.name}"
+            fields.append(key.with_name(name))
+            inside[name] = Inside(before, key)
+            rules |= {name: rules[key.name]} if key.name in rules else {}
+        for path in words:
+            name = f"{_OURS}word.{'.'.join(path)}"
+            fields.append(pa.field(name, pa.large_string()))
+            rules[name] = ColumnRule(path, as_text=not texts)
+        self._schema = pa.schema(fields)
+        self._format: RecordFormat = columns.format_of()
+        if rules or inside:
+            self._format = RuledColumns(
+                self._format, rules, self._schema, caseless=columns.caseless, inside=inside
+            )
+
+    def read(self, values: Packed) -> Parts:
+        bad: dict[int, str] = {}
+        left = np.arange(len(values), dtype=np.int64)
+        try:
+            found = self._format.decode(values, self._schema)
+        except UndecodableRecords as error:
+            found, bad = error.rest, dict(error.bad)
+            left = left[~np.isin(left, list(bad))]
+        end = self._width + (len(self._keys) if self._before else 0)
+        return Parts(
+            found.select(range(self._width)),
+            self._before_of(found, end),
+            found.columns[end:],
+            left,
+            bad,
+        )
+
+    def _before_of(self, found: pa.RecordBatch, end: int) -> pa.RecordBatch:
+        columns = (
+            found.columns[self._width : end]
+            if self._before
+            else [pa.nulls(found.num_rows, key.type) for key in self._keys]
+        )
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(self._keys))

@@ -1,0 +1,63 @@
+"""Reads rows' keys from message keys, for records that contain them nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.data_plane.formats.column_options import ColumnRule
+from headgate.data_plane.formats.column_options_reader import RuledColumns
+from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
+from headgate.native.byte_arrays import Packed
+
+NO_KEY = "the record has no key, and does not say otherwise which row it deletes"
+
+_OTHERWISE = " (keys of another format than the values need format.key_type)"
+
+
+class MessageKeys:
+    """Reads a key's columns with a format. Serves one thread.
+
+    ``rules``: of the columns, which apply to the message's key as well as to the row.
+    """
+
+    def __init__(
+        self, made: RecordFormat, schema: pa.Schema, rules: Mapping[str, ColumnRule]
+    ) -> None:
+        self._schema = pa.schema([column.with_nullable(nullable=True) for column in schema])
+        own = {name: rule for name, rule in rules.items() if name in schema.names}
+        known: frozenset[str] = getattr(made, "rules", frozenset())
+        readable = all(rule.asks() <= known for rule in own.values())
+        ruled = bool(own) and readable
+        self._format = RuledColumns(made, own, self._schema) if ruled else made
+
+    def read(self, keys: Packed) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+        """Return a row per message, and why some of them are not a key; those rows are null."""
+        there = np.asarray(keys.array.is_valid())
+        bad = dict.fromkeys(np.flatnonzero(~there).tolist(), NO_KEY)
+        at = np.flatnonzero(there)
+        try:
+            read = self._format.decode(keys.where(there), self._schema)
+        except UndecodableRecords as error:
+            read = error.rest
+            bad |= {int(at[row]): f"key: {reason}{_OTHERWISE}" for row, reason in error.bad.items()}
+        places = np.zeros(len(keys), np.int64)
+        known = np.ones(len(keys), np.bool_)
+        known[list(bad)] = False
+        places[known] = np.arange(read.num_rows)
+        aligned = read.take(pa.array(places, mask=~known))
+        return aligned, bad | _without_value(aligned, known)
+
+
+def _without_value(
+    keys: pa.RecordBatch, known: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> dict[int, str]:
+    """Return keys in which a column has no value."""
+    found: dict[int, str] = {}
+    for column in keys.schema:
+        null = known & np.asarray(keys.column(column.name).is_null())
+        for row in np.flatnonzero(null).tolist():
+            found.setdefault(row, f"key: {column.name} has no value")
+    return found

@@ -1,0 +1,205 @@
+"""Opens values' envelopes into rows, former keys and operations.
+
+A format is asked for the fields of a row where the envelope has them, next to the words that
+describe the change: whole columns at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.data_plane.cdc.envelope_reader import Columns, Opened, Parts, Reader
+from headgate.data_plane.cdc.operations import (
+    DEBEZIUM,
+    DMS,
+    DMS_LETTERS,
+    DMS_TRUNCATES,
+    Operation,
+    Operations,
+    flags,
+    operations,
+)
+from headgate.data_plane.cdc.policy import Envelope
+from headgate.data_plane.formats.bad_values import Faults
+from headgate.data_plane.formats.unknown_fields import RowPlace
+from headgate.native.byte_arrays import Packed
+from headgate.native.kernels import Flags, Integers
+
+ROW_PLACES: Mapping[Envelope, RowPlace] = {
+    Envelope.PLAIN: RowPlace(),
+    Envelope.DEBEZIUM: RowPlace(
+        ("after",),
+        frozenset({"before", "op", "source", "transaction", "ts_ms", "ts_us", "ts_ns"}),
+    ),
+    Envelope.FLATTENED: RowPlace(words=frozenset({"__deleted", "__op"})),
+}
+"""Envelopes whose rows are all in one place, where fields without a column are looked for."""
+
+
+class Opener(Protocol):
+    """Opens the values of one envelope. Serves one thread."""
+
+    def opened(self, values: Packed) -> Opened:
+        """Open the values, none of which is null."""
+
+
+def opener(envelope: Envelope, columns: Columns) -> Opener:
+    """Raises ``ValueError`` for a rule's constant that its column cannot hold."""
+    return _OPENERS[envelope](columns)
+
+
+class _Plain:
+    """Takes each value as a row."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._reader = Reader(columns)
+
+    def opened(self, values: Packed) -> Opened:
+        parts = self._reader.read(values)
+        told = np.full(len(parts.left), Operation.UPSERT, np.uint8)
+        return Opened(parts.rows, parts.before, told, parts.bad)
+
+
+class _Debezium:
+    """Opens ``{"before": ..., "after": ..., "op": ...}``."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._reader = Reader(columns, ("after",), ("before",), [("op",)], texts=True)
+
+    def opened(self, values: Packed) -> Opened:
+        parts, faults = self._reader.read(values), Faults()
+        return parts.opened(operations(parts.words[0], DEBEZIUM, "op", faults), faults)
+
+
+class _Flattened:
+    """Opens rows with ``__deleted`` or ``__op`` among their fields, or with neither."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._reader = Reader(columns, words=[("__deleted",), ("__op",)])
+
+    def opened(self, values: Packed) -> Opened:
+        parts, faults = self._reader.read(values), Faults()
+        deleted, op = parts.words
+        told = operations(op.fill_null("c"), DEBEZIUM, "__op", faults)
+        told[flags(deleted, "__deleted", faults)] = Operation.DELETE
+        return parts.opened(told, faults)
+
+
+class _DeletesByKey:
+    """Reopens values whose rows cannot be read: a deletion needs only its key.
+
+    Debezium and AWS DMS fill the other columns of such a row with something, or nothing.
+    """
+
+    def __init__(self, made: Callable[[Columns], Opener], columns: Columns) -> None:
+        self._made, self._columns = made, columns
+        self._opener = made(columns)
+        self._by_key: Opener | None = None
+
+    def opened(self, values: Packed) -> Opened:
+        found = self._opener.opened(values)
+        if not found.bad:
+            return found
+        if self._by_key is None:
+            self._by_key = self._made(self._columns.of_key())
+        at = np.array(sorted(found.bad), np.int64)
+        again = self._by_key.opened(Packed(values.array.take(pa.array(at))))
+        deletes = again.operations == Operation.DELETE
+        kept = np.delete(at, list(again.bad))[deletes]
+        if not len(kept):
+            return found
+        return _with_deletes(found, again.without(~deletes), kept, len(values))
+
+
+def _with_deletes(found: Opened, deletes: Opened, at: Integers, count: int) -> Opened:
+    """Add ``deletes``: of the values at these places, which ``found`` calls bad."""
+    left = np.delete(np.arange(count), list(found.bad))
+    order = pa.array(np.argsort(np.concatenate([left, at])))
+    there = deletes.rows.schema.names
+    columns = [
+        deletes.rows.column(column.name) if column.name in there else pa.nulls(len(at), column.type)
+        for column in found.rows.schema
+    ]
+    rows = pa.RecordBatch.from_arrays(columns, schema=found.rows.schema)
+    told = np.concatenate([found.operations, deletes.operations])
+    return Opened(
+        pa.concat_batches([found.rows, rows]).take(order),
+        pa.concat_batches([found.before, deletes.before]).take(order),
+        told[np.asarray(order)],
+        {row: reason for row, reason in found.bad.items() if row not in set(at.tolist())},
+    )
+
+
+class _Dms:
+    """Opens ``{"data": ..., "metadata": {"operation": ...}}``, or rows with an ``Op`` field.
+
+    The record itself tells which of the two it is, so the words are read before the rows.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        nothing = Columns(pa.schema([]), (), {}, columns.format_of)
+        words = [("metadata", "operation"), ("metadata", "record-type"), ("Op",)]
+        self._words = Reader(nothing, words=words)
+        self._nested = Reader(columns, ("data",), ("before-image",))
+        self._flat = Reader(columns)
+
+    def opened(self, values: Packed) -> Opened:
+        words, faults = self._words.read(values), Faults()
+        nested, told = _dms(words, faults)
+        known = np.ones(len(told), np.bool_)
+        known[list(faults.reasons)] = False
+        bad = words.bad | {int(words.left[row]): why for row, why in faults.reasons.items()}
+        found: list[Parts] = []
+        for reader, some in ((self._nested, nested), (self._flat, ~nested)):
+            at = words.left[some & known]
+            if len(at):
+                parts = reader.read(Packed(values.array.take(pa.array(at))))
+                bad |= {int(at[row]): reason for row, reason in parts.bad.items()}
+                found.append(replace(parts, left=at[parts.left]))
+        return _together(found or [self._flat.read(values[:0])], words, told, bad)
+
+
+def _dms(words: Parts, faults: Faults) -> tuple[Flags, Operations]:
+    """Return which records have their row in ``data``, and what each does."""
+    operation, kind, letter = words.words
+    nested = np.asarray(pc.or_(operation.is_valid(), kind.is_valid()))
+    control = np.asarray(pc.is_in(kind, pa.array(["control"], kind.type)))
+    told = np.full(len(nested), Operation.SKIP, np.uint8)
+    emptied = pc.is_in(operation, pa.array(DMS_TRUNCATES, operation.type))
+    told[control & np.asarray(emptied)] = Operation.TRUNCATE
+    for some, said, known, name in (
+        (nested & ~control, operation, DMS, "metadata.operation"),
+        (~nested, letter, DMS_LETTERS, "Op"),
+    ):
+        rows, own = np.flatnonzero(some), Faults()
+        told[rows] = operations(said.take(pa.array(rows)), known, name, own)
+        for row, reason in own.reasons.items():
+            faults.note([rows[row]], reason)
+    return nested, told
+
+
+def _together(found: list[Parts], words: Parts, told: Operations, bad: Mapping[int, str]) -> Opened:
+    """Merge the parts in the order of their values. ``told``: for those whose words were read."""
+    left = np.concatenate([parts.left for parts in found])
+    order = np.argsort(left)
+    rows, before = (
+        pa.concat_batches(some).take(pa.array(order))
+        for some in ([parts.rows for parts in found], [parts.before for parts in found])
+    )
+    places = np.searchsorted(words.left, left[order])
+    return Opened(rows, before, told[places], bad)
+
+
+_OPENERS: Mapping[Envelope, Callable[[Columns], Opener]] = {
+    Envelope.PLAIN: _Plain,
+    Envelope.DEBEZIUM: _Debezium,
+    Envelope.FLATTENED: partial(_DeletesByKey, _Flattened),
+    Envelope.DMS: partial(_DeletesByKey, _Dms),
+}

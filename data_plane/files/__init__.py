@@ -1,0 +1,1 @@
+"""Writes data files: formats, partitions, order, statistics."""

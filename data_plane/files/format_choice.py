@@ -1,0 +1,81 @@
+"""Chooses the format that a table wants for its data files (``write.format.default``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.types import TimestampNanoType, TimestamptzNanoType
+
+from headgate.control_protocol.errors import ConfigurationError, KeyUnfit
+from headgate.data_plane.files.file_format import Encoding, one_of, whole_number
+from headgate.data_plane.files.metrics import Leaf, leaves_of, metrics_modes
+from headgate.data_plane.files.parquet import ParquetEncoding
+
+FORMAT = "write.format.default"
+_TARGET = "write.target-file-size-bytes"
+
+_Made = Callable[[Schema, Mapping[str, str], Sequence[Leaf]], Encoding]
+
+
+def format_of(properties: Mapping[str, str]) -> str:
+    """Return the format's name. Raises ``ConfigurationError`` for one that is not written."""
+    return one_of(properties, FORMAT, {name: name for name in _FORMATS}, "parquet")
+
+
+def refuse_for_keys(table: str, properties: Mapping[str, str]) -> None:
+    """Raise ``KeyUnfit`` where the coordinator could not read keys from the table's files."""
+    if format_of(properties) != ParquetEncoding.name:
+        raise KeyUnfit(
+            f"{table} has a key, and wants its files in {format_of(properties)}",
+            f"set the table's property {FORMAT} to parquet",
+        )
+
+
+def encoding_of(schema: Schema, properties: Mapping[str, str], leaves: Sequence[Leaf]) -> Encoding:
+    """Return how the table's files are made. Raises ``ConfigurationError``."""
+    name = format_of(properties)
+    if name != ParquetEncoding.name:
+        _refuse_nanoseconds(name, leaves)
+    return _FORMATS[name]()(schema, properties, leaves)
+
+
+def _refuse_nanoseconds(name: str, leaves: Sequence[Leaf]) -> None:
+    for leaf in leaves:
+        if isinstance(leaf.kind, TimestampNanoType | TimestamptzNanoType):
+            raise ConfigurationError(
+                f"the table's {FORMAT} is {name!r}, and its column {leaf.name} is of type "
+                f"{leaf.kind}: nobody was seen to read such a column of such a file",
+                f"set {FORMAT} = parquet, or use a column of microseconds",
+            )
+
+
+def target_bytes(properties: Mapping[str, str]) -> int:
+    """Return the size on disk at which the table wants its files closed; 0 if it sets none."""
+    return whole_number(properties, _TARGET, 0)
+
+
+def refuse_files(schema: Schema, properties: Mapping[str, str], order: SortOrder) -> None:
+    """Raise ``ConfigurationError`` for table properties whose files cannot be written."""
+    target_bytes(properties)
+    encoding_of(schema, properties, leaves_of(schema, metrics_modes(schema, properties, order)))
+
+
+def _parquet() -> _Made:
+    return ParquetEncoding
+
+
+def _orc() -> _Made:
+    from headgate.data_plane.files.orc import OrcEncoding  # only if a table asks for it
+
+    return OrcEncoding
+
+
+def _avro() -> _Made:
+    from headgate.data_plane.files.avro import AvroEncoding
+
+    return AvroEncoding
+
+
+_FORMATS: dict[str, Callable[[], _Made]] = {"parquet": _parquet, "orc": _orc, "avro": _avro}

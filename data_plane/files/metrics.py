@@ -1,0 +1,445 @@
+"""Makes the statistics of a data file in a manifest, equal to those of Iceberg's own writers.
+
+Most of them are in the file's footer. It lacks: NaN, which Parquet does not count; the sign of a
+zero, since Parquet widens a bound of zero to both; bounds of values beyond ``_FOOTER_VALUE_MAX``.
+These are taken from the rows on their way into the file, as are all of them for formats whose
+footers cannot be read for them. Columns inside of lists and maps have only a size.
+
+Which of them a table wants of each column its properties say (``write.metadata.metrics.*``). Where
+Iceberg's documentation leaves details open (which columns come first, what a wrong value means) its
+Java library decides.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as kinds
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    StringType,
+    StructType,
+)
+
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.data_plane.files.partitioning import column_at
+
+log = redacted_logger(__name__)
+
+
+# ------------------------------------------------------------------------------- what a table wants
+
+
+_DEFAULT = "write.metadata.metrics.default"
+_COLUMN = "write.metadata.metrics.column."
+_INFERRED_MAX = "write.metadata.metrics.max-inferred-column-defaults"
+_INFERRED_MAX_DEFAULT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsMode:
+    """``length``: the limit of text and bytes bounds; 0: no bounds, ``None``: whole values."""
+
+    counts: bool = True
+    length: int | None = 16
+
+
+NONE = MetricsMode(counts=False, length=0)
+COUNTS = MetricsMode(length=0)
+FULL = MetricsMode(length=None)
+TRUNCATE_16 = MetricsMode()
+
+
+def metrics_modes(
+    schema: Schema, properties: Mapping[str, str], order: SortOrder
+) -> dict[int, MetricsMode]:
+    """Return the mode of every column that holds values, nested ones included, by field id.
+
+    A column's own property comes first; then columns of the sort order, which have bounds; then the
+    table's default; without one only the first hundred columns have statistics.
+    """
+    default = _mode(properties, _DEFAULT)
+    eligible = list(_leaves(schema.as_struct()))
+    if default is None:
+        count = _inferred_max(properties)
+        modes = {
+            field_id: TRUNCATE_16 if place < count else NONE
+            for place, field_id in enumerate(eligible)
+        }
+    else:
+        modes = dict.fromkeys(eligible, default)
+    sorted_mode = TRUNCATE_16 if default in (None, NONE, COUNTS) else default
+    for by in order.fields:
+        if by.transform.preserves_order and by.source_id in modes:
+            modes[by.source_id] = sorted_mode
+    for field_id in eligible:
+        own = _mode(properties, f"{_COLUMN}{schema.find_column_name(field_id)}")
+        if own is not None:
+            modes[field_id] = own
+    return modes
+
+
+def _leaves(kind: IcebergType, field_id: int = 0) -> Iterator[int]:
+    """Yield columns with values: of a struct first its own, then those within its fields."""
+    if isinstance(kind, PrimitiveType):
+        yield field_id
+        return
+    children = _children(kind)
+    yield from (child for child, inner in children if isinstance(inner, PrimitiveType))
+    for child, inner in children:
+        if not isinstance(inner, PrimitiveType):
+            yield from _leaves(inner, child)
+
+
+def _children(kind: IcebergType) -> list[tuple[int, IcebergType]]:
+    if isinstance(kind, StructType):
+        return [(field.field_id, field.field_type) for field in kind.fields]
+    if isinstance(kind, ListType):
+        return [(kind.element_id, kind.element_type)]
+    if isinstance(kind, MapType):
+        return [(kind.key_id, kind.key_type), (kind.value_id, kind.value_type)]
+    return []
+
+
+def _mode(properties: Mapping[str, str], name: str) -> MetricsMode | None:
+    """Return the mode that the property names; one that does not exist counts as not set."""
+    text = properties.get(name)
+    if text is None:
+        return None
+    word = text.strip().lower()
+    known = {"none": NONE, "counts": COUNTS, "full": FULL}
+    if word in known:
+        return known[word]
+    truncate = re.fullmatch(r"truncate\((\d+)\)", word)
+    if truncate and int(truncate[1]) > 0:
+        return MetricsMode(length=int(truncate[1]))
+    log.warning("the table's property %s = %s names no metrics mode: it is ignored", name, text)
+    return None
+
+
+def _inferred_max(properties: Mapping[str, str]) -> int:
+    text = properties.get(_INFERRED_MAX, "")
+    return int(text) if text.isdecimal() else _INFERRED_MAX_DEFAULT
+
+
+# ------------------------------------------------------------------------------------- upper bounds
+
+
+_LAST = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+"""Not characters, and not in UTF-8: U+D7FF is followed by U+E000."""
+
+
+def text_above(value: str, length: int) -> str | None:
+    """Return at most ``length`` characters, not below ``value``; ``None`` if there are none."""
+    if len(value) <= length:
+        return value
+    begin = value[:length].rstrip(chr(_LAST))
+    if not begin:
+        return None
+    following = ord(begin[-1]) + 1
+    if following in _SURROGATES:
+        following = _SURROGATES.stop
+    return begin[:-1] + chr(following)
+
+
+def bytes_above(value: bytes, length: int) -> bytes | None:
+    """Return at most ``length`` bytes, not below ``value``; ``None`` if there are no such bytes."""
+    if len(value) <= length:
+        return value
+    begin = value[:length].rstrip(b"\xff")
+    return begin[:-1] + bytes([begin[-1] + 1]) if begin else None
+
+
+# ------------------------------------------------------------------------------------------ footers
+
+
+_FOOTER_VALUE_MAX = 4096
+"""In bytes; pyarrow leaves out both bounds when one of them is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A column that holds values. ``path`` in the Parquet file, ``name`` in the table."""
+
+    field_id: int
+    path: str
+    name: str
+    kind: PrimitiveType
+    mode: MetricsMode
+    repeated: bool
+
+    @property
+    def floating(self) -> bool:
+        return isinstance(self.kind, FloatType | DoubleType)
+
+    @property
+    def bounded(self) -> bool:
+        return self.mode.counts and self.mode.length != 0 and not self.repeated
+
+
+def leaves_of(schema: Schema, modes: Mapping[int, MetricsMode]) -> tuple[Leaf, ...]:
+    """Return all columns that hold values, in the order of the file."""
+    return tuple(
+        Leaf(field_id, path, str(schema.find_column_name(field_id)), kind, modes[field_id], many)
+        for field_id, path, kind, many in _walk(schema.as_struct(), 0, "", repeated=False)
+    )
+
+
+def _walk(
+    kind: IcebergType, field_id: int, path: str, *, repeated: bool
+) -> Iterator[tuple[int, str, PrimitiveType, bool]]:
+    inner: list[tuple[int, str, IcebergType]] = []
+    if isinstance(kind, PrimitiveType):
+        yield field_id, path.removeprefix("."), kind, repeated
+    elif isinstance(kind, StructType):
+        inner = [(f.field_id, f"{path}.{f.name}", f.field_type) for f in kind.fields]
+    elif isinstance(kind, ListType):
+        inner = [(kind.element_id, f"{path}.list.element", kind.element_type)]
+    elif isinstance(kind, MapType):
+        inner = [
+            (kind.key_id, f"{path}.key_value.key", kind.key_type),
+            (kind.value_id, f"{path}.key_value.value", kind.value_type),
+        ]
+    repeated = repeated or isinstance(kind, ListType | MapType)
+    for child_id, child_path, child in inner:
+        yield from _walk(child, child_id, child_path, repeated=repeated)
+
+
+@dataclass(slots=True)
+class _Range:
+    """The least and the greatest value so far; ``None`` before there was one."""
+
+    low: Any = None
+    high: Any = None
+
+    def widen(self, low: Any, high: Any) -> None:
+        if low is not None and (self.low is None or _before(low, self.low)):
+            self.low = low
+        if high is not None and (self.high is None or _before(self.high, high)):
+            self.high = high
+
+
+def _before(one: Any, other: Any) -> bool:
+    if one == other == 0 and isinstance(one, float):
+        return math.copysign(1, one) < math.copysign(1, other)
+    return bool(one < other)
+
+
+@dataclass(slots=True)
+class FileMetrics:
+    """Collects the statistics of one file. ``see`` every row that goes into it."""
+
+    leaves: tuple[Leaf, ...]
+    nan_counts: dict[int, int] = field(default_factory=dict)
+    ranges: dict[int, _Range] = field(default_factory=dict)
+
+    def see(self, rows: pa.Table) -> None:
+        for leaf in self.leaves:
+            if leaf.repeated or not leaf.mode.counts:
+                continue
+            if leaf.floating:
+                self._see_floats(leaf, column_at(rows, leaf.name))
+            elif leaf.bounded and isinstance(leaf.kind, StringType | BinaryType):
+                self._see_texts(leaf, column_at(rows, leaf.name))
+
+    def described(self, footer: pq.FileMetaData) -> dict[str, Any]:
+        """Return the statistics fields of ``FileDetail``."""
+        groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
+        sizes, values, nulls = {}, {}, {}
+        for place, leaf in enumerate(self.leaves):
+            chunks = [group.column(place) for group in groups]
+            if leaf.mode.counts:
+                sizes[leaf.field_id] = sum(chunk.total_compressed_size for chunk in chunks)
+            if not leaf.mode.counts or leaf.repeated:
+                continue
+            statistics = [chunk.statistics for chunk in chunks]
+            if all(found is not None and found.has_null_count for found in statistics):
+                values[leaf.field_id] = sum(chunk.num_values for chunk in chunks)
+                nulls[leaf.field_id] = sum(found.null_count for found in statistics)
+            if leaf.bounded and not leaf.floating:
+                self._take_bounds(leaf, statistics)
+        return {
+            "column_sizes": sizes,
+            "value_counts": values,
+            "null_value_counts": nulls,
+            "nan_value_counts": self.nan_counts,
+            **self._bounds(),
+            "split_offsets": tuple(sorted(_begin(group) for group in groups)),
+        }
+
+    def _range(self, leaf: Leaf) -> _Range:
+        return self.ranges.setdefault(leaf.field_id, _Range())
+
+    def _see_floats(self, leaf: Leaf, column: pa.Array) -> None:
+        numbers = column.drop_null().to_numpy(zero_copy_only=False)
+        nan = np.isnan(numbers)
+        count = int(np.count_nonzero(nan))
+        self.nan_counts[leaf.field_id] = self.nan_counts.get(leaf.field_id, 0) + count
+        if count:
+            numbers = numbers[~nan]
+        if leaf.bounded and len(numbers):
+            low, high = float(numbers.min()), float(numbers.max())
+            if low == 0 or high == 0:
+                negative = np.signbit(numbers[numbers == 0])
+                low = (-0.0 if negative.any() else 0.0) if low == 0 else low
+                high = (-0.0 if negative.all() else 0.0) if high == 0 else high
+            self._range(leaf).widen(low, high)
+
+    def _see_texts(self, leaf: Leaf, column: pa.Array) -> None:
+        longest = pc.max(pc.binary_length(column)).as_py()
+        if longest is not None and longest > _FOOTER_VALUE_MAX:
+            found = pc.min_max(column.cast(pa.large_binary()))
+            self._range(leaf).widen(found["min"].as_py(), found["max"].as_py())
+
+    def _take_bounds(self, leaf: Leaf, statistics: list[pq.Statistics | None]) -> None:
+        for found in statistics:
+            if found is not None and found.has_min_max:
+                low, high = found.min_raw, found.max_raw
+                if isinstance(leaf.kind, DecimalType):
+                    low, high = _integer(low), _integer(high)
+                self._range(leaf).widen(low, high)
+
+    def _bounds(self) -> dict[str, dict[int, bytes]]:
+        lower: dict[int, bytes] = {}
+        upper: dict[int, bytes] = {}
+        for leaf in self.leaves:
+            found = self.ranges.get(leaf.field_id)
+            if found is None or found.low is None:
+                continue
+            lower[leaf.field_id] = _lower(leaf, found.low)
+            above = _upper(leaf, found.high)
+            if above is not None:
+                upper[leaf.field_id] = above
+        return {"lower_bounds": lower, "upper_bounds": upper}
+
+
+def _begin(group: pq.RowGroupMetaData) -> int:
+    first = group.column(0)
+    begins = [first.data_page_offset]
+    if first.has_dictionary_page:
+        begins.append(first.dictionary_page_offset)
+    return int(min(begins))
+
+
+def _integer(raw: bytes | int) -> int:
+    return raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
+
+
+def _lower(leaf: Leaf, value: Any) -> bytes:
+    length = leaf.mode.length
+    if length is not None and isinstance(leaf.kind, StringType):
+        return bytes(value.decode()[:length].encode())
+    if length is not None and isinstance(leaf.kind, BinaryType):
+        return bytes(value[:length])
+    return _single_value(leaf.kind, value)
+
+
+def _upper(leaf: Leaf, value: Any) -> bytes | None:
+    length = leaf.mode.length
+    if length is not None and isinstance(leaf.kind, StringType):
+        text = text_above(value.decode(), length)
+        return None if text is None else text.encode()
+    if length is not None and isinstance(leaf.kind, BinaryType):
+        return bytes_above(value, length)
+    return _single_value(leaf.kind, value)
+
+
+def _single_value(kind: PrimitiveType, value: Any) -> bytes:
+    """Return Iceberg's single-value serialisation of a value as Parquet stores it."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(kind, BooleanType):
+        return b"\x01" if value else b"\x00"
+    if isinstance(kind, DecimalType):
+        return int(value).to_bytes(_octets(value), "big", signed=True)
+    if isinstance(kind, FloatType):
+        return struct.pack("<f", value)
+    if isinstance(kind, DoubleType):
+        return struct.pack("<d", value)
+    return struct.pack("<i" if isinstance(kind, IntegerType | DateType) else "<q", value)
+
+
+def _octets(value: int) -> int:
+    """Return the fewest bytes that hold the number and its sign."""
+    return ((value if value >= 0 else ~value).bit_length() // 8) + 1
+
+
+# --------------------------------------------------------------------------------------------- rows
+
+
+@dataclass(slots=True)
+class RowMetrics(FileMetrics):
+    """As ``FileMetrics``, without the sizes of columns, which only a footer knows."""
+
+    rows: int = 0
+    null_counts: dict[int, int] = field(default_factory=dict)
+
+    def see(self, rows: pa.Table) -> None:
+        self.rows += rows.num_rows
+        for leaf in self.leaves:
+            if leaf.repeated or not leaf.mode.counts:
+                continue
+            column = column_at(rows, leaf.name)
+            nulls = self.null_counts.get(leaf.field_id, 0)
+            self.null_counts[leaf.field_id] = nulls + column.null_count
+            if leaf.floating:
+                self._see_floats(leaf, column)
+            elif leaf.bounded:
+                found = pc.min_max(_comparable(column))
+                low, high = (_raw(found[end].as_py(), column.type) for end in ("min", "max"))
+                self._range(leaf).widen(low, high)
+
+    def of_rows(self) -> dict[str, Any]:
+        """Return the statistics fields of ``FileDetail``."""
+        return {
+            "value_counts": dict.fromkeys(self.null_counts, self.rows),
+            "null_value_counts": self.null_counts,
+            "nan_value_counts": self.nan_counts,
+            **self._bounds(),
+        }
+
+
+def _comparable(column: pa.Array) -> pa.Array:
+    """Return the values in a form with Iceberg's order: numbers, or bytes."""
+    kind = column.type
+    if isinstance(column, pa.ExtensionArray):
+        return column.storage
+    if kinds.is_date32(kind):
+        return column.view(pa.int32())
+    if kinds.is_temporal(kind):
+        return column.view(pa.int64())
+    if kinds.is_string(kind) or kinds.is_large_string(kind):
+        return column.cast(pa.large_binary())
+    return column
+
+
+def _raw(value: Any, kind: pa.DataType) -> Any:
+    """Return a decimal as its unscaled number, and anything else as it is."""
+    if not isinstance(value, Decimal):
+        return value
+    sign, digits, exponent = value.as_tuple()
+    number = int("".join(map(str, digits))) * 10 ** (int(exponent) + kind.scale)
+    return -number if sign else number

@@ -1,0 +1,126 @@
+"""Rows into ORC files, as Iceberg's specification has them: types are labelled with field ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+from pyarrow import orc
+from pyiceberg.io import OutputStream
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.types import FixedType, NestedField, PrimitiveType, TimeType, UUIDType
+
+from headgate.data_plane.files.file_format import STORED_BYTES_MAX, Encoder, one_of, whole_number
+from headgate.data_plane.files.metrics import Leaf, RowMetrics
+from headgate.data_plane.files.type_mapping import Lowering, Stored, as_numbers, as_they_are
+
+_ORC = "write.orc."
+_CODECS = {"zlib": "zlib", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd", "none": "uncompressed"}
+_STRATEGIES = {"speed": "speed", "compression": "compression"}
+
+
+class OrcEncoding:
+    """Makes the files of one table. Raises ``ConfigurationError`` for impossible options."""
+
+    name = "orc"
+    rows_max = 1024 * 1024
+
+    def __init__(
+        self, schema: Schema, properties: Mapping[str, str], leaves: Sequence[Leaf]
+    ) -> None:
+        self._schema = schema
+        columns = schema_to_pyarrow(schema).types
+        self._timed = [place for place, kind in enumerate(columns) if _has_moments(kind)]
+        self._leaves = tuple(leaves)
+        stripe_bytes = whole_number(properties, f"{_ORC}stripe-size-bytes", STORED_BYTES_MAX)
+        self.bytes_max = min(stripe_bytes, STORED_BYTES_MAX)
+        strategy = one_of(properties, f"{_ORC}compression-strategy", _STRATEGIES, "speed")
+        self._options = {
+            "compression": one_of(properties, f"{_ORC}compression-codec", _CODECS, "zlib"),
+            "compression_strategy": strategy,
+            "stripe_size": self.bytes_max,
+        }
+
+    def holds(self, rows: pa.Table) -> bool:
+        """Return whether no timestamp lies within the last second before 1970.
+
+        For these Arrow's writer stores a negative fraction, which Java's readers subtract twice.
+        """
+        return not any(
+            _splits_second(moments)
+            for place in self._timed
+            for moments in _moments(rows.column(place).combine_chunks())
+        )
+
+    def encoder(self, stream: OutputStream, rows: pa.Table) -> Encoder:  # noqa: ARG002
+        return _OrcFile(self._schema, orc.ORCWriter(stream, **self._options), self._leaves)
+
+
+class _OrcFile:
+    def __init__(self, schema: Schema, writer: orc.ORCWriter, leaves: tuple[Leaf, ...]) -> None:
+        self._struct = schema.as_struct()
+        self._writer = writer
+        self._metrics = RowMetrics(leaves)
+
+    def write(self, rows: pa.Table) -> None:
+        self._writer.write(_LOWERING.rows(rows, self._struct))
+        self._metrics.see(rows)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def described(self) -> tuple[int, dict[str, Any]]:
+        return self._metrics.rows, self._metrics.of_rows()
+
+
+def _labels(field: NestedField) -> dict[str, str]:
+    """Return the attributes that Iceberg's own writers add to ORC's type."""
+    found = {"iceberg.id": str(field.field_id), "iceberg.required": str(field.required).lower()}
+    kind = field.field_type
+    if isinstance(kind, TimeType):
+        found["iceberg.long-type"] = "TIME"
+    elif isinstance(kind, UUIDType):
+        found["iceberg.binary-type"] = "UUID"
+    elif isinstance(kind, FixedType):
+        found |= {"iceberg.binary-type": "FIXED", "iceberg.length": str(len(kind))}
+    return found
+
+
+def _has_moments(kind: pa.DataType) -> bool:
+    if kinds.is_timestamp(kind):
+        return True
+    inside = [kind.field(at).type for at in range(kind.num_fields)]
+    return any(map(_has_moments, inside))
+
+
+def _moments(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield the timestamps in a column, those inside of structs, lists and maps too."""
+    if kinds.is_timestamp(array.type):
+        yield array
+    elif kinds.is_struct(array.type):
+        for inside in array.flatten():
+            yield from _moments(inside)
+    elif kinds.is_map(array.type):
+        yield from _moments(array.keys)
+        yield from _moments(array.items)
+    elif kinds.is_list(array.type) or kinds.is_large_list(array.type):
+        yield from _moments(array.flatten())
+
+
+def _splits_second(moments: pa.Array) -> bool:
+    earliest = pc.min(moments.view(pa.int64())).as_py()
+    if earliest is None or earliest >= 0:
+        return False
+    numbers = moments.drop_null().view(pa.int64()).to_numpy(zero_copy_only=False)
+    return bool((numbers[numbers < 0] % 1_000_000).any())
+
+
+def _stored(kind: PrimitiveType) -> Stored:
+    return as_numbers if isinstance(kind, TimeType) else as_they_are
+
+
+_LOWERING = Lowering(_stored, lambda field: field.name, _labels)

@@ -1,0 +1,83 @@
+"""Tries whether files can be written, read and removed at a place, with a small file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TypeVar
+from uuid import uuid4
+
+from pyiceberg.io import FileIO
+
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    MissingRights,
+    Unreachable,
+)
+from headgate.control_protocol.first_line import first_line
+from headgate.tables.storage.call_timeouts import within
+from headgate.tables.storage.file_io import open_files
+from headgate.tables.storage.object_stores import lacks_client, refused_operation, where_to_look
+
+ANSWER_S_MAX = 10.0
+"""A store that answers at all does so within this time, its keys' own service included."""
+
+_REMOVAL_S_MAX = 2.0
+"""How long a file is removed that may not be there."""
+
+_Answer = TypeVar("_Answer")
+
+_TEXT = b"headgate check wrote this, and removes it at once\n"
+
+
+def try_store(properties: Mapping[str, str], location: str, answer_s: float = ANSWER_S_MAX) -> str:
+    """Write a file under ``location``, read it back, remove it; return its path.
+
+    Raises ``MissingRights`` with the operation that was refused, ``ConfigurationError`` if the
+    store's client is not installed, ``Unreachable`` for all else, also if one of these steps takes
+    longer than ``answer_s``: some clients go on for minutes, and say nothing.
+    """
+    path = f"{location.rstrip('/')}/headgate-check-{uuid4()}"
+
+    def asked(done: str, ask: Callable[[], _Answer]) -> _Answer:
+        try:
+            return within(answer_s, "the store", ask)
+        except Exception as error:
+            raise store_failure(error, f"{path} cannot be {done}", location) from error
+
+    io = asked("opened", lambda: open_files(properties, path))
+    try:
+        asked("written", lambda: _write(io, path))
+        asked("read", lambda: _read(io, path))
+    except HeadgateError:
+        with suppress(Exception):
+            within(_REMOVAL_S_MAX, path, lambda: io.delete(path))
+        raise
+    asked("removed", lambda: io.delete(path))
+    return path
+
+
+def _write(io: FileIO, path: str) -> None:
+    with io.new_output(path).create() as stream:
+        stream.write(_TEXT)
+
+
+def _read(io: FileIO, path: str) -> None:
+    with io.new_input(path).open() as stream:
+        if (found := stream.read()) != _TEXT:
+            raise OSError(f"{len(found)} bytes came back of the {len(_TEXT)} that were written")
+
+
+def store_failure(error: Exception, what: str, location: str) -> HeadgateError:
+    """Translate an error of a store's client into ours."""
+    if operation := refused_operation(error):
+        return MissingRights(
+            f"{what}: the store refuses {operation}: {first_line(error)}",
+            "check the keys, the role and the bucket's policy: it takes reading, writing and "
+            "removing below the table's location",
+        )
+    if hint := lacks_client(error, location):
+        return ConfigurationError(f"{what}: {first_line(error)}", hint)
+    said = str(error) if isinstance(error, TimeoutError) else first_line(error)
+    return Unreachable(f"{what}: {said}", where_to_look(location))

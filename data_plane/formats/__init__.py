@@ -1,0 +1,1 @@
+"""Turns the bytes of records into columns, one module or folder per record format."""

@@ -1,0 +1,210 @@
+"""Parses an Avro writer schema into a tree: names resolved, logical types checked.
+
+Follows the Avro 1.12 specification. A logical type that is unknown, or that does not fit what it
+annotates, is ignored, as the specification requires; Debezium's times have a name instead. A schema
+that contains itself is refused: no table has a column for it, and its values nest without limit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headgate.data_plane.formats.casting.time_units import counted_as
+
+_PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
+_LOGICAL = {
+    "int": {"date", "time-millis"},
+    "long": {
+        *("time-micros", "timestamp-millis", "timestamp-micros", "timestamp-nanos"),
+        *("local-timestamp-millis", "local-timestamp-micros", "local-timestamp-nanos"),
+    },
+    "bytes": {"decimal"},
+    "fixed": {"decimal", "uuid"},
+    "string": {"uuid"},
+}
+_DIGITS_MAX = 38
+_FIXED_BYTES_MAX = 64 * 1024 * 1024
+_DEPTH_MAX = 64
+
+
+class UnfitSchema(ValueError):
+    """The schema is not Avro, or describes what no table can hold; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Avro:
+    """One type. ``children``: a union's branches, the items of an array, the values of a map.
+
+    ``size``: of a fixed, in bytes; ``names``: a record's fields (as its ``children``, in order) or
+    an enum's symbols; ``defaulted``: a record's fields that may be null and have a default other
+    than null; ``scale`` and ``precision``: of a decimal; ``called``: the full name of a record, or
+    Connect's name for a number that counts time.
+    """
+
+    kind: str
+    logical: str = ""
+    children: tuple[Avro, ...] = ()
+    names: tuple[str, ...] = ()
+    size: int = 0
+    scale: int = 0
+    precision: int = 0
+    called: str = ""
+    defaulted: tuple[str, ...] = ()
+
+    @property
+    def bytes_min(self) -> int:
+        """Return the minimum size of a value."""
+        if self.kind in ("null", "fixed"):
+            return self.size
+        if self.kind == "record":
+            return sum(child.bytes_min for child in self.children)
+        if self.kind == "union":
+            return 1 + min((child.bytes_min for child in self.children), default=0)
+        return {"float": 4, "double": 8}.get(self.kind, 1)
+
+
+def parse_schema(text: str, references: Sequence[str] = ()) -> Avro:
+    """Return the type that the JSON text describes. Raises ``UnfitSchema``.
+
+    ``references``: further schemas, each after those that it uses; the text may use their types.
+    """
+    reading = _Reading()
+    for other in references:
+        reading.type_of(_json(other), "", 0)
+    return reading.type_of(_json(text), "", 0)
+
+
+def defaulted(writer: Avro) -> tuple[str, ...]:
+    """Return a row's fields that may be null and have a default other than null.
+
+    Unless told otherwise, Kafka Connect's converters write the default instead of their nulls.
+    """
+    fields = dict(zip(writer.names, writer.children, strict=True))
+    if writer.kind == "record" and {"op", "after"} <= fields.keys():  # Debezium's envelope
+        after = fields["after"]
+        return tuple(name for branch in (after, *after.children) for name in branch.defaulted)
+    return writer.defaulted
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if text in _PRIMITIVES:  # registries may hold a primitive without its quotes
+            return text
+        raise UnfitSchema(f"the schema is not JSON: {error}") from error
+
+
+class _Reading:
+    def __init__(self) -> None:
+        self.known: dict[str, Avro | None] = {}
+
+    def type_of(self, found: Any, namespace: str, depth: int) -> Avro:
+        if depth > _DEPTH_MAX:
+            raise UnfitSchema(f"the schema nests deeper than {_DEPTH_MAX}")
+        if isinstance(found, str):
+            return self._named(found, namespace)
+        if isinstance(found, list):
+            branches = tuple(self.type_of(branch, namespace, depth + 1) for branch in found)
+            if not branches or any(branch.kind == "union" for branch in branches):
+                raise UnfitSchema("a union is empty, or holds another union")
+            return Avro("union", children=branches)
+        if not isinstance(found, dict):
+            raise UnfitSchema(f"the schema holds {found!r} where a type should be")
+        return self._complex(found, namespace, depth)
+
+    def _named(self, name: str, namespace: str) -> Avro:
+        if name in _PRIMITIVES:
+            return Avro(name)
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        for candidate in (full, name):
+            if candidate in self.known:
+                kind = self.known[candidate]
+                if kind is None:
+                    raise UnfitSchema(f"the record {candidate} contains itself")
+                return kind
+        raise UnfitSchema(f"the schema uses the type {name!r}, which it does not define")
+
+    def _complex(self, found: dict[str, Any], namespace: str, depth: int) -> Avro:
+        kind = found.get("type")
+        if kind == "array":
+            return Avro("array", children=(self.type_of(found.get("items"), namespace, depth + 1),))
+        if kind == "map":
+            return Avro("map", children=(self.type_of(found.get("values"), namespace, depth + 1),))
+        if kind in ("record", "error", "enum", "fixed"):
+            return self._defined(str(kind), found, namespace, depth)
+        plain = self.type_of(kind, namespace, depth + 1)
+        return _logical(plain, found)
+
+    def _defined(self, kind: str, found: dict[str, Any], namespace: str, depth: int) -> Avro:
+        name = found.get("name")
+        if not isinstance(name, str) or not name:
+            raise UnfitSchema(f"a type {kind} has no name")
+        if "." not in name:
+            space = found.get("namespace", namespace)
+            name = f"{space}.{name}" if space else name
+        inside = name.rpartition(".")[0]
+        if name in self.known:
+            raise UnfitSchema(f"the schema defines {name} twice")
+        self.known[name] = None
+        made = self._contents(kind, found, inside, depth)
+        if kind == "record":
+            made = replace(made, called=name)
+        self.known[name] = made
+        return made
+
+    def _contents(self, kind: str, found: dict[str, Any], namespace: str, depth: int) -> Avro:
+        if kind == "enum":
+            symbols = found.get("symbols")
+            if not isinstance(symbols, list) or not all(isinstance(s, str) for s in symbols):
+                raise UnfitSchema(f"the enum {found.get('name')} has no list of symbols")
+            return Avro("enum", names=tuple(symbols))
+        if kind == "fixed":
+            size = found.get("size")
+            if type(size) is not int or not 0 <= size <= _FIXED_BYTES_MAX:
+                raise UnfitSchema(f"the fixed {found.get('name')} has the size {size!r}")
+            return _logical(Avro("fixed", size=size), found)
+        fields = found.get("fields")
+        if not isinstance(fields, list) or not all(isinstance(f, dict) for f in fields):
+            raise UnfitSchema(f"the record {found.get('name')} has no list of fields")
+        names = tuple(str(field.get("name")) for field in fields)
+        if len(set(names)) < len(names):
+            raise UnfitSchema(f"the record {found.get('name')} has a field twice")
+        types = tuple(self.type_of(field.get("type"), namespace, depth + 1) for field in fields)
+        # A default is of the first branch.
+        other = (f for f in fields if "default" in f and _may_be_null(f) and f["type"][0] != "null")
+        return Avro(
+            "record",
+            children=types,
+            names=names,
+            defaulted=tuple(str(field.get("name")) for field in other),
+        )
+
+
+def _may_be_null(field: dict[str, Any]) -> bool:
+    return isinstance(field["type"], list) and "null" in field["type"]
+
+
+def _logical(plain: Avro, found: dict[str, Any]) -> Avro:
+    logical = found.get("logicalType")
+    called = found.get("connect.name")
+    if logical is None and plain.kind in ("int", "long") and counted_as(str(called)):
+        return Avro(plain.kind, called=str(called))
+    if not isinstance(logical, str) or logical not in _LOGICAL.get(plain.kind, set()):
+        return plain
+    scale = found.get("scale", 0)
+    if logical == "decimal":
+        precision = found.get("precision")
+        fits = type(precision) is int and type(scale) is int and 0 <= scale <= precision
+        # Wider decimals stay bytes: Arrow computes exactly with 38 digits, and tables keep no more.
+        if not fits or not precision or precision > _DIGITS_MAX:
+            return plain
+    if logical == "uuid" and plain.kind == "fixed" and plain.size != 16:
+        return plain
+    is_decimal = logical == "decimal"
+    scale, precision = (scale, found["precision"]) if is_decimal else (0, 0)
+    made = (plain.kind, logical, plain.children, plain.names)
+    return Avro(*made, size=plain.size, scale=scale, precision=precision)

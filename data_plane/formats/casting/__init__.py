@@ -1,0 +1,1 @@
+"""Converts values between types without loss."""

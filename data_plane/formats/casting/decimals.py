@@ -1,0 +1,147 @@
+"""Reads decimals as Avro and Connect write them: big-endian two's complement, and a scale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Context, Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.native.kernels import Integers
+
+_WIDTH = 16
+_DIGITS_MAX = 38
+_LIMIT = 10**_DIGITS_MAX
+_HIGH_MAX = _LIMIT >> 64
+
+Octets = np.ndarray[Any, np.dtype[np.uint8]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+Positions = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def decimals_of(
+    octets: Octets, begins: Positions, lengths: Positions, scale: int
+) -> tuple[pa.Array, Flags]:
+    """Return the numbers at these places (no bytes are zero), and which exceed 38 digits."""
+    places = (begins + lengths - _WIDTH)[:, None] + np.arange(_WIDTH)
+    inside = places >= begins[:, None]
+    octets = octets if len(octets) else np.zeros(1, np.uint8)
+    digits = octets[np.where(inside, places, 0)]
+    leading = octets[np.minimum(begins, len(octets) - 1)]
+    negative = (lengths > 0) & (leading >= 128)
+    digits = np.where(inside, digits, np.where(negative, 255, 0)[:, None]).astype(np.uint8)
+    numbers = np.ascontiguousarray(digits[:, ::-1])
+    high = numbers.view("<i8")[:, 1]
+    wide = (lengths > _WIDTH) | (high >= _HIGH_MAX) | (high < -_HIGH_MAX)
+    for row in np.flatnonzero(wide).tolist():
+        begin, length = int(begins[row]), int(lengths[row])
+        number = int.from_bytes(octets[begin : begin + length].tobytes(), "big", signed=True)
+        wide[row] = abs(number) >= _LIMIT
+        number = 0 if wide[row] else number
+        numbers[row] = np.frombuffer(number.to_bytes(_WIDTH, "little", signed=True), np.uint8)
+    target = pa.decimal128(_DIGITS_MAX, scale)
+    found = pa.Array.from_buffers(target, len(begins), [None, pa.py_buffer(numbers.tobytes())])
+    return found, wide
+
+
+# Handles decimals of writers who give the scale next to the digits, in a schema or in each value.
+#
+# Debezium writes a ``VariableScaleDecimal`` if the database leaves the scale open: a ``NUMBER`` in
+# Oracle, a ``numeric`` in PostgreSQL.
+
+
+VARIABLE_SCALE = "io.debezium.data.VariableScaleDecimal"
+
+_MOVES_MAX = 2 * _DIGITS_MAX
+_EXACT = Context(prec=_MOVES_MAX)
+_WIDE = f"holds a decimal of more than {_DIGITS_MAX} digits"
+
+
+class Unscaled(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
+    """A decimal as its unscaled bytes, before it is known whether it fits 38 digits."""
+
+    def __init__(self, scale: int) -> None:
+        self.scale = scale
+        super().__init__(pa.large_binary(), "headgate.unscaled")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return str(self.scale).encode()
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _: pa.DataType, serialized: bytes) -> Unscaled:
+        return cls(int(serialized))
+
+
+class VariableScale(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
+    """A decimal as its scale and its unscaled bytes."""
+
+    stored = pa.struct([("scale", pa.int32()), ("value", pa.large_binary())])
+
+    def __init__(self) -> None:
+        super().__init__(self.stored, "headgate.variable_scale")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _: pa.DataType, _serialized: bytes) -> VariableScale:
+        return cls()
+
+
+def decimals(values: pa.Array) -> pa.Array:
+    """Return the numbers of ``Unscaled`` values.
+
+    Raises ``ValueError`` if 38 digits cannot hold one.
+    """
+    scale = values.type.scale
+    if not 0 <= scale <= _DIGITS_MAX:
+        return _moved(values.storage, scale)
+    stored = values.storage.fill_null(b"")
+    offsets = np.frombuffer(stored.buffers()[1], np.int64)[stored.offset :][: len(stored) + 1]
+    octets = np.frombuffer(stored.buffers()[2] or b"", np.uint8)
+    found, wide = decimals_of(octets, offsets[:-1], np.diff(offsets), scale)
+    if wide.any():
+        raise ValueError(_WIDE)
+    at = np.arange(len(values), dtype=np.int64)
+    return found.take(pa.array(at, mask=np.asarray(values.is_null())))
+
+
+def by_scale(values: pa.Array) -> Iterator[tuple[Integers, pa.Array]]:
+    """Split ``VariableScale`` into ``Unscaled`` values: the places of each scale, and the values.
+
+    Raises ``ValueError`` for an incomplete one.
+    """
+    there = np.asarray(values.is_valid())
+    scales, octets = (part.filter(pa.array(there)) for part in values.storage.flatten())
+    if scales.null_count or octets.null_count:
+        raise ValueError("is a decimal without its scale or its digits")
+    yield np.flatnonzero(~there), pa.nulls(int((~there).sum()), Unscaled(0))
+    places = np.flatnonzero(there)
+    found = np.asarray(scales)
+    for scale in np.unique(found).tolist():
+        alike = found == scale
+        part = octets.filter(pa.array(alike))
+        yield places[alike], pa.ExtensionArray.from_storage(Unscaled(scale), part)
+
+
+def _moved(octets: pa.Array, scale: int) -> pa.Array:
+    """Append or remove zeros after the digits, for a scale that no Arrow decimal has."""
+    kept = min(max(scale, 0), _DIGITS_MAX)
+    moves = abs(kept - scale)
+    found = []
+    for each in octets.to_pylist():
+        number = None if each is None else int.from_bytes(each, "big", signed=True)
+        if number and moves > _MOVES_MAX:
+            raise ValueError(_WIDE)
+        if number and scale < kept:
+            number *= 10**moves
+        elif number:
+            number, rest = divmod(number, 10**moves)
+            if rest:
+                raise ValueError(_WIDE)
+        if number and abs(number) >= 10**_DIGITS_MAX:
+            raise ValueError(_WIDE)
+        found.append(None if number is None else Decimal(number).scaleb(-kept, _EXACT))
+    return pa.array(found, pa.decimal128(_DIGITS_MAX, kept))

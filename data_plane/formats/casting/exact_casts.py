@@ -1,0 +1,346 @@
+"""Casts columns of single values between Arrow types, all or nothing, and never inexactly.
+
+``cast`` takes or refuses a whole column. ``exactly`` takes or refuses one value, by the same rules
+(``table_types`` lists them), including those that Arrow's casts do not know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+from headgate.data_plane.formats.casting import epoch_times
+from headgate.data_plane.formats.casting import times as temporal
+from headgate.data_plane.formats.casting.decimals import (
+    Unscaled,
+    VariableScale,
+    by_scale,
+    decimals,
+)
+from headgate.data_plane.formats.casting.time_units import Counted
+from headgate.data_plane.formats.connect.schema import Unread
+from headgate.data_plane.formats.json import columns
+from headgate.data_plane.formats.json import values as json_values
+
+_PER_MILLISECOND = {"us": 1_000, "ns": 1_000_000}
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+_WHOLE = pa.decimal128(38, 0)
+# What Arrow's parser is trusted with: it takes hexadecimal and more, and refuses 1.0 for integers.
+_PLAIN_INTEGER = r"^-?[0-9]{1,18}$"
+_PLAIN_DOUBLE = r"^-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?$"
+
+
+class Impossible(ValueError):
+    """No value of this type fits such a column."""
+
+
+def cast(values: pa.Array, target: pa.DataType, unit: str = "") -> pa.Array:
+    """Cast the column to ``target``. Raises ``Impossible``, or an error if some value is at fault.
+
+    ``unit``: of numbers that become times, if not milliseconds.
+    """
+    for test, convert in _CASTS:
+        if test(values.type):
+            found = _counted(values, target, unit) if unit else convert(values, target)
+            break
+    else:
+        raise Impossible(f"{values.type} cannot go into a column of type {target}")
+    if (kinds.is_date(target) or kinds.is_timestamp(target)) and not (
+        temporal.all_within_years(found)
+    ):
+        raise ValueError("is out of range")
+    if kinds.is_time(target) and not _within_day(found):
+        raise ValueError("is not a time of the day")
+    return found
+
+
+def _counted(values: pa.Array, target: pa.DataType, unit: str) -> pa.Array:
+    """Convert numbers in their unit, also as text; other values as usual."""
+    kind = values.type
+    if kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind):
+        return epoch_times.counts(values, unit, target)
+    if not kinds.is_large_string(kind):
+        return cast(values, target)
+    numbers = epoch_times.numbers_among(values)
+    if numbers.all():
+        return epoch_times.counts(values, unit, target)
+    counted = epoch_times.counts(values.filter(pa.array(numbers)), unit, target)
+    others = _texts(values.filter(pa.array(~numbers)), target)
+    order = np.argsort(np.concatenate([np.flatnonzero(numbers), np.flatnonzero(~numbers)]))
+    return pa.concat_arrays([counted, others]).take(pa.array(order))
+
+
+def spelled(values: pa.Array) -> pa.Array:
+    """Convert numbers and booleans to text with the fewest digits that read as them."""
+    if isinstance(values.type, Unscaled):
+        values = decimals(values)
+    if isinstance(values.type, VariableScale):
+        return _each_scale(values, spelled)
+    if isinstance(values.type, Counted):
+        values = values.storage
+    if kinds.is_boolean(values.type) or kinds.is_integer(values.type):
+        return values.cast(pa.large_string())
+    if kinds.is_floating(values.type) or kinds.is_decimal(values.type):
+        there = values.is_valid().to_numpy(zero_copy_only=False)
+        # Through numpy, where a float still prints as one, with fewer digits than a double.
+        numbers = values.to_numpy(zero_copy_only=False)
+        found = [str(n) if valid else None for n, valid in zip(numbers, there, strict=True)]
+        return pa.array(found, pa.large_string())
+    return values
+
+
+def _impossible(values: pa.Array, target: pa.DataType) -> pa.Array:
+    source = {"large_string": "text", "large_binary": "bytes", "bool": "a boolean"}
+    counted = "a number that counts time" if isinstance(values.type, Counted) else str(values.type)
+    words = source.get(str(values.type), counted)
+    raise Impossible(f"{words} cannot go into a column of type {target}")
+
+
+def _integers(values: pa.Array, target: pa.DataType) -> pa.Array:
+    if kinds.is_integer(target) or kinds.is_floating(target):
+        return values.cast(target)
+    if kinds.is_decimal(target):
+        return values.cast(_WHOLE).cast(target)
+    if kinds.is_date(target):
+        return values.cast(pa.int32()).cast(target)
+    if kinds.is_time(target) or kinds.is_timestamp(target):
+        factor = pa.scalar(_PER_MILLISECOND[target.unit], pa.int64())
+        return pc.multiply_checked(values.cast(pa.int64()), factor).cast(target)
+    return _impossible(values, target)
+
+
+def _counts(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Convert numbers of a known unit: to the times that they count, or else as numbers."""
+    source, numbers = values.type, values.storage
+    if not kinds.is_temporal(target) or (kinds.is_date(target) and source.fits(target)):
+        return _integers(numbers, target)
+    return (
+        epoch_times.counts(numbers, source.unit, target)
+        if source.fits(target)
+        else _impossible(values, target)
+    )
+
+
+def _floats(values: pa.Array, target: pa.DataType) -> pa.Array:
+    if kinds.is_floating(target):
+        found = values.cast(target)
+        same = pc.equal(found.cast(values.type), values)
+        if pc.all(pc.or_(same, pc.is_nan(values)), min_count=0).as_py() is False:
+            raise ValueError(f"is not exactly a {target}")
+        return found
+    if kinds.is_integer(target):
+        return values.cast(target)
+    if kinds.is_decimal(target):
+        there = values.is_valid().to_numpy(zero_copy_only=False)
+        # Through numpy, where a float still prints as one, with fewer digits than a double.
+        numbers = zip(values.to_numpy(zero_copy_only=False), there, strict=True)
+        return pa.array([_written(number) if valid else None for number, valid in numbers], target)
+    return _impossible(values, target)
+
+
+def _written(value: Any) -> Decimal:
+    """Return the decimal with the fewest digits that reads as this float or double."""
+    if not math.isfinite(value):
+        raise ValueError("is not a number")
+    return Decimal(str(value))
+
+
+def _decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
+    if kinds.is_decimal(target) or kinds.is_integer(target):
+        return values.cast(target)
+    if kinds.is_floating(target):
+        return pa.array(
+            [None if v is None else _nearest(v, target) for v in values.to_pylist()], target
+        )
+    return _impossible(values, target)
+
+
+def _unscaled(values: pa.Array, target: pa.DataType) -> pa.Array:
+    return _decimals(decimals(values), target)
+
+
+def _variable(values: pa.Array, target: pa.DataType) -> pa.Array:
+    return _each_scale(values, lambda part: _unscaled(part, target))
+
+
+def _each_scale(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    parts = [(at, convert(part)) for at, part in by_scale(values)]
+    order = pa.array(np.argsort(np.concatenate([at for at, _ in parts])))
+    return pa.concat_arrays([part for _, part in parts]).take(order)
+
+
+def _unread(values: pa.Array, target: pa.DataType) -> pa.Array:
+    raise Impossible(f"{values.type.reason}, and cannot go into a column of type {target}")
+
+
+def _nearest(value: Decimal, target: pa.DataType) -> Any:
+    found = np.float32(value) if target.bit_width == 32 else float(value)
+    if not math.isfinite(found) or Decimal(str(found)) != value:
+        raise ValueError(f"has more digits than a {target} keeps")
+    return found
+
+
+def _texts(values: pa.Array, target: pa.DataType) -> pa.Array:
+    if kinds.is_large_string(target) or kinds.is_string(target):
+        return values.cast(target)
+    if kinds.is_integer(target) or kinds.is_floating(target):
+        plain = _PLAIN_INTEGER if kinds.is_integer(target) else _PLAIN_DOUBLE
+        if pc.all(pc.match_substring_regex(values, plain), min_count=0).as_py():
+            return _plain_numbers(values, target)
+        read = json_values.convert_value
+        field = pa.field("", target)
+        return pa.array([read(field, text, "") for text in values.to_pylist()], target)
+    if kinds.is_boolean(target) or kinds.is_nested(target):
+        return _impossible(values, target)
+    return columns.from_texts(target, values)
+
+
+def _plain_numbers(values: pa.Array, target: pa.DataType) -> pa.Array:
+    if kinds.is_integer(target):
+        return values.cast(pa.int64()).cast(target)
+    # Through the double, as the slow path does: the nearest float is not always its nearest.
+    found = values.cast(pa.float64()).cast(target)
+    if pc.all(pc.is_finite(found), min_count=0).as_py() is False:
+        raise ValueError(f"is out of the range of {target}")
+    return found
+
+
+def _octets(values: pa.Array, target: pa.DataType) -> pa.Array:
+    if kinds.is_binary(target) or kinds.is_large_binary(target):
+        return values.cast(target)
+    if not kinds.is_fixed_size_binary(target) and target != pa.uuid():
+        return _impossible(values, target)
+    width = 16 if target == pa.uuid() else target.byte_width
+    lengths = pc.unique(pc.binary_length(values).drop_null()).to_pylist()
+    if set(lengths) - {width}:
+        raise ValueError(f"holds not {width} bytes")
+    found = pa.array(values.to_pylist(), pa.binary(width))
+    return pa.ExtensionArray.from_storage(target, found) if target == pa.uuid() else found
+
+
+def _uuids(values: pa.Array, target: pa.DataType) -> pa.Array:
+    if target == values.type:
+        return values
+    if kinds.is_large_string(target) or kinds.is_string(target):
+        return pa.array([None if v is None else str(v) for v in values.to_pylist()], target)
+    return _octets(values.storage, target)
+
+
+def _booleans(values: pa.Array, target: pa.DataType) -> pa.Array:
+    return values if kinds.is_boolean(target) else _impossible(values, target)
+
+
+def _dates(values: pa.Array, target: pa.DataType) -> pa.Array:
+    return values if kinds.is_date(target) else _impossible(values, target)
+
+
+def _times(values: pa.Array, target: pa.DataType) -> pa.Array:
+    return values.cast(target) if kinds.is_time(target) else _impossible(values, target)
+
+
+def _timestamps(values: pa.Array, target: pa.DataType) -> pa.Array:
+    if not kinds.is_timestamp(target):
+        return _impossible(values, target)
+    # With or without a zone, the count starts at the same midnight in UTC: only the unit can
+    # differ.
+    return _naive(values).cast(pa.timestamp(target.unit)).cast(pa.int64()).cast(target)
+
+
+def _naive(values: pa.Array) -> pa.Array:
+    return values.cast(pa.int64()).cast(pa.timestamp(values.type.unit))
+
+
+def _within_day(times: pa.Array) -> bool:
+    found = pc.min_max(times.cast(pa.int64())).as_py()
+    most = temporal.DAY_MS * _PER_MILLISECOND[times.type.unit]
+    return found["min"] is None or (found["min"] >= 0 and found["max"] < most)
+
+
+_CASTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., pa.Array]], ...] = (
+    (kinds.is_integer, _integers),
+    (kinds.is_floating, _floats),
+    (kinds.is_decimal, _decimals),
+    (kinds.is_large_string, _texts),
+    (kinds.is_boolean, _booleans),
+    (kinds.is_date, _dates),
+    (kinds.is_time, _times),
+    (kinds.is_timestamp, _timestamps),
+    (lambda source: source == pa.uuid(), _uuids),
+    (lambda source: isinstance(source, Unscaled), _unscaled),
+    (lambda source: isinstance(source, VariableScale), _variable),
+    (lambda source: isinstance(source, Unread), _unread),
+    (lambda source: isinstance(source, Counted), _counts),
+    (lambda source: kinds.is_large_binary(source) or kinds.is_fixed_size_binary(source), _octets),
+)
+
+
+def suspects(values: pa.Array, target: pa.DataType) -> Flags | None:
+    """Guess which values made ``cast`` refuse the column; ``None`` if that cannot be seen.
+
+    The guess only saves time: ``exactly`` decides about them, and ``cast`` about the others.
+    """
+    if isinstance(values.type, Counted):
+        return None
+    try:
+        if kinds.is_large_string(values.type):
+            return np.array([not _readable(text, target) for text in values.to_pylist()], np.bool_)
+        source = values
+        if kinds.is_integer(source.type) and kinds.is_decimal(target):
+            source = source.cast(_WHOLE)
+        if kinds.is_timestamp(source.type):
+            source, target = _naive(source), pa.timestamp(target.unit)
+        there_and_back = source.cast(target, safe=False).cast(source.type, safe=False)
+    except (pa.ArrowException, ValueError):
+        return None
+    same = pc.fill_null(pc.equal(there_and_back, source), fill_value=True)
+    found: Flags = ~same.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _readable(text: str | None, target: pa.DataType) -> bool:
+    try:
+        json_values.convert_value(pa.field("", target), text, "")
+    except ValueError:
+        return False
+    return True
+
+
+def exactly(value: pa.Array, target: pa.DataType, refusal: Exception, unit: str = "") -> pa.Array:
+    """Cast a column of one value that ``cast`` refused, if the rules accept it alone.
+
+    Raises ``ValueError`` whose message begins with the value.
+    """
+    found = _shown(value)
+    if unit and kinds.is_large_string(value.type) and epoch_times.numbers_among(value).all():
+        pass  # it was tried alone already
+    elif kinds.is_large_string(value.type):
+        try:
+            converted = json_values.convert_value(pa.field("", target), value[0].as_py(), "")
+        except ValueError as error:
+            raise ValueError(str(error).removeprefix(": ")) from error
+        return pa.array([converted], target)
+    if kinds.is_integer(value.type) and kinds.is_floating(target):
+        number = value[0].as_py()
+        nearest = np.float32(number) if target.bit_width == 32 else float(number)
+        if int(nearest) == number:
+            return pa.array([nearest], target)
+        raise ValueError(f"{found} is not exactly a {target}")
+    reason = str(refusal)
+    known = type(refusal) is ValueError
+    raise ValueError(f"{found} {reason if known else f'does not fit into {target}'}")
+
+
+def _shown(value: pa.Array) -> str:
+    if kinds.is_temporal(value.type):
+        kind = pa.int32() if kinds.is_date(value.type) else pa.int64()
+        return f"{value.cast(kind)[0]} ({value.type})"
+    text = str(value[0].as_py())
+    return text if len(text) <= 60 else f"{text[:57]}..."

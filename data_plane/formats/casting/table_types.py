@@ -1,0 +1,373 @@
+"""Converts Arrow columns of a writer's types to the table's types, exactly, or says why not.
+
+What formats with typed values (Avro, JSON with Connect's envelope) read goes through here:
+
+- integers: whole numbers of any kind that fit, and text that spells one
+- floats and doubles: numbers that they hold exactly (NaN and infinities are such), and text as in
+  JSON; a decimal when the nearest double is written like it
+- decimals: integers, decimals and text to the last digit; floats and doubles as they are written in
+  the fewest digits
+- booleans: booleans. Strings: text; records, arrays and maps become their JSON text
+- dates: dates, days since 1970, text; times: times, milliseconds of the day, text; timestamps:
+  timestamps, milliseconds since 1970, text. One without a zone is taken as UTC, and the reverse
+- UUIDs: UUIDs, 16 bytes, text; fixed and binary: bytes, base64 text
+- structs: records and maps by their names; lists: arrays; maps: maps and records
+
+Text goes by the rules of ``json_values``. Whole columns are cast at once; where that refuses, the
+column is halved until the values that are at fault stand alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from headgate.data_plane.formats import column_options, field_names
+from headgate.data_plane.formats.bad_values import Faults
+from headgate.data_plane.formats.casting import exact_casts
+from headgate.data_plane.formats.casting.decimals import VariableScale
+from headgate.data_plane.formats.json import values as json_values
+from headgate.data_plane.formats.record_format import UndecodableRecords
+
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The place being fitted: each value's record (-1: a place that holds nothing), and a path."""
+
+    rows: Rows
+    faults: Faults
+    path: str
+
+    def fail(self, at: np.ndarray[Any, Any], reason: str) -> None:
+        rows = self.rows[at]
+        self.faults.note(rows[rows >= 0], f"{self.path}: {reason}" if self.path else reason)
+
+    def inside(self, rows: Rows, name: str) -> _Place:
+        return _Place(rows, self.faults, f"{self.path}{name}")
+
+
+def fitted_rows(values: pa.Array, schema: pa.Schema, faults: Faults) -> pa.RecordBatch:
+    """Return one value per row: records by their fields; other types into the only column.
+
+    Bad rows are noted and still included.
+    """
+    at = _Place(np.arange(len(values), dtype=np.int64), faults, "")
+    if _of_records(values.type):
+        whole = _fit(values, pa.field("", pa.struct(list(schema)), nullable=False), at)
+        columns = [whole.field(place) for place in range(len(schema))]
+    elif len(schema) == 1:
+        columns = [_fit(values, schema.field(0), at.inside(at.rows, schema.field(0).name))]
+    else:
+        at.fail(
+            np.ones(len(values), np.bool_), f"a single value is no row of {len(schema)} columns"
+        )
+        columns = [pa.nulls(len(values), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def fitted(values: pa.Array, field: pa.Field, faults: Faults) -> pa.Array:
+    """Return one column, with one value per row."""
+    rows = np.arange(len(values), dtype=np.int64)
+    return _fit(values, field, _Place(rows, faults, field.name))
+
+
+def missing(values: pa.Array, path: Sequence[pa.Field]) -> Flags:
+    """Return which records have no field at the path's end; a null on the way has none either."""
+    found = np.zeros(len(values), np.bool_)
+    if not path or kinds.is_null(values.type):
+        return found
+    if kinds.is_union(values.type):
+        codes, offsets = np.asarray(values.type_codes), np.asarray(values.offsets)
+        for code in range(values.type.num_fields):
+            chosen = codes == code
+            inside = values.field(code).take(pa.array(offsets[chosen].astype(np.int64)))
+            found[chosen] = missing(inside, path)
+        return found
+    if not kinds.is_struct(values.type):
+        return found
+    available = [values.type.field(place).name for place in range(values.type.num_fields)]
+    place = field_names.places(path[:1], available)[0]
+    if place is None:
+        return _valid(values)
+    return missing(values.field(place), path[1:]) & _valid(values)
+
+
+def _of_records(kind: pa.DataType) -> bool:
+    if kinds.is_union(kind):
+        return any(_of_records(kind.field(place).type) for place in range(kind.num_fields))
+    return bool(kinds.is_struct(kind))
+
+
+def without_bad(rows: pa.RecordBatch, faults: Faults) -> pa.RecordBatch:
+    """Return the rows if none is bad. Raises ``UndecodableRecords`` otherwise."""
+    if not faults.reasons:
+        return rows
+    good = np.ones(rows.num_rows, np.bool_)
+    good[list(faults.reasons)] = False
+    raise UndecodableRecords(faults.reasons, rows.filter(pa.array(good)))
+
+
+def _children(records: pa.StructArray, fields: list[pa.Field], at: _Place) -> list[pa.Array]:
+    available = [records.type.field(place).name for place in range(records.type.num_fields)]
+    everything = np.ones(len(records), np.bool_)
+    try:
+        found = field_names.places(fields, available)
+    except field_names.TwoFields as error:
+        at.fail(everything, str(error))
+        found = [None] * len(fields)
+    rows = np.where(_valid(records), at.rows, -1)
+    dot = "." if at.path else ""
+    return [
+        _fit(
+            pa.nulls(len(records)) if place is None else records.field(place),
+            field,
+            at.inside(rows, f"{dot}{field.name}"),
+        )
+        for field, place in zip(fields, found, strict=True)
+    ]
+
+
+def _fit(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
+    source, target = values.type, field.type
+    if kinds.is_union(source):
+        return _from_union(values, field, at)
+    if not field.nullable and values.null_count:
+        at.fail(~_valid(values), "a required value is missing")
+    if kinds.is_null(source):
+        if not field.nullable:
+            at.fail(np.ones(len(values), np.bool_), "a required value is missing")
+        return pa.nulls(len(values), target)
+    if isinstance(source, VariableScale) and kinds.is_struct(target):
+        values = values.storage
+    if kinds.is_nested(values.type):
+        return _nested(values, field, at)
+    unit, as_text = column_options.unit_of(field), column_options.as_text(field)
+    return _cast_apart(values, _Column(target, unit, as_text), at)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """Converts single values. ``unit``: of numbers that become times.
+
+    ``as_text``: numbers and booleans become text as they are written.
+    """
+
+    type: pa.DataType
+    unit: str
+    as_text: bool
+
+    def of(self, values: pa.Array) -> pa.Array:
+        told = exact_casts.spelled(values) if self.as_text else values
+        return exact_casts.cast(told, self.type, self.unit)
+
+    def suspects(self, values: pa.Array) -> Flags | None:
+        asked = self.unit or self.as_text
+        return None if asked else exact_casts.suspects(values, self.type)
+
+
+def _cast_apart(values: pa.Array, column: _Column, at: _Place) -> pa.Array:
+    target = column.type
+    if not len(values):  # for example, a union's branch that no record takes
+        return pa.nulls(0, target)
+    try:
+        return column.of(values)
+    except exact_casts.Impossible as error:
+        at.fail(_valid(values), str(error))
+        return pa.nulls(len(values), target)
+    except (pa.ArrowException, ValueError, ArithmeticError) as error:
+        if len(values) == 1:
+            return _alone(values, column, error, at)
+    suspects = column.suspects(values)
+    if suspects is not None and 0 < suspects.sum() < len(values):
+        return _cast_without(values, suspects, column, at)
+    half = len(values) // 2
+    parts = (slice(None, half), slice(half, None))
+    return _joined([_cast_apart(values[p], column, at.inside(at.rows[p], "")) for p in parts])
+
+
+def _cast_without(values: pa.Array, wrong: Flags, column: _Column, at: _Place) -> pa.Array:
+    good = _cast_apart(values.filter(pa.array(~wrong)), column, at.inside(at.rows[~wrong], ""))
+    bad = [
+        _cast_apart(values[row : row + 1], column, at.inside(at.rows[row : row + 1], ""))
+        for row in np.flatnonzero(wrong).tolist()
+    ]
+    order = np.argsort(np.concatenate([np.flatnonzero(~wrong), np.flatnonzero(wrong)]))
+    return _joined([good, *bad]).take(pa.array(order))
+
+
+def _alone(values: pa.Array, column: _Column, refusal: Exception, at: _Place) -> pa.Array:
+    target = column.type
+    try:
+        return exact_casts.exactly(values, target, refusal, column.unit)
+    except ValueError as reason:
+        at.fail(np.ones(1, np.bool_), str(reason))
+        return pa.nulls(1, target)
+
+
+def _from_union(values: pa.UnionArray, field: pa.Field, at: _Place) -> pa.Array:
+    codes = np.asarray(values.type_codes)
+    offsets = np.asarray(values.offsets).astype(np.int64)
+    parts, base = [], 0
+    places = np.zeros(len(values), np.int64)
+    for code in range(values.type.num_fields):
+        chosen = codes == code
+        child = values.field(code).take(pa.array(offsets[chosen]))
+        parts.append(_fit(child, field, at.inside(at.rows[chosen], "")))
+        places[chosen] = base + np.arange(len(child))
+        base += len(child)
+    return _joined(parts).take(pa.array(places))
+
+
+def _joined(parts: list[pa.Array]) -> pa.Array:
+    if len(parts) > 1 and isinstance(parts[0], pa.ExtensionArray):
+        storage = pa.concat_arrays([part.storage for part in parts])
+        return pa.ExtensionArray.from_storage(parts[0].type, storage)
+    return pa.concat_arrays(parts)
+
+
+# ------------------------------------------------------------------------------ nested values
+
+
+def _nested(values: pa.Array, field: pa.Field, at: _Place) -> pa.Array:
+    source, target = values.type, field.type
+    if kinds.is_struct(source) and kinds.is_struct(target):
+        children = _children(values, list(target), at)
+        if not children:
+            return pa.array([{}] * len(values), target)
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=_nulls(values))
+    if kinds.is_large_list(source) and _is_list(target):
+        return _list(values, target, at)
+    if kinds.is_map(source) and kinds.is_map(target):
+        return _map(values, target, at)
+    if kinds.is_map(source) and kinds.is_struct(target):
+        return _struct_of_map(values, target, at)
+    if kinds.is_string(target) or kinds.is_large_string(target):
+        return _text_of(values, target)
+    at.fail(_valid(values), f"{_words(source)} cannot go into a column of type {target}")
+    return pa.nulls(len(values), target)
+
+
+def _owners(values: pa.Array, at: _Place) -> tuple[pa.Array, Rows]:
+    """Return offsets that begin at zero, and the record of each item."""
+    offsets = np.asarray(values.offsets).astype(np.int64)
+    return offsets - offsets[0], np.repeat(at.rows, np.diff(offsets))
+
+
+def _list(values: pa.Array, target: pa.DataType, at: _Place) -> pa.Array:
+    offsets, rows = _owners(values, at)
+    items = _fit(values.flatten(), target.value_field, at.inside(rows, "[]"))
+    large = kinds.is_large_list(target)
+    kind = pa.LargeListArray if large else pa.ListArray
+    places = pa.array(offsets, pa.int64() if large else pa.int32())
+    return kind.from_arrays(places, items, type=target, mask=_nulls(values))
+
+
+def _map(values: pa.Array, target: pa.MapType, at: _Place) -> pa.Array:
+    offsets, rows = _owners(values, at)
+    begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
+    source_keys = values.keys.slice(begin, end - begin)
+    keys = _fit(source_keys, target.key_field, at.inside(rows, " key"))
+    items = _fit(values.items.slice(begin, end - begin), target.item_field, at.inside(rows, "[]"))
+    owners = np.repeat(np.arange(len(values)), np.diff(offsets))
+    bad = _twice(keys, owners)
+    at.inside(rows, "").fail(bad, "has a key twice")
+    if keys.null_count:  # noted as bad already; but Arrow's maps have no place for them
+        whole = ~np.isin(owners, owners[~_valid(keys)])
+        keys, items, owners = (
+            keys.filter(pa.array(whole)),
+            items.filter(pa.array(whole)),
+            owners[whole],
+        )
+    counts = np.bincount(owners, minlength=len(values))
+    places = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32())
+    return pa.MapArray.from_arrays(places, keys, items, type=target, mask=_nulls(values))
+
+
+def _twice(keys: pa.Array, owners: Rows) -> Flags:
+    stored = keys.storage if isinstance(keys, pa.ExtensionArray) else keys
+    codes = np.asarray(stored.dictionary_encode().indices.fill_null(-1))
+    _, first = np.unique(np.stack([owners, codes], axis=1), axis=0, return_index=True)
+    again = np.ones(len(codes), np.bool_)
+    again[first] = False
+    return again
+
+
+def _struct_of_map(values: pa.Array, target: pa.StructType, at: _Place) -> pa.Array:
+    offsets, _ = _owners(values, at)
+    begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
+    keys = values.keys.slice(begin, end - begin).to_pylist()
+    items = values.items.slice(begin, end - begin)
+    owners = np.repeat(np.arange(len(values)), np.diff(offsets))
+    rows = np.where(_valid(values), at.rows, -1)
+    children = []
+    for child in target:
+        forms, lower = field_names.forms_of(child), field_names.caseless(child)
+        hits = np.array([(key.lower() if lower else key) in forms for key in keys], np.bool_)
+        counts = np.bincount(owners[hits], minlength=len(values))
+        inside = at.inside(rows, f".{child.name}")
+        inside.fail(counts > 1, "two keys belong into this column")
+        places = np.zeros(len(values), np.int64)
+        places[owners[hits]] = np.flatnonzero(hits)
+        children.append(_fit(items.take(pa.array(places, mask=counts == 0)), child, inside))
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=_nulls(values))
+
+
+def _text_of(values: pa.Array, target: pa.DataType) -> pa.Array:
+    texts = [
+        None if value is None else json_values.json_text(_plain(value, values.type))
+        for value in values.to_pylist()
+    ]
+    return pa.array(texts, target)
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """Return an Arrow value as JSON would have it."""
+    if value is None:
+        return None
+    if isinstance(kind, VariableScale):
+        kind = kind.storage_type
+    if kinds.is_struct(kind):
+        return {child.name: _plain(value[child.name], child.type) for child in kind}
+    if kinds.is_map(kind):
+        return {str(key): _plain(item, kind.item_type) for key, item in value}
+    if _is_list(kind):
+        return [_plain(item, kind.value_type) for item in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no number for it
+    return value if isinstance(value, str | int | float | Decimal) else _moment(value)
+
+
+def _moment(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _valid(values: pa.Array) -> Flags:
+    found: Flags = values.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _nulls(values: pa.Array) -> pa.Array | None:
+    return values.is_null() if values.null_count else None
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(kinds.is_list(kind) or kinds.is_large_list(kind))
+
+
+def _words(kind: pa.DataType) -> str:
+    if kinds.is_struct(kind):
+        return "a record"
+    return "a map" if kinds.is_map(kind) else "an array"

@@ -1,0 +1,228 @@
+"""Adds columns with rules (``column_options``) to any record format.
+
+The format is asked for the records' own fields: a path becomes nested structs, which are taken
+apart again. If two columns want one field in two ways, values are decoded once for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.data_plane.formats import column_options, field_names
+from headgate.data_plane.formats.bad_values import Faults
+from headgate.data_plane.formats.casting.relabel import array_from
+from headgate.data_plane.formats.casting.table_types import without_bad
+from headgate.data_plane.formats.column_options import ColumnRule
+from headgate.data_plane.formats.record_format import RecordFormat, RuledFormat, UndecodableRecords
+from headgate.native.byte_arrays import Packed
+
+_NONE = ColumnRule()
+
+Path = tuple[pa.Field, ...]
+"""From the outermost field of a record to the one that holds the value."""
+
+
+@dataclass(slots=True)
+class _Layer:
+    """What one call of the format reads: fields by name, nested structs as mappings."""
+
+    fields: dict[str, pa.Field | dict[str, object]] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def takes(self, path: Path) -> bool:
+        """Put the path in, unless another column wants one of its fields as something else."""
+        known = self.fields
+        if len(path) == 1 or path[0].name not in known:
+            forms = _forms(path[0])
+            if forms & self.taken:
+                return False
+            self.taken |= forms
+        for depth, step in enumerate(path[:-1], start=1):
+            inside = known.setdefault(step.name, {})
+            if not isinstance(inside, dict) or _clashes(inside, path[depth].name):
+                return False
+            known = cast("dict[str, pa.Field | dict[str, object]]", inside)
+        if path[-1].name in known:
+            return False
+        known[path[-1].name] = path[-1]
+        return True
+
+    def schema(self, roots: Mapping[str, pa.Field]) -> pa.Schema:
+        return pa.schema([_field(name, inside, roots) for name, inside in self.fields.items()])
+
+
+def _forms(root: pa.Field) -> set[str]:
+    """Return every name by which the root is found, in one case: layers err on the safe side."""
+    return {form.lower() for form in field_names.forms_of(root)} | {root.name.lower()}
+
+
+def _clashes(known: Mapping[str, object], name: str) -> bool:
+    return any(other != name and other.lower() == name.lower() for other in known)
+
+
+def _field(name: str, inside: object, steps: Mapping[str, pa.Field]) -> pa.Field:
+    if isinstance(inside, pa.Field):
+        return inside
+    assert isinstance(inside, dict), "a field, or what is in a struct"
+    fields = [_field(child, below, steps) for child, below in inside.items()]
+    return pa.field(name, pa.struct(fields), metadata=steps[name].metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """Locates a nested column: ``field`` inside the path ``front``; its options start there."""
+
+    front: tuple[str, ...]
+    field: pa.Field
+
+
+class RuledColumns:
+    """A ``RecordFormat`` for one schema, over a format that supports the rules asked of it.
+
+    ``inside`` tells, by column name, where such columns are.
+    """
+
+    def __init__(
+        self,
+        inner: RecordFormat,
+        rules: Mapping[str, ColumnRule],
+        schema: pa.Schema,
+        *,
+        caseless: bool = False,
+        inside: Mapping[str, Inside] | None = None,
+    ) -> None:
+        """Raises ``ValueError`` for a constant that its column cannot hold."""
+        self._inside = inside or {}
+        self._inner = inner
+        self._rules = {column.name: rules.get(column.name, _NONE) for column in schema}
+        self._caseless = caseless
+        self._constants = {
+            column.name: array_from([rule.constant(value, column)], column.type)
+            for column in schema
+            for rule in [self._rules[column.name]]
+            for value in [rule.default if rule.value is None else rule.value]
+            if value is not None
+        }
+        self._paths = {
+            column.name: self._path(column, self._rules[column.name])
+            for column in schema
+            if self._rules[column.name].value is None
+        }
+        self._layers, self._layer_of = self._layered()
+
+    def _path(self, column: pa.Field, rule: ColumnRule) -> Path:
+        place = self._inside.get(column.name)
+        if place is None:
+            return self._below(column, rule)
+        below = self._below(place.field, rule)
+        steps = (pa.field(step, pa.null()) for step in place.front)
+        front = steps if all(map(field_names.plain, below)) else map(field_names.exactly, steps)
+        return (*front, *below)
+
+    def _below(self, column: pa.Field, rule: ColumnRule) -> Path:
+        if not rule.path:
+            nullable = column.nullable or rule.default is not None
+            return (column_options.marked(column.with_nullable(nullable), rule),)
+        *steps, last = rule.path
+        leaf = field_names.asked(pa.field(last, column.type), caseless=self._caseless)
+        return (
+            *(
+                field_names.asked(pa.field(step, pa.null()), caseless=self._caseless)
+                for step in steps
+            ),
+            column_options.marked(leaf, rule),
+        )
+
+    def _layered(self) -> tuple[list[pa.Schema], dict[str, int]]:
+        layers: list[_Layer] = []
+        layer_of = {}
+        for name, path in self._paths.items():
+            place = next((at for at, layer in enumerate(layers) if layer.takes(path)), None)
+            if place is None:
+                place = len(layers)
+                layers.append(_Layer())
+                assert layers[place].takes(path), "there is nothing else in it"
+            layer_of[name] = place
+        steps = {step.name: step for path in self._paths.values() for step in path[:-1]}
+        return [layer.schema(steps) for layer in layers], layer_of
+
+    def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        packed = Packed.whole(values)
+        bad: dict[int, str] = {}
+        read: list[tuple[pa.RecordBatch, np.ndarray[tuple[int], np.dtype[np.int64]]]] = []
+        for layer in self._layers:
+            everything = np.arange(len(packed), dtype=np.int64)
+            try:
+                read.append((self._inner.decode(packed, layer), everything))
+            except UndecodableRecords as error:
+                left = everything[~np.isin(everything, list(error.bad))]
+                read.append((error.rest, left))
+                bad = {**error.bad, **bad}
+        good = np.ones(len(packed), np.bool_)
+        good[list(bad)] = False
+        parts = [rows.filter(pa.array(good[left])) if bad else rows for rows, left in read]
+        left = np.flatnonzero(good)
+        faults = Faults()
+        found = self._columns(packed.where(good) if bad else packed, parts, schema, faults)
+        if not bad:
+            return without_bad(found, faults)
+        if faults.reasons:
+            bad.update({int(left[row]): reason for row, reason in faults.reasons.items()})
+            sound = ~np.isin(np.arange(len(left)), list(faults.reasons))
+            found = found.filter(pa.array(sound))
+        raise UndecodableRecords(bad, found)
+
+    def _columns(
+        self, values: Packed, parts: list[pa.RecordBatch], schema: pa.Schema, faults: Faults
+    ) -> pa.RecordBatch:
+        columns = []
+        for column in schema:
+            rule = self._rules[column.name]
+            if rule.value is not None:
+                columns.append(_repeated(self._constants[column.name], len(values)))
+                continue
+            path = self._paths[column.name]
+            found = _taken(parts[self._layer_of[column.name]], path)
+            if rule.default is not None and found.null_count:
+                found = self._filled(values, found, path, self._constants[column.name])
+            if not column.nullable and found.null_count:
+                what = ".".join(step.name for step in path)
+                nulls = np.flatnonzero(np.asarray(found.is_null()))
+                faults.note(nulls, f"{what}: a required value is missing")
+            columns.append(found)
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _filled(self, values: Packed, found: pa.Array, path: Path, constant: pa.Array) -> pa.Array:
+        """Fill in the default for records without such a field."""
+        nulls = np.flatnonzero(np.asarray(found.is_null()))
+        asked = Packed(values.array.take(pa.array(nulls)))
+        absent = nulls[cast("RuledFormat", self._inner).missing(asked, path)]
+        if not len(absent):
+            return found
+        places = np.arange(len(found), dtype=np.int64)
+        places[absent] = len(found)
+        return _behind_each_other(found, constant).take(pa.array(places))
+
+
+def _taken(rows: pa.RecordBatch, path: Path) -> pa.Array:
+    found = rows.column(rows.schema.get_field_index(path[0].name))
+    for step in path[1:]:
+        # A flattened field is null if its parent is.
+        found = found.flatten()[found.type.get_field_index(step.name)]
+    return found
+
+
+def _repeated(constant: pa.Array, count: int) -> pa.Array:
+    return constant.take(pa.array(np.zeros(count, np.int64)))
+
+
+def _behind_each_other(first: pa.Array, second: pa.Array) -> pa.Array:
+    if isinstance(first, pa.ExtensionArray):
+        storage = pa.concat_arrays([first.storage, second.storage])
+        return pa.ExtensionArray.from_storage(first.type, storage)
+    return pa.concat_arrays([first, second])

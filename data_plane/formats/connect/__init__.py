@@ -1,0 +1,1 @@
+"""Reads Kafka Connect's JSON with schemas."""

@@ -1,0 +1,256 @@
+"""Reads JSON as Kafka Connect writes it with schemas: ``{"schema": ..., "payload": ...}``.
+
+The payload is read as its schema says, then converted to the columns by the rules of
+``table_types``. With a null schema, the payload follows the rules of plain JSON. The schema's
+defaults are never used, so that an explicit null stays one.
+
+Most records of a topic begin with the same bytes, their schema. It is parsed once. If a record
+begins like that, the rest except for the last brace is the payload, provided that it is a single
+JSON value. All other records are parsed whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from headgate.control_protocol.columns import Struct
+from headgate.data_plane.formats import column_options
+from headgate.data_plane.formats.bad_values import Faults
+from headgate.data_plane.formats.casting.relabel import retyped, rows_from
+from headgate.data_plane.formats.casting.table_types import fitted_rows
+from headgate.data_plane.formats.connect import schema_inference
+from headgate.data_plane.formats.connect.schema import connect_type, defaulted, needed, storage
+from headgate.data_plane.formats.format_options import take_options
+from headgate.data_plane.formats.json import paths
+from headgate.data_plane.formats.json import values as json_values
+from headgate.data_plane.formats.json.format import JsonRecords
+from headgate.data_plane.formats.record_format import UndecodableRecords
+from headgate.data_plane.formats.unknown_fields import Lack, Lookout
+from headgate.native.byte_arrays import Packed
+from headgate.native.kernels import Flags
+
+_SCHEMA_KEY, _PAYLOAD_KEY = '{"schema":', ',"payload":'
+_PREFIXES_MAX = 64
+_WHOLE = "payload"
+_NO_SCHEMA = "null"
+_DECODER = json.JSONDecoder(object_pairs_hook=json_values.unique)
+
+
+class ConnectJsonRecords:
+    """A ``RecordFormat``, which remembers the schemas that it saw."""
+
+    rules = column_options.EVERY
+    keeps_nulls = "value.converter.replace.null.with.default=false"
+    ignoring = 0
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        take_options(options)
+        self._plain = JsonRecords()
+        self._types: dict[str, pa.DataType | None] = {}
+        self._columns: dict[str, Struct] = {}
+        self._prefixes: dict[bytes, str] = {}
+        self._last: dict[str, list[int]] = {}
+
+    def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        faults = Faults()
+        groups: dict[str, tuple[list[int], list[bytes]]] = {}
+        alone: list[int] = []
+        values = list(values)
+        for row, value in enumerate(values):
+            prefix = self._prefix(value)
+            if prefix is None:
+                alone.append(row)
+                continue
+            rows, payloads = groups.setdefault(self._prefixes[prefix], ([], []))
+            rows.append(row)
+            payloads.append(value[len(prefix) : -1])
+        gathered = _Gathered(schema)
+        self._last = {text: list(rows) for text, (rows, _) in groups.items()}
+        for text, (rows, payloads) in groups.items():
+            bad = self._read(text, payloads, rows, gathered)
+            # Perhaps a record with more than the two fields in its envelope: the other way decides.
+            alone.extend(bad)
+        for text, (rows, payloads) in self._parsed(alone, values, faults).items():
+            self._last[text] = sorted({*self._last.get(text, ()), *rows})
+            for row, reason in self._read(text, payloads, rows, gathered).items():
+                faults.note([row], reason)
+        return gathered.finished(faults)
+
+    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        return paths.missing(Packed.whole(values), path, front=(_WHOLE,))
+
+    def watch(self, lookout: Lookout) -> None:
+        self._lookout = lookout
+
+    def lacking(self, values: Sequence[bytes], _bad: Collection[int], /) -> Iterable[Lack]:
+        """Compare with the schemas of what was decoded last, or with the payload's values."""
+        for text, rows in self._last.items():
+            if text == _NO_SCHEMA:
+                yield from self._inferred(values, rows)
+                continue
+            wanted = self._lookout.of_columns(self._written(text))
+            if wanted.fields:
+                yield np.array(rows, np.int64), schema_inference.settled(wanted)
+
+    def defaulted(self, values: Sequence[bytes]) -> list[str]:
+        """Return what the records' own schemas say (``connect_schema.defaulted``)."""
+        return [*{name: None for value in values for name in defaulted(_schema_of(value))}]
+
+    def _written(self, text: str) -> Struct:
+        if text not in self._columns:
+            try:
+                known = self._type(text) is not None
+            except ValueError:
+                known = False  # its records are bad
+            found = schema_inference.columns_of(json.loads(text)) if known else Struct()
+            self._columns[text] = found
+        return self._columns[text]
+
+    def _inferred(self, values: Sequence[bytes], rows: Iterable[int]) -> Iterable[Lack]:
+        found: dict[Struct, list[int]] = {}
+        for row in rows:
+            payload = json_values.parse(values[row])["payload"]
+            if isinstance(payload, dict):
+                found.setdefault(self._lookout.of_record(payload), []).append(row)
+        for wanted, some in found.items():
+            if wanted.fields:
+                yield np.array(some, np.int64), wanted
+
+    def _prefix(self, value: bytes) -> bytes | None:
+        if not value.endswith(b"}"):
+            return None
+        for prefix in self._prefixes:
+            if value.startswith(prefix):
+                return prefix
+        learned = self._learned(value)
+        return learned if learned in self._prefixes else None
+
+    def _learned(self, value: bytes) -> bytes | None:
+        try:
+            text = value.decode()
+            if not text.startswith(_SCHEMA_KEY):
+                return None
+            schema, end = _DECODER.raw_decode(text, len(_SCHEMA_KEY))
+        except (ValueError, RecursionError):
+            return None
+        end += len(_PAYLOAD_KEY)
+        if not text[:end].endswith(_PAYLOAD_KEY) or not _is_struct(schema):
+            return None
+        prefix = text[:end].encode()
+        if len(self._prefixes) < _PREFIXES_MAX:
+            self._prefixes[prefix] = _key_of(schema)
+        return prefix
+
+    def _parsed(
+        self, rows: Sequence[int], values: Sequence[bytes], faults: Faults
+    ) -> dict[str, tuple[list[int], list[bytes]]]:
+        """Return the payloads of records that were parsed whole, by their schemas."""
+        groups: dict[str, tuple[list[int], list[bytes]]] = {}
+        for row in rows:
+            try:
+                record = json_values.parse(values[row])
+                if "schema" not in record or "payload" not in record:
+                    raise json_values.BadValue('is not {"schema": ..., "payload": ...}')
+                payload = json_values.json_text(record["payload"]).encode("utf-8", "surrogatepass")
+                some, payloads = groups.setdefault(_key_of(record["schema"]), ([], []))
+            except ValueError as error:
+                faults.note([row], str(error))
+                continue
+            some.append(row)
+            payloads.append(payload)
+        return groups
+
+    def _read(
+        self, text: str, payloads: list[bytes], rows: list[int], gathered: _Gathered
+    ) -> dict[int, str]:
+        """Take the payloads of one schema; return which rows are bad, and why."""
+        try:
+            kind = self._type(text)
+        except ValueError as error:
+            return dict.fromkeys(rows, str(error))
+        schema = gathered.schema
+        if kind is None:
+            found, bad = _decoded(self._plain, payloads, schema)
+            return gathered.add(found, rows, bad)
+        kind = needed(kind, schema)
+        single = not kinds.is_struct(kind)
+        if single:
+            kind = pa.struct([(_WHOLE, kind)])
+            payloads = [b'{"%s":%s}' % (_WHOLE.encode(), payload) for payload in payloads]
+        stored = pa.schema(list(storage(kind)))
+        read, bad = _decoded(self._plain, payloads, stored)
+        records = retyped(read.to_struct_array(), kind)
+        if single:
+            records = records.field(0)
+        faults = Faults()
+        fit = fitted_rows(records, schema, faults)
+        left = [place for place in range(len(rows)) if place not in bad]
+        if faults.reasons:
+            good = np.ones(len(left), np.bool_)
+            good[list(faults.reasons)] = False
+            fit = fit.filter(pa.array(good))
+            bad |= {left[place]: reason for place, reason in faults.reasons.items()}
+        return gathered.add(fit, rows, bad)
+
+    def _type(self, text: str) -> pa.DataType | None:
+        if text not in self._types:
+            try:
+                found = json.loads(text)
+                json_values.require_shallow(text, found)
+                self._types[text] = None if found is None else connect_type(found)
+            except RecursionError as error:
+                raise ValueError("a schema is nested too deeply") from error
+        return self._types[text]
+
+
+def _schema_of(value: bytes) -> object:
+    try:
+        record = json.loads(value)
+    except (ValueError, RecursionError):  # counted as unreadable
+        return None
+    return record.get("schema") if isinstance(record, dict) else None
+
+
+class _Gathered:
+    """Decoded parts of a batch, and their rows."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._parts = [rows_from([], schema)]
+        self._rows: list[int] = []
+
+    def add(self, part: pa.RecordBatch, rows: list[int], bad: Mapping[int, str]) -> dict[int, str]:
+        """Add ``part``, which lacks the bad rows; these are returned by row."""
+        self._parts.append(part)
+        self._rows.extend(row for place, row in enumerate(rows) if place not in bad)
+        return {rows[place]: reason for place, reason in bad.items()}
+
+    def finished(self, faults: Faults) -> pa.RecordBatch:
+        order = pa.array(np.argsort(np.array(self._rows, np.int64)))
+        together = pa.concat_batches(self._parts).take(order)
+        if faults.reasons:
+            raise UndecodableRecords(faults.reasons, together)
+        return together
+
+
+def _decoded(
+    records: JsonRecords, payloads: list[bytes], schema: pa.Schema
+) -> tuple[pa.RecordBatch, dict[int, str]]:
+    try:
+        return records.decode(payloads, schema), {}
+    except UndecodableRecords as error:
+        return error.rest, error.bad
+
+
+def _is_struct(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "struct"
+
+
+def _key_of(schema: Any) -> str:
+    return json_values.json_text(schema)

@@ -1,0 +1,171 @@
+"""Translates the schemas that Kafka Connect's JSON converter embeds into Arrow types.
+
+Logical types are Connect's own Decimal, Date, Time and Timestamp, and Debezium's, which count in
+other units or write a decimal's scale next to it. Other names are ignored: the value is then what
+its physical type says. A field that cannot be read only affects a column that needs it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.data_plane.formats import field_names as names
+from headgate.data_plane.formats.casting.decimals import (
+    VARIABLE_SCALE,
+    Unscaled,
+    VariableScale,
+)
+from headgate.data_plane.formats.casting.time_units import Counted, counted_as
+from headgate.data_plane.formats.column_options import ColumnRule, marked
+
+_DEPTH_MAX = 64
+_PLAIN = {
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.large_string(),
+    "bytes": pa.large_binary(),
+}
+_LOGICAL = {
+    ("int32", "org.apache.kafka.connect.data.Date"): pa.date32(),
+    ("int32", "org.apache.kafka.connect.data.Time"): pa.time64("us"),
+    ("int64", "org.apache.kafka.connect.data.Timestamp"): pa.timestamp("us", tz="UTC"),
+}
+_DECIMAL = ("bytes", "org.apache.kafka.connect.data.Decimal")
+_SCALE = re.compile(r"-?[0-9]{1,4}", re.ASCII)
+
+
+class Unread(pa.ExtensionType):  # type: ignore[misc] # pyarrow has no types
+    """Any JSON in a field whose schema cannot be read, for this ``reason``."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(pa.large_string(), "headgate.unread")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return self.reason.encode()
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, _: pa.DataType, serialized: bytes) -> Unread:
+        return cls(serialized.decode())
+
+
+def connect_type(schema: Any, depth: int = 0) -> pa.DataType:
+    """Return the Arrow type of a schema's values. Raises ``ValueError``."""
+    if not isinstance(schema, dict) or depth > _DEPTH_MAX:
+        raise ValueError("the schema is none of Connect's")
+    kind, name = schema.get("type"), schema.get("name")
+    if kind == "struct":
+        fields = schema.get("fields")
+        if not isinstance(fields, list) or not all(isinstance(field, dict) for field in fields):
+            raise ValueError("a struct of the schema has no list of fields")
+        names = [str(field.get("field")) for field in fields]
+        if len(set(names)) < len(names):
+            raise ValueError("a struct of the schema has a field twice")
+        types = [_field_type(field, depth + 1) for field in fields]
+        made = pa.struct(list(zip(names, types, strict=True)))
+        return VariableScale() if (name, made) == (VARIABLE_SCALE, VariableScale.stored) else made
+    if kind == "array":
+        return pa.large_list(connect_type(schema.get("items"), depth + 1))
+    if kind == "map":
+        keys = schema.get("keys")
+        if not isinstance(keys, dict) or keys.get("type") != "string":
+            raise ValueError("the schema has a map whose keys are not strings")
+        return pa.map_(pa.large_string(), connect_type(schema.get("values"), depth + 1))
+    if (kind, name) == _DECIMAL:
+        return _decimal(schema.get("parameters"))
+    counted = counted_as(str(name))
+    if counted and kind in ("int32", "int64"):
+        return counted
+    if (kind, name) in _LOGICAL:
+        return _LOGICAL[str(kind), str(name)]
+    if kind not in _PLAIN:
+        raise ValueError(f"the schema has the type {kind!r}, which is none of Connect's")
+    return _PLAIN[kind]
+
+
+def _field_type(schema: Any, depth: int) -> pa.DataType:
+    try:
+        return connect_type(schema, depth)
+    except ValueError as error:
+        return Unread(str(error))
+
+
+def defaulted(schema: Any) -> list[str]:
+    """Return a row's fields that may be null and have a default other than null.
+
+    Unless told otherwise, Kafka Connect's converters write the default instead of their nulls.
+    """
+    fields = _fields(schema)
+    names = {field.get("field") for field in fields}
+    if {"op", "after"} <= names:  # Debezium's envelope
+        fields = next(_fields(field) for field in fields if field.get("field") == "after")
+    return [
+        str(field.get("field"))
+        for field in fields
+        if field.get("optional") is True and field.get("default") is not None
+    ]
+
+
+def _fields(schema: Any) -> list[dict[str, Any]]:
+    fields = schema.get("fields") if isinstance(schema, dict) else None
+    return (
+        [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
+    )
+
+
+def _decimal(parameters: Any) -> pa.DataType:
+    scale = parameters.get("scale") if isinstance(parameters, dict) else None
+    if not _SCALE.fullmatch(str(scale)):
+        raise ValueError(f"a decimal of the schema has the scale {scale!r}")
+    return Unscaled(int(str(scale)))
+
+
+def needed(kind: pa.DataType, fields: Iterable[pa.Field]) -> pa.DataType:
+    """Return a struct without what none of the ``fields`` looks for: no value there can be bad.
+
+    A struct of which nothing is left stays whole, because it also says how many values there are.
+    """
+    if not pa.types.is_struct(kind):
+        return kind
+    wanted: dict[str, list[pa.Field]] = {}
+    for field in fields:
+        for form in names.forms_of(field):
+            wanted.setdefault(form, []).append(field)
+    kept = []
+    for child in kind:
+        lower = [field for field in wanted.get(child.name.lower(), ()) if names.caseless(field)]
+        inside = [field.type for field in (*wanted.get(child.name, ()), *lower)]
+        if inside and all(map(pa.types.is_struct, inside)):
+            below = [field for struct in inside for field in struct]
+            kept.append(child.with_type(needed(child.type, below)))
+        elif inside:
+            kept.append(child)
+    return pa.struct(kept) if kept else kind
+
+
+def storage(kind: pa.DataType) -> pa.DataType:
+    """Return the type as JSON spells it: decimals are base64, Debezium's times are numbers."""
+    if isinstance(kind, Unscaled | VariableScale | Counted | Unread):
+        return kind.storage_type
+    if pa.types.is_struct(kind):
+        return pa.struct([_stored(child) for child in kind])
+    if pa.types.is_large_list(kind):
+        return pa.large_list(storage(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, storage(kind.item_type))
+    return kind
+
+
+def _stored(child: pa.Field) -> pa.Field:
+    """Mark unread fields, so that any JSON value passes as text."""
+    field = pa.field(child.name, storage(child.type))
+    return marked(field, ColumnRule(as_text=True)) if isinstance(child.type, Unread) else field

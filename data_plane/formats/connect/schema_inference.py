@@ -1,0 +1,91 @@
+"""Derives the columns that a schema of Kafka Connect asks for.
+
+Its decimals have a scale but no precision, unless it is specified: a new column gets the maximum of
+digits, and an existing one is not widened because of that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from headgate.control_protocol.columns import DIGITS_MAX, Column, ListOf, MapOf, Struct, Type
+from headgate.data_plane.formats.connect.schema import connect_type
+
+_PLAIN = {
+    **dict.fromkeys(("int8", "int16", "int32"), "int"),
+    "int64": "long",
+    "bytes": "binary",
+    **{kind: kind for kind in ("float", "double", "boolean", "string")},
+}
+_NAMED = "org.apache.kafka.connect.data."
+_LOGICAL = {
+    ("int32", f"{_NAMED}Date"): "date",
+    ("int32", f"{_NAMED}Time"): "time",
+    ("int64", f"{_NAMED}Timestamp"): "timestamptz",
+}
+_DECIMAL = ("bytes", f"{_NAMED}Decimal")
+_PRECISION = "connect.decimal.precision"
+_UNSAID = "decimal(0, "
+
+
+def columns_of(schema: Any) -> Struct:
+    """Return the columns of a schema that ``schema`` reads; only a struct proposes any."""
+    kind = _type(schema)
+    return kind if isinstance(kind, Struct) else Struct()
+
+
+def settled(wanted: Struct) -> Struct:
+    """Return the wanted columns, with all digits if nobody said how many."""
+    return Struct(tuple(_settled(column) for column in wanted.fields))
+
+
+def _column(name: str, schema: Any) -> Column | None:
+    try:
+        connect_type(schema)
+    except ValueError:
+        return None  # nobody could fill it
+    kind = _type(schema)
+    return None if kind is None else Column(name, kind, required=not schema.get("optional"))
+
+
+def _type(schema: Any) -> Type | None:
+    kind, name = schema.get("type"), schema.get("name")
+    match kind:
+        case "struct":
+            named = ((str(field.get("field")), field) for field in schema["fields"])
+            columns = [column for name_, field in named if (column := _column(name_, field))]
+            return Struct(tuple(columns)) if columns else None
+        case "array":
+            item = _column("", schema["items"])
+            return None if item is None else ListOf(item)
+        case "map":
+            item = _column("", schema["values"])
+            return None if item is None else MapOf("string", item)
+    if (kind, name) == _DECIMAL:
+        return _decimal(schema["parameters"])
+    return _LOGICAL.get((kind, name)) or _PLAIN.get(kind)
+
+
+def _decimal(parameters: dict[str, Any]) -> str | None:
+    scale, said = max(0, int(parameters["scale"])), str(parameters.get(_PRECISION, ""))
+    if scale > DIGITS_MAX:
+        return None
+    known = said.isdecimal() and max(1, scale) <= int(said) <= DIGITS_MAX
+    return f"decimal({said}, {scale})" if known else f"{_UNSAID}{scale})"
+
+
+def _settled(column: Column) -> Column:
+    return replace(column, type=_settled_type(column.type))
+
+
+def _settled_type(kind: Type) -> Type:
+    match kind:
+        case Struct():
+            return settled(kind)
+        case ListOf(element):
+            return ListOf(_settled(element))
+        case MapOf(key, value):
+            return MapOf(key, _settled(value))
+        case _:
+            return kind.replace(_UNSAID, f"decimal({DIGITS_MAX}, ")

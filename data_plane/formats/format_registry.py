@@ -1,0 +1,103 @@
+"""Finds record formats by name: headgate's own, and those that other packages register.
+
+A package offers a format through an entry point in the group ``headgate.formats``. The entry
+point's name is what the sink file says; its object is a callable that takes the options (text to
+text) and returns a ``RecordFormat``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.data_plane.formats.format_options import nearest
+
+if TYPE_CHECKING:  # a sink file is checked before Arrow is needed
+    from headgate.data_plane.formats.record_format import RecordFormat
+
+ENTRY_POINT_GROUP = "headgate.formats"
+
+FormatFactory = Callable[[Mapping[str, str]], "RecordFormat"]
+
+_OURS = {
+    "avro": ("avro.format", "AvroRecords"),
+    "avro-registry": ("avro.format", "RegistryAvroRecords"),
+    "bytes": ("text", "BytesRecords"),
+    "connect-json": ("connect.format", "ConnectJsonRecords"),
+    "csv": ("text", "CsvRecords"),
+    "json": ("json.format", "JsonRecords"),
+    "protobuf": ("protobuf.format", "ProtobufRecords"),
+    "protobuf-registry": ("protobuf.format", "RegistryProtobufRecords"),
+    "string": ("text", "StringRecords"),
+}
+"""Module and class: a format is imported when a sink names it, not by every command."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueOptions:
+    """The options that every format of values has, and the rest, which are the format's own.
+
+    ``caseless``: whether a field goes into the column of its name regardless of case.
+    """
+
+    caseless: bool
+    of_format: Mapping[str, str]
+
+    @classmethod
+    def taken(cls, options: Mapping[str, str]) -> ValueOptions:
+        """Raises ``ConfigurationError``."""
+        rest = dict(options)
+        found = {name: rest.pop(name, choices[0]) for name, choices in _OF_ALL.items()}
+        for name, choices in _OF_ALL.items():
+            if found[name] not in choices:
+                raise ConfigurationError(
+                    f"format.options: {name} cannot be {found[name]!r}",
+                    f"use {' or '.join(choices)}",
+                )
+        return cls(found["case-insensitive"] == "true", rest)
+
+
+_OF_ALL = {"case-insensitive": ("false", "true")}
+
+
+def record_format(name: str, options: Mapping[str, str]) -> RecordFormat:
+    """Return a new instance.
+
+    Raises ``ConfigurationError`` for unknown names and invalid options.
+    """
+    factory = _own(name) or _registered(name)
+    if factory is None:
+        known = format_names()
+        raise ConfigurationError(
+            f"there is no record format {name!r}",
+            f"known are: {', '.join(known)}{nearest(name, known)}",
+        )
+    try:
+        return factory(options)
+    except ValueError as error:
+        raise ConfigurationError(f"record format {name}: {error}") from error
+
+
+def format_names() -> list[str]:
+    """Return all names that ``record_format`` knows, sorted."""
+    from importlib.metadata import entry_points
+
+    return sorted({*_OURS, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+
+
+def _own(name: str) -> FormatFactory | None:
+    if name not in _OURS:
+        return None
+    module, kind = _OURS[name]
+    return cast("FormatFactory", getattr(import_module(f"{__package__}.{module}"), kind))
+
+
+def _registered(name: str) -> FormatFactory | None:
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
+        return cast("FormatFactory", point.load())
+    return None

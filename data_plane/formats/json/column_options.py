@@ -1,0 +1,141 @@
+"""Reads JSON into marked columns (``column_options``): numbers with a unit, anything as text.
+
+The columnar parser reads numbers as doubles, and does not take numbers for text. So these columns
+are read from the record's own text, next to all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from headgate.data_plane.formats import column_options
+from headgate.data_plane.formats.bad_values import Faults
+from headgate.data_plane.formats.casting.table_types import fitted, without_bad
+from headgate.data_plane.formats.json import paths
+from headgate.data_plane.formats.record_format import UndecodableRecords
+from headgate.native.byte_arrays import Packed
+
+Decode = Callable[[Packed, pa.Schema], pa.RecordBatch]
+Path = tuple[str, ...]
+
+# The plain path needs a column to know the number of rows.
+_NO_KEY = pa.field("headgate: no key of a record", pa.bool_())
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The columns of the plain path by their names, the marked ones by their paths."""
+
+    plain: pa.RecordBatch
+    marked: dict[Path, pa.Array]
+
+
+def decode(some: Sequence[bytes], schema: pa.Schema, plain: Decode) -> pa.RecordBatch:
+    """Decode like a ``RecordFormat``. ``plain`` decodes what is not marked."""
+    values, faults = Packed.whole(some), Faults()
+    rest = [field for field in map(_unmarked, schema) if field is not None]
+    try:
+        rows = plain(values, pa.schema(rest or [_NO_KEY]))
+    except UndecodableRecords as error:
+        rows, bad = error.rest, error.bad
+        return _with_bad(values, schema, rows, bad)
+    return without_bad(_joined(values, schema, rows, faults), faults)
+
+
+def _with_bad(
+    values: Packed, schema: pa.Schema, rows: pa.RecordBatch, bad: dict[int, str]
+) -> pa.RecordBatch:
+    good = np.ones(len(values), np.bool_)
+    good[list(bad)] = False
+    left, faults = np.flatnonzero(good), Faults()
+    found = _joined(values.where(good), schema, rows, faults)
+    try:
+        found = without_bad(found, faults)
+    except UndecodableRecords as error:
+        found = error.rest
+    further = {int(left[row]): reason for row, reason in faults.reasons.items()}
+    raise UndecodableRecords({**bad, **further}, found)
+
+
+def _joined(
+    values: Packed, schema: pa.Schema, rows: pa.RecordBatch, faults: Faults
+) -> pa.RecordBatch:
+    marked = {
+        path: _read(values, path, field, faults)
+        for column in schema
+        for path, field in _marked(column, ())
+    }
+    found = _Found(rows, marked)
+    columns = [_column(found, field, (), None) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _read(values: Packed, path: Path, field: pa.Field, faults: Faults) -> pa.Array:
+    kinds_, texts = paths.picked(values, path)
+    name = ".".join(path)
+    for kind, reason in _NEVER.items():
+        faults.note(np.flatnonzero(kinds_ == kind), f"{name}: {reason}")
+    if column_options.unit_of(field):
+        odd = (kinds_ == paths.WORD) | (kinds_ == paths.NESTED)
+        faults.note(np.flatnonzero(odd), f"{name}: is neither a number nor text")
+        texts = texts if not odd.any() else _without(texts, odd)
+    return fitted(texts, field.with_name(name), faults)
+
+
+_NEVER = {
+    paths.NO_OBJECT: "what should hold it is not an object",
+    paths.DOUBT: "holds half a surrogate pair",
+}
+
+
+def _without(texts: pa.Array, odd: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> pa.Array:
+    places = np.arange(len(texts), dtype=np.int64)
+    return texts.take(pa.array(places, mask=odd))
+
+
+def _column(found: _Found, field: pa.Field, path: Path, parent: pa.Array | None) -> pa.Array:
+    """Build the column, or a field inside one; ``parent``: what the plain path read around it."""
+    path = (*path, field.name)
+    if column_options.is_marked(field):
+        return found.marked[path]
+    read = _plainly(found, field, path, parent)
+    if not kinds.is_struct(field.type) or not column_options.any_marked(field.type):
+        assert read is not None, "what is not marked is read by the plain path"
+        return read
+    children = [_column(found, child, path, read) for child in field.type]
+    mask = read.is_null() if read is not None and read.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(field.type), mask=mask)
+
+
+def _plainly(
+    found: _Found, field: pa.Field, path: Path, parent: pa.Array | None
+) -> pa.Array | None:
+    if len(path) == 1:
+        place = found.plain.schema.get_field_index(field.name)
+        return found.plain.column(place) if place >= 0 else None
+    place = -1 if parent is None else parent.type.get_field_index(field.name)
+    return parent.field(place) if parent is not None and place >= 0 else None
+
+
+def _unmarked(field: pa.Field) -> pa.Field | None:
+    """Return the field without its marked parts; ``None`` if nothing else is left."""
+    if column_options.is_marked(field):
+        return None
+    if not kinds.is_struct(field.type) or not column_options.any_marked(field.type):
+        return field
+    inside = [child for child in map(_unmarked, field.type) if child is not None]
+    return field.with_type(pa.struct(inside)) if inside else None
+
+
+def _marked(field: pa.Field, path: Path) -> Iterator[tuple[Path, pa.Field]]:
+    path = (*path, field.name)
+    if column_options.is_marked(field):
+        yield path, field
+    elif kinds.is_struct(field.type):
+        for child in field.type:
+            yield from _marked(child, path)

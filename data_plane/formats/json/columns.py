@@ -1,0 +1,366 @@
+"""Converts many JSON objects at once into columns: the fast path, all or nothing.
+
+arrow-rs (through arro3) parses the text. It is fast but lax: it truncates fractions of integers and
+digits of decimals, and takes ``1e400`` for infinity. So numbers are first read as doubles, which
+loses nothing unnoticed: a double that is whole, finite and below 2**53 is the integer that was
+written. For what doubles cannot hold (larger integers, decimals), a second parse reads the columns
+concerned as wide decimals, and both readings must agree.
+
+Anything unusual raises ``Unfit`` for the whole block; ``values`` then explains which record.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+from arro3.io import read_json
+
+from headgate.data_plane.formats.casting import times
+from headgate.native.byte_arrays import Packed
+
+_EXACT_DOUBLE_MAX = 2**53
+_TEXT, _DOUBLE = pa.large_string(), pa.float64()
+_WIDE_INTEGER, _WIDE_DECIMAL = pa.decimal128(38, 18), pa.decimal256(76, 38)
+# Doubles and decimals are also read from text like "20260801", which for a date would be wrong; the
+# parser's timestamps are read from plain numbers, but not from text that holds only digits.
+_WIDE_EPOCH = pa.timestamp("s")
+
+# What the wide decimals would cut off unnoticed: digits after their last place, directly or through
+# a negative exponent (in a number so long that comparing it with its double would not show it).
+_TOO_FINE = r"\.[0-9]{19}|[0-9][0-9.]{10}[eE]-[0-9]"
+_TOO_FINE_DECIMAL = r"\.[0-9]{39}|[0-9][0-9.]{10}[eE]-[0-9]"
+_PLAIN_DECIMAL = r"^[+-]?[0-9]{1,38}(\.[0-9]{1,38})?$"
+_DECIMAL_AGREEMENT = 1e-12
+
+_HIGH_PLANES = re.compile(rb"\\u[dD](8[4-9a-fA-F]|[9abAB])")
+
+# Every value is put into an object of its own. A value that is not exactly one complete object
+# breaks the syntax, or the list's length: it can never swallow, split or shift its neighbours.
+_FRONT, _BACK = b'{"r":[', b"]}\n"
+
+# Rows parsed at a time: few enough that the buffers stay in the cache.
+_PARSED = 8192
+
+Spelling = dict[str, bool]
+"""By path, whether a date, time, timestamp or decimal is written as a number (else as text)."""
+
+
+class Unfit(ValueError):
+    """The block holds something that the fast path does not take."""
+
+
+class _NeedsWide(Exception):
+    """A column holds numbers that doubles cannot carry exactly."""
+
+
+def learn(spelling: Spelling, field: pa.Field, value: Any, path: str = "") -> None:
+    """Note how this parsed value spells what can be spelled in two ways."""
+    path, target = f"{path}.{field.name}", field.type
+    if kinds.is_struct(target) and isinstance(value, dict):
+        for child in target:
+            learn(spelling, child, value.get(child.name), path)
+    elif kinds.is_map(target) and isinstance(value, dict):
+        for item in value.values():
+            learn(spelling, target.item_field, item, path)
+    elif _is_list(target) and isinstance(value, list):
+        for item in value:
+            learn(spelling, target.value_field, item, path)
+    elif value is not None and (kinds.is_temporal(target) or kinds.is_decimal(target)):
+        spelling[path] = not isinstance(value, str)
+
+
+def decode_block(values: Packed, schema: pa.Schema, spelling: Spelling) -> pa.RecordBatch:
+    """Return all values, or raise ``Unfit``."""
+    try:
+        rough = parse(values, list(schema), spelling)
+        columns = [
+            convert_column(field, rough.field(place), partial(parse_wide, values, field, spelling))
+            for place, field in enumerate(schema)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+    except (pa.ArrowException, ValueError) as error:
+        raise Unfit(str(error)) from error
+
+
+def parse(
+    values: Packed, fields: list[pa.Field], spelling: Spelling, *, wide: bool = False
+) -> pa.StructArray:
+    asked = _Reader(spelling, wide=wide)
+    row = pa.struct([pa.field(field.name, asked.type_of(field, "")) for field in fields])
+    text = framed(values)
+    if beyond_parser(text):
+        raise Unfit("text that the parser gets wrong")
+    schema = pa.schema([pa.field("r", pa.list_(row))])
+    try:
+        batches = [
+            pa.record_batch(part)
+            for part in read_json(io.BytesIO(text), schema, batch_size=_PARSED)
+        ]
+    except Exception as error:
+        raise Unfit(str(error)) from error
+    lists = [batch.column(0) for batch in batches]
+    one_each = all(
+        np.array_equal(np.asarray(part.offsets), np.arange(len(part) + 1)) for part in lists
+    )
+    parts = [part.values for part in lists]
+    # Copied even if it is one part: a column of the parser's keeps all others alive, and their
+    # spare.
+    rows = pa.concat_arrays([*parts, *(part[:0] for part in parts[:1])])
+    if not one_each or len(rows) != len(values) or rows.null_count:
+        raise Unfit("a value holds more or less than one object")
+    return rows
+
+
+def framed(values: Packed) -> bytes:
+    """Wrap each value in an object of its own, and concatenate them."""
+    return values.framed(_FRONT, _BACK)
+
+
+def beyond_parser(text: bytes) -> bool:
+    """Return whether the parser would change the text or abort the process.
+
+    It computes characters from U+20000 on wrongly from a pair of escapes, and aborts if an error
+    message quotes a zero character.
+    """
+    if b"\x00" in text:
+        return True
+    # Finding one byte runs at the speed of memory, finding two or more does not: a tenth of the
+    # path.
+    if b"\\" not in text or b"\\u" not in text:
+        return False
+    return b"\\u0000" in text or _HIGH_PLANES.search(text) is not None
+
+
+def parse_wide(values: Packed, field: pa.Field, spelling: Spelling) -> pa.Array:
+    pattern = _TOO_FINE if _holds_integers(field.type) else _TOO_FINE_DECIMAL
+    if pc.any(pc.match_substring_regex(values.array, pattern)).as_py():
+        raise Unfit("a number has more digits than the wide reading keeps")
+    return parse(values, [field], spelling, wide=True).field(0)
+
+
+def _holds_integers(target: pa.DataType) -> bool:
+    inside = [target.field(place).type for place in range(target.num_fields)]
+    return kinds.is_integer(target) or any(map(_holds_integers, inside))
+
+
+class _Reader:
+    """The types that the parser is asked for."""
+
+    def __init__(self, spelling: Spelling, *, wide: bool) -> None:
+        self._spelling = spelling
+        self._wide = wide
+
+    def type_of(self, field: pa.Field, path: str) -> pa.DataType:
+        path, target = f"{path}.{field.name}", field.type
+        if kinds.is_struct(target):
+            return pa.struct([self._inside(child, path) for child in target])
+        if _is_list(target):
+            return pa.large_list(self._inside(target.value_field, path))
+        if kinds.is_map(target):
+            if not _is_text(target.key_type):
+                raise Unfit("only text can be a map's key on the fast path")
+            return pa.map_(_TEXT, self._inside(target.item_field, path))
+        return self._primitive(target, path)
+
+    def _inside(self, field: pa.Field, path: str) -> pa.Field:
+        return pa.field(field.name, self.type_of(field, path))
+
+    def _primitive(self, target: pa.DataType, path: str) -> pa.DataType:
+        if kinds.is_boolean(target):
+            return target
+        if kinds.is_integer(target):
+            return _WIDE_INTEGER if self._wide else _DOUBLE
+        if kinds.is_decimal(target) and self._spelling.get(path, True):
+            return _WIDE_DECIMAL if self._wide else _DOUBLE
+        if kinds.is_floating(target):
+            return _DOUBLE
+        if self._spelling.get(path, False):
+            return _WIDE_EPOCH if self._wide else _DOUBLE
+        return _TEXT
+
+
+def convert_column(field: pa.Field, rough: pa.Array, wide: Callable[[], pa.Array]) -> pa.Array:
+    try:
+        return _convert(field, rough, None, 0)
+    except _NeedsWide:
+        return _convert(field, rough, wide(), 0)
+
+
+def _convert(field: pa.Field, rough: pa.Array, wide: pa.Array | None, hidden: int) -> pa.Array:
+    """Convert ``rough`` to the field's type. ``hidden``: nulls that stem from a null parent."""
+    if not field.nullable and rough.null_count > hidden:
+        raise Unfit(f"{field.name}: a required value is missing")
+    target = field.type
+    if kinds.is_struct(target):
+        return _struct(target, rough, wide)
+    if _is_list(target):
+        return _list(target, rough, wide)
+    if kinds.is_map(target):
+        return _map(target, rough, wide)
+    if kinds.is_integer(target):
+        return _integers(target, rough, wide)
+    column = _numbers(target, rough, wide) if rough.type == _DOUBLE else from_texts(target, rough)
+    if (kinds.is_date(target) or kinds.is_timestamp(target)) and not (
+        times.all_within_years(column)
+    ):
+        raise Unfit(f"{field.name}: out of range")
+    return column
+
+
+def _struct(target: pa.StructType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+    children = [
+        _convert(child, rough.field(at), wide.field(at) if wide else None, rough.null_count)
+        for at, child in enumerate(target)
+    ]
+    mask = rough.is_null() if rough.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+
+
+def _list(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+    values = _convert(target.value_field, rough.values, wide.values if wide else None, 0)
+    mask = rough.is_null() if rough.null_count else None
+    kind = pa.LargeListArray if kinds.is_large_list(target) else pa.ListArray
+    offsets = rough.offsets if kinds.is_large_list(target) else rough.offsets.cast(pa.int32())
+    return kind.from_arrays(offsets, values, type=target, mask=mask)
+
+
+def _map(target: pa.MapType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+    offsets = np.asarray(rough.offsets)
+    codes = np.asarray(rough.keys.dictionary_encode().indices)
+    rows = np.repeat(np.arange(len(rough)), np.diff(offsets))
+    if len(np.unique(np.stack([rows, codes]), axis=1)[0]) < len(codes):
+        raise Unfit("a map has a key twice")
+    items = _convert(target.item_field, rough.items, wide.items if wide else None, 0)
+    keys = rough.keys.cast(target.key_type)
+    mask = rough.is_null() if rough.null_count else None
+    return pa.MapArray.from_arrays(rough.offsets, keys, items, type=target, mask=mask)
+
+
+def _integers(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+    _require_finite(rough)
+    bounds = pc.min_max(rough).as_py()
+    if max(abs(bounds["min"] or 0), abs(bounds["max"] or 0)) < _EXACT_DOUBLE_MAX:
+        return rough.cast(target)  # refuses fractions and what the type cannot hold
+    if wide is None:
+        raise _NeedsWide
+    exact = wide.cast(target)
+    _require(pc.equal(pc.floor(rough), rough), "a number is not whole")
+    _require(pc.equal(exact.cast(_DOUBLE, safe=False), rough), "two readings disagree")
+    return exact
+
+
+def _numbers(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+    if kinds.is_floating(target):
+        nearest = rough.cast(target)
+        _require_finite(nearest)
+        return nearest
+    if kinds.is_decimal(target):
+        return _decimals(target, rough, wide)
+    return _epochs(target, rough, wide)
+
+
+def _decimals(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+    _require_finite(rough)
+    if wide is None:
+        raise _NeedsWide
+    difference = pc.abs(pc.subtract(wide.cast(_DOUBLE), rough))
+    bound = pc.multiply(pc.abs(rough), _DECIMAL_AGREEMENT)
+    _require(pc.less_equal(difference, bound), "two readings disagree")
+    return wide.cast(target)
+
+
+def _epochs(target: pa.DataType, rough: pa.Array, wide: pa.Array | None) -> pa.Array:
+    """Return days, milliseconds of the day, or milliseconds since 1970."""
+    counts = rough.cast(pa.int64())  # refuses fractions and, from 2**53 on, everything
+    if wide is None:
+        raise _NeedsWide
+    _require(pc.equal(wide.cast(pa.int64()), counts), "text among numbers")
+    if kinds.is_date(target):
+        return counts.cast(pa.int32()).cast(target)
+    if kinds.is_time(target):
+        inside = pc.and_(pc.greater_equal(counts, 0), pc.less(counts, times.DAY_MS))
+        _require(inside, "a number is not a millisecond of the day")
+    factor = {"us": 1_000, "ns": 1_000_000}[target.unit]
+    return pc.multiply_checked(counts, pa.scalar(factor, pa.int64())).cast(target)
+
+
+def from_texts(target: pa.DataType, rough: pa.Array) -> pa.Array:
+    """Convert a column of text to a type that JSON must spell as text. Raises ``ValueError``."""
+    if kinds.is_timestamp(target):
+        return times.timestamps_of(rough, target)
+    if kinds.is_time(target):
+        return times.times_of(rough, target)
+    if kinds.is_date(target):
+        rough = times.without_zone(rough)
+    if target == pa.uuid():
+        return pa.ExtensionArray.from_storage(target, _uuids(rough))
+    if _is_binary(target):
+        return _base64(target, rough)
+    if kinds.is_decimal(target):
+        # Arrow's cast silently fails for some exponents ("7e28", "1e-311").
+        _require(pc.match_substring_regex(rough, _PLAIN_DECIMAL), "a decimal has an exponent")
+    return rough.cast(target)
+
+
+def _uuids(texts: pa.Array) -> pa.Array:
+    """Convert canonical UUID text (36 characters) to 16 bytes each."""
+    _require(pc.equal(pc.binary_length(texts), 36), "a UUID has not 36 characters")
+    filled = texts.fill_null("0" * 8 + "-0000-0000-0000-" + "0" * 12)
+    buffer = filled.buffers()[2]
+    if buffer is None:
+        return pa.nulls(0, pa.binary(16))
+    characters = np.frombuffer(buffer, np.uint8)[: 36 * len(texts)].reshape(-1, 36)
+    digits = _HEX_DIGITS[characters[:, _UUID_DIGITS]]
+    if not (characters[:, _UUID_HYPHENS] == ord("-")).all() or (digits > 15).any():
+        raise Unfit("a UUID has an unknown form")
+    octets = np.ascontiguousarray(digits[:, ::2] << 4 | digits[:, 1::2])
+    validity = texts.is_valid().buffers()[1] if texts.null_count else None
+    buffers = [validity, pa.py_buffer(octets.tobytes())]
+    return pa.Array.from_buffers(pa.binary(16), len(texts), buffers)
+
+
+_UUID_HYPHENS = [8, 13, 18, 23]
+_UUID_DIGITS = [at for at in range(36) if at not in _UUID_HYPHENS]
+_HEX_DIGITS = np.full(256, 16, np.uint8)
+for _digit in "0123456789abcdefABCDEF":
+    _HEX_DIGITS[ord(_digit)] = int(_digit, 16)
+
+
+def _base64(target: pa.DataType, texts: pa.Array) -> pa.Array:
+    octets = [
+        None if text is None else base64.b64decode(text, validate=True)
+        for text in texts.to_pylist()
+    ]
+    return pa.array(octets, target)
+
+
+def _require(flags: pa.Array, otherwise: str) -> None:
+    """Require all to be true; nulls do not count."""
+    if pc.all(flags, min_count=0).as_py() is False:
+        raise Unfit(otherwise)
+
+
+def _require_finite(numbers: pa.Array) -> None:
+    _require(pc.is_finite(numbers), "a number is out of range")
+
+
+def _is_list(target: pa.DataType) -> bool:
+    return bool(kinds.is_list(target) or kinds.is_large_list(target))
+
+
+def _is_text(target: pa.DataType) -> bool:
+    return bool(kinds.is_string(target) or kinds.is_large_string(target))
+
+
+def _is_binary(target: pa.DataType) -> bool:
+    tests = (kinds.is_fixed_size_binary, kinds.is_binary, kinds.is_large_binary)
+    return any(test(target) for test in tests)

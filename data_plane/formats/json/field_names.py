@@ -1,0 +1,166 @@
+"""Finds JSON's keys under the names by which a table's columns are found (``field_names``).
+
+Records that spell their keys alike are decoded together, under the keys that they use. If that
+would be ambiguous (escapes in a key, two keys for one column), the record is parsed, its keys are
+renamed, and it is written again: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from headgate.data_plane.formats import column_options, field_names
+from headgate.data_plane.formats.bad_values import Faults
+from headgate.data_plane.formats.casting.relabel import retyped_rows, rows_from
+from headgate.data_plane.formats.json import values as json_values
+from headgate.data_plane.formats.record_format import UndecodableRecords
+
+# Every text from left to right, so that none begins inside another; the colon makes it a key.
+_TEXT = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
+
+Keys = frozenset[bytes]
+Decode = Callable[[Sequence[bytes], pa.Schema], pa.RecordBatch]
+
+
+class NamedKeys:
+    """Decodes with ``decode``, which knows only exact names."""
+
+    def __init__(self, schema: pa.Schema, decode: Decode) -> None:
+        self._schema = schema
+        self._decode = decode
+        self._caseless = any(field_names.caseless(field) for field in schema)
+        # A column's own name is watched for too: it may be a key that belongs to no column.
+        self._watched = set().union(*map(_all_names, schema))
+        self._asked: dict[Keys, pa.Schema | None] = {}
+
+    def decode(self, values: Sequence[bytes]) -> pa.RecordBatch:
+        groups: dict[Keys, list[int]] = {}
+        for row, value in enumerate(values):
+            groups.setdefault(self._keys(value), []).append(row)
+        faults = Faults()
+        parts: list[pa.RecordBatch] = [rows_from([], self._schema)]
+        order: list[int] = []
+        for keys, rows in groups.items():
+            part, good = self._part(keys, [values[row] for row in rows], rows, faults)
+            parts.append(part)
+            order.extend(good)
+        places = pa.array(np.argsort(np.array(order, np.int64)))
+        together = pa.concat_batches(parts).take(places)
+        if faults.reasons:
+            raise UndecodableRecords(faults.reasons, together)
+        return together
+
+    def _keys(self, value: bytes) -> Keys:
+        """Return the keys that matter, as spelled; one with an escape makes it ambiguous."""
+        found = set()
+        for text, colon in _TEXT.findall(value):
+            if colon and (b"\\" in text or self._form(text) in self._watched):
+                found.add(text)
+        return frozenset(found)
+
+    def _form(self, key: bytes) -> str:
+        text = key.decode(errors="replace")
+        return text.lower() if self._caseless else text
+
+    def _part(
+        self, keys: Keys, values: list[bytes], rows: list[int], faults: Faults
+    ) -> tuple[pa.RecordBatch, list[int]]:
+        """Decode what a group allows, and return the rows concerned."""
+        if keys not in self._asked:
+            self._asked[keys] = self._schema_for(keys)
+        asked = self._asked[keys]
+        bad: dict[int, str] = {}
+        if asked is None:
+            values, bad = self._rewritten(values)
+            asked = self._schema
+        left = [place for place in range(len(rows)) if place not in bad]
+        try:
+            found = self._decode([values[place] for place in left], asked)
+        except UndecodableRecords as error:
+            found = error.rest
+            bad |= {left[place]: reason for place, reason in error.bad.items()}
+        for place, reason in bad.items():
+            faults.note([rows[place]], reason)
+        good = [row for place, row in enumerate(rows) if place not in bad]
+        return retyped_rows(found, self._schema), good
+
+    def _schema_for(self, keys: Keys) -> pa.Schema | None:
+        """Return the schema under the keys that these records use.
+
+        ``None`` if that is ambiguous.
+        """
+        if any(b"\\" in key for key in keys):
+            return None
+        spelled = [key.decode(errors="replace") for key in sorted(keys)]
+        try:
+            return pa.schema([_asked(field, spelled) for field in self._schema])
+        except field_names.TwoFields:
+            return None
+
+    def _rewritten(self, values: list[bytes]) -> tuple[list[bytes], dict[int, str]]:
+        found, bad = [], {}
+        row = pa.struct(list(self._schema))
+        for place, value in enumerate(values):
+            try:
+                renamed = _renamed(json_values.parse(value), row)
+                found.append(json_values.json_text(renamed).encode("utf-8", "surrogatepass"))
+            except ValueError as error:
+                found.append(b"")
+                bad[place] = str(error)
+        return found, bad
+
+
+def _all_names(field: pa.Field) -> set[str]:
+    own = field.name.lower() if field_names.caseless(field) else field.name
+    inside = (_all_names(child) for child in _fields_in(field.type))
+    return ({own} | field_names.forms_of(field)).union(*inside)
+
+
+def _fields_in(kind: pa.DataType) -> list[pa.Field]:
+    """Return the struct fields anywhere in a type, but not those inside other such fields."""
+    if kinds.is_struct(kind):
+        return list(kind)
+    inside = [kind.field(place).type for place in range(kind.num_fields)]
+    return [field for child in inside for field in _fields_in(child)]
+
+
+def _asked(field: pa.Field, spelled: list[str]) -> pa.Field:
+    place = field_names.places([field], spelled)[0]
+    name = field.name if place is None else spelled[place]
+    if place is None and field.name in spelled:
+        raise field_names.TwoFields  # the key of that name is another column's
+    kind = _asked_type(field.type, spelled)
+    return pa.field(name, kind, field.nullable, metadata=column_options.marks(field))
+
+
+def _asked_type(kind: pa.DataType, spelled: list[str]) -> pa.DataType:
+    if kinds.is_struct(kind):
+        return pa.struct([_asked(child, spelled) for child in kind])
+    if kinds.is_map(kind):
+        return pa.map_(kind.key_type, _asked_type(kind.item_type, spelled))
+    if kinds.is_large_list(kind):
+        return pa.large_list(_asked_type(kind.value_type, spelled))
+    return kind
+
+
+def _renamed(value: Any, kind: pa.DataType) -> Any:
+    """Return the parsed value with the columns' names as its keys. Raises ``TwoFields``."""
+    if kinds.is_struct(kind) and isinstance(value, dict):
+        keys = list(value)
+        found = field_names.places(list(kind), keys)
+        return {
+            field.name: _renamed(value[keys[place]], field.type)
+            for field, place in zip(kind, found, strict=True)
+            if place is not None
+        }
+    if kinds.is_map(kind) and isinstance(value, dict):
+        return {key: _renamed(item, kind.item_type) for key, item in value.items()}
+    if kinds.is_large_list(kind) and isinstance(value, list):
+        return [_renamed(item, kind.value_type) for item in value]
+    return value

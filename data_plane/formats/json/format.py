@@ -1,0 +1,185 @@
+"""Implements the format ``json``: JSON objects without a schema.
+
+A block goes through the columnar path; what that refuses (``bad_record_search``) is looked at one
+by one. ``json_values`` lists what is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from headgate.control_protocol.columns import Struct
+from headgate.data_plane.formats import column_options as formats_column_options
+from headgate.data_plane.formats import field_names
+from headgate.data_plane.formats.casting.relabel import rows_from
+from headgate.data_plane.formats.format_options import take_options
+from headgate.data_plane.formats.json import bad_record_search, columns, paths
+from headgate.data_plane.formats.json import column_options as json_column_options
+from headgate.data_plane.formats.json import values as json_values
+from headgate.data_plane.formats.json.columns import Unfit
+from headgate.data_plane.formats.json.field_names import NamedKeys
+from headgate.data_plane.formats.record_format import UndecodableRecords
+from headgate.data_plane.formats.unknown_fields import Lack, Lookout
+from headgate.native.byte_arrays import Packed
+from headgate.native.kernels import Flags, Octets
+
+_SAMPLES = 16
+_LACKS, _IGNORES = 1, 2
+
+
+class JsonRecords:
+    """A ``RecordFormat``, which remembers each column's spelling of dates and decimals."""
+
+    rules = formats_column_options.EVERY
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        take_options(options or {})
+        self._spellings: dict[pa.Schema, columns.Spelling] = {}
+        self._watch = bad_record_search.Watch()
+        self._named: tuple[pa.Schema, NamedKeys] | None = None
+        self._lookout: Lookout | None = None
+        self._marks: Octets | None = None
+        self.ignoring = 0
+
+    def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        if all(map(field_names.plain, schema)):
+            return self._ruled(values, schema)
+        if self._named is None or not self._named[0].equals(schema, check_metadata=True):
+            self._named = (schema, NamedKeys(schema, self._ruled))
+        return self._named[1].decode(list(values))
+
+    def watch(self, lookout: Lookout) -> None:
+        self._lookout = lookout
+
+    def lacking(self, values: Sequence[bytes], bad: Collection[int], /) -> Iterable[Lack]:
+        """Read once more only what the C code, which marked most records, is unsure about.
+
+        If it marked none, read all, and count those with ignored fields.
+        """
+        assert self._lookout is not None, "nobody watches"
+        marks = self._marks
+        marked = marks is not None and len(marks) == len(values)
+        if marks is None or not marked:
+            marks = np.full(len(values), _LACKS, np.uint8)
+        self.ignoring += int(np.count_nonzero(marks & _IGNORES))
+        rows = sorted({*np.flatnonzero(marks & _LACKS).tolist(), *bad})
+        found: dict[Struct, list[int]] = {}
+        for row in rows:
+            try:
+                record = json_values.parse(values[row])
+            except ValueError:
+                continue
+            self.ignoring += not marked and self._lookout.ignores(record)
+            wanted = self._lookout.of_record(record)
+            if wanted.fields:
+                found.setdefault(wanted, []).append(row)
+        return [(np.array(some, np.int64), wanted) for wanted, some in found.items()]
+
+    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        return paths.missing(Packed.whole(values), path)
+
+    def _ruled(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        if formats_column_options.any_marked(schema):
+            return json_column_options.decode(values, schema, self._decode)
+        return self._decode(values, schema)
+
+    def _decode(self, some: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        values = Packed.whole(some)
+        if schema not in self._spellings:
+            self._spellings[schema] = {}
+            self._learn(values, schema)
+        try:
+            apart = bad_record_search.Apart(
+                values,
+                schema,
+                self._spellings[schema],
+                self._watch,
+                learn=lambda: self._learn(values, schema),
+                fields=self._lookout.fields if self._lookout else None,
+            )
+        except bad_record_search.Respelled:
+            return self._decode(values, schema)
+        self._marks = apart.marks
+        if apart.marks is not None:  # the C code did not see everything of an invalid value
+            self._marks = np.where(apart.ill_formed, apart.marks | _LACKS, apart.marks)
+        return self._whole(values, schema, apart)
+
+    def _learn(self, values: Packed, schema: pa.Schema) -> bool:
+        """Return whether a few samples showed a spelling that was not known before."""
+        spelling = self._spellings[schema]  # asked once: a wide schema's hash is expensive
+        before = dict(spelling)
+        # From the last to the first: what the first record shows stays.
+        for value in values[:: -max(1, len(values) // _SAMPLES)]:
+            try:
+                record = json_values.parse(value)
+            except ValueError:
+                continue
+            for field in schema:
+                columns.learn(spelling, field, record.get(field.name))
+        return before != spelling
+
+    def _whole(
+        self, values: Packed, schema: pa.Schema, apart: bad_record_search.Apart
+    ) -> pa.RecordBatch:
+        """Return, in order, the rows of the fast path and those of the explaining path."""
+        bad: dict[int, str] = {}
+        accepted: dict[int, pa.RecordBatch] = {}
+        for row, column in sorted(apart.refused.items()):
+            ill = bool(apart.ill_formed[row])
+            found = self._alone(values[row] or b"", schema, column, ill_formed=ill)
+            if isinstance(found, str):
+                bad[row] = found
+            else:
+                accepted[row] = found
+        rows, batch = apart.together()
+        if accepted:
+            order = np.argsort(np.concatenate([rows, np.array([*accepted], np.int64)]))
+            batch = pa.concat_batches([batch, *accepted.values()]).take(pa.array(order))
+        if bad:
+            raise UndecodableRecords(bad, batch)
+        return batch
+
+    def _alone(
+        self, value: bytes, schema: pa.Schema, suspected: str, *, ill_formed: bool
+    ) -> pa.RecordBatch | str:
+        """Return the row, or the reason why there is none."""
+        try:
+            record = json_values.parse(value)
+        except json_values.KeyTwice as reason:
+            return str(reason)
+        except ValueError as reason:
+            return self._laxly(value, schema, reason, sure=ill_formed)
+        if suspected:  # it is mostly right, and then nothing else needs to be converted
+            field = schema.field(suspected)
+            try:
+                json_values.convert_field(field, record)
+            except ValueError as reason:
+                return self._laxly(value, schema, reason, sure=_agreed(field.type))
+        try:
+            row = {field.name: json_values.convert_field(field, record) for field in schema}
+        except ValueError as reason:
+            return self._laxly(value, schema, reason, sure=False)
+        return rows_from([row], schema)
+
+    def _laxly(
+        self, value: bytes, schema: pa.Schema, reason: ValueError, *, sure: bool
+    ) -> pa.RecordBatch | str:
+        """Accept what the columnar path accepts next to good neighbours; chance must not decide.
+
+        The columnar path is laxer in places. ``sure``: not for this record.
+        """
+        if not sure:
+            try:
+                return columns.decode_block(Packed.of([value]), schema, self._spellings[schema])
+            except Unfit:
+                pass
+        return str(reason)
+
+
+def _agreed(kind: pa.DataType) -> bool:
+    """Return whether the columnar path refuses all values that ``json_values`` refuses."""
+    return not kinds.is_nested(kind) and not kinds.is_large_string(kind)

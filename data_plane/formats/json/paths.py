@@ -1,0 +1,140 @@
+"""Reads the value at the end of a path of keys in each of many JSON objects, as it is written.
+
+This tells a null from a missing field, and a number from its double. The C code does it for all
+records (``kernels``); ambiguous ones (keys with escapes), and everything if C is missing, are done
+here one by one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.data_plane.formats import field_names
+from headgate.native.byte_arrays import Packed
+from headgate.native.kernels import Flags, Picks, loops
+
+MISSING, NULL, TEXT, ESCAPED, NUMBER, WORD, NESTED, NO_OBJECT, DOUBT = range(9)
+"""``ESCAPED``: a text with escapes. ``WORD``: true or false.
+
+``NO_OBJECT``: on the way there is a value that has no fields.
+"""
+
+_DECODER = json.JSONDecoder(strict=False)
+_SPACE = re.compile(r"[ \t\r\n]*")
+_KINDS = {'"': TEXT, "n": NULL, "t": WORD, "f": WORD, "{": NESTED, "[": NESTED}
+
+Kinds = np.ndarray[tuple[int], np.dtype[np.uint8]]
+_Pick = tuple[int, str]
+
+
+def picked(values: Packed, path: Sequence[str]) -> tuple[Kinds, pa.Array]:
+    """Return each value's kind, and its text in UTF-8 (null if missing; a JSON text unquoted).
+
+    The values are JSON objects that were found valid.
+    """
+    found = loops().picked(values.array, [name.encode() for name in path])
+    if found is None:
+        each = [_picked_one(value, path) for value in values]
+        kinds = np.array([kind for kind, _ in each], np.uint8)
+        return kinds, _texts(kinds, [text for _, text in each])
+    kinds, texts = found.kinds, _written(found)
+    looked = np.flatnonzero((kinds == DOUBT) | (kinds == ESCAPED))
+    if len(looked):
+        some = [_picked_one(value, path) for value in Packed(values.array.take(pa.array(looked)))]
+        looked_kinds = np.array([kind for kind, _ in some], np.uint8)
+        rest = np.ones(len(kinds), np.bool_)
+        rest[looked] = False
+        parts = [texts.filter(pa.array(rest)), _texts(looked_kinds, [text for _, text in some])]
+        kinds[looked] = looked_kinds
+        order = np.argsort(np.concatenate([np.flatnonzero(rest), looked]))
+        texts = pa.concat_arrays(parts).take(pa.array(order))
+    return kinds, texts
+
+
+def missing(values: Packed, path: Sequence[pa.Field], front: Sequence[str] = ()) -> Flags:
+    """Return which records have no field at the path's end, which begins after ``front``."""
+    if all(map(field_names.plain, path)):
+        kinds, _ = picked(values, [*front, *(field.name for field in path)])
+        return np.asarray(kinds == MISSING)
+    return np.array(
+        [_lacks(json.loads(value, strict=False), path, front) for value in values], np.bool_
+    )
+
+
+def _lacks(value: object, path: Sequence[pa.Field], front: Sequence[str]) -> bool:
+    for key in front:
+        value = value.get(key) if isinstance(value, dict) else None
+    for field in path:
+        if not isinstance(value, dict):
+            return False
+        keys = list(value)
+        place = field_names.places([field], keys)[0]
+        if place is None:
+            return True
+        value = value[keys[place]]
+    return False
+
+
+def _written(found: Picks) -> pa.Array:
+    there = np.isin(found.kinds, (TEXT, NUMBER, WORD, NESTED))
+    octets = loops().gathered(np.where(there, found.addresses, 0), np.where(there, found.sizes, 0))
+    return octets.cast(pa.large_string())
+
+
+def _texts(kinds: Kinds, texts: list[str]) -> pa.Array:
+    there = np.isin(kinds, (TEXT, ESCAPED, NUMBER, WORD, NESTED))
+    octets = [
+        text.encode("utf-8", "surrogatepass") if valid else None
+        for text, valid in zip(texts, there, strict=True)
+    ]
+    try:
+        return pa.array(octets, pa.large_binary()).cast(pa.large_string())
+    except pa.ArrowInvalid:  # half a surrogate pair: the kind reports the record
+        for place, text in enumerate(texts):
+            if not _is_whole(text):
+                kinds[place], octets[place] = DOUBT, None
+        return pa.array(octets, pa.large_binary()).cast(pa.large_string())
+
+
+def _is_whole(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _picked_one(value: bytes, path: Sequence[str]) -> _Pick:
+    text = value.decode()
+    at = _behind_space(text, 0)
+    for name in path:
+        if text[at] != "{":
+            return (NULL if text[at] == "n" else NO_OBJECT), ""
+        found = _member(text, at, name)
+        if found is None:
+            return MISSING, ""
+        at = found
+    kind = _KINDS.get(text[at], NUMBER)
+    parsed, end = _DECODER.raw_decode(text, at)
+    return kind, parsed if kind == TEXT else text[at:end]
+
+
+def _member(text: str, at: int, wanted: str) -> int | None:
+    """Return where the value of this key begins, in the object that begins here."""
+    at = _behind_space(text, at + 1)
+    while text[at] != "}":
+        if text[at] == ",":
+            at = _behind_space(text, at + 1)
+        key, at = _DECODER.raw_decode(text, at)
+        at = _behind_space(text, _behind_space(text, at) + 1)
+        if key == wanted:
+            return at
+        at = _behind_space(text, _DECODER.raw_decode(text, at)[1])
+    return None
+
+
+def _behind_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    assert found is not None, "it matches nothing too"
+    return found.end()

@@ -1,0 +1,372 @@
+"""Reads Protocol Buffers into Arrow columns of the writer's types, as far as a table needs them.
+
+It is exact and complete: what a field cannot hold is a fault of its record. ``table_types`` then
+converts the columns to the table's types. One call reads one message type in all records; further
+calls read messages inside messages, as deep as the table's columns go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from headgate.data_plane.formats import field_names
+from headgate.data_plane.formats.bad_values import Faults
+from headgate.data_plane.formats.protobuf.decoder import (
+    BYTES,
+    EIGHT,
+    FOUR,
+    MANY,
+    MANY_BYTES,
+    ONE,
+    ONE_MESSAGE,
+    OTHER_OF_ONEOF,
+    VARINT,
+    Messages,
+    slots,
+)
+from headgate.data_plane.formats.protobuf.schema import (
+    TIMESTAMP,
+    WRAPPERS,
+    Field,
+    Message,
+    Types,
+    UnfitTypes,
+)
+from headgate.data_plane.formats.utf8 import text_of
+from headgate.native.kernels import Flags, Integers, Scanned, loops
+
+_WIRES = {
+    "double": EIGHT,
+    "fixed64": EIGHT,
+    "sfixed64": EIGHT,
+    "float": FOUR,
+    "fixed32": FOUR,
+    "sfixed32": FOUR,
+    "string": BYTES,
+    "bytes": BYTES,
+    "message": BYTES,
+}
+_DEPTH_MAX = 32
+_NANOS = 10**9
+_LEAST_S, _MOST_S = -62_135_596_800, 253_402_300_799
+_NANOS_S = (2**63 - 1) // _NANOS - 1
+"""Seconds whose nanoseconds fit, whatever the fraction."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Values of one field: bits or beginnings, and sizes; ``there``: which messages have one."""
+
+    messages: Messages
+    bits: Integers
+    sizes: Integers
+    there: Flags
+
+    @property
+    def absent(self) -> Flags:
+        return ~self.there
+
+    def fail(self, at: Flags, reason: str) -> None:
+        self.messages.fail(at & self.there, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The column that a field goes into; ``None``: it becomes part of a text.
+
+    ``above``: the types of the messages that contain it.
+    """
+
+    column: pa.Field | None
+    above: tuple[str, ...]
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.null() if self.column is None else self.column.type
+
+    @property
+    def fields(self) -> list[pa.Field] | None:
+        """Return what is wanted of a message that goes in there; ``None``: everything."""
+        return list(self.type) if kinds.is_struct(self.type) else None
+
+    def to(self, column: pa.Field | None) -> _Target:
+        return _Target(column, self.above)
+
+
+class Reader:
+    """Reads messages of these types."""
+
+    def __init__(self, types: Types) -> None:
+        self._types = types
+
+    def records(
+        self, values: Sequence[bytes], kind: Message, wanted: Sequence[pa.Field], faults: Faults
+    ) -> pa.Array:
+        """Return one Arrow struct per record.
+
+        Raises ``UnfitTypes`` for types that cannot be read.
+        """
+        return self._message(Messages.whole(values, faults), kind, list(wanted), ())
+
+    def _message(
+        self,
+        messages: Messages,
+        kind: Message,
+        wanted: list[pa.Field] | None,
+        above: tuple[str, ...],
+    ) -> pa.Array:
+        """``wanted``: the columns for the fields; ``None``: every field is wanted."""
+        above = (*above, kind.name)
+        if wanted is None and (kind.name in above[:-1] or len(above) > _DEPTH_MAX):
+            raise UnfitTypes(f"{kind.name} may hold itself, and so cannot become text as a whole")
+        chosen = self._chosen(messages, kind, wanted)
+        oneofs = {field.oneof for field, _ in chosen} - {-1}
+        others = [
+            field
+            for field in kind.fields
+            if field.oneof in oneofs and all(field is not other for other, _ in chosen)
+        ]
+        modes = [(f.number, _wire(f), _mode(f), f.oneof) for f, _ in chosen]
+        modes += [(f.number, _wire(f), OTHER_OF_ONEOF, f.oneof) for f in others]
+        scanned = messages.scan(slots(modes))
+        columns = []
+        for slot, (field, column) in enumerate(chosen):
+            with messages.faults.inside(field.name):
+                target = _Target(column, above)
+                columns.append(self._column(messages, field, (scanned, slot), target))
+        if not columns:  # Arrow needs a column to know the number of rows
+            return pa.array([{}] * len(messages), pa.struct([]))
+        return pa.StructArray.from_arrays(columns, [field.name for field, _ in chosen])
+
+    def _chosen(
+        self, messages: Messages, kind: Message, wanted: list[pa.Field] | None
+    ) -> list[tuple[Field, pa.Field | None]]:
+        """Return the fields to read, and the column of each."""
+        if wanted is None:
+            return [(field, None) for field in kind.fields if field.kind != "group"]
+        try:
+            found = field_names.places(wanted, [field.name for field in kind.fields])
+        except field_names.TwoFields as error:
+            messages.fail(np.ones(len(messages), np.bool_), str(error))
+            return []
+        pairs = [
+            (kind.fields[at], w) for at, w in zip(found, wanted, strict=True) if at is not None
+        ]
+        for field, _ in pairs:
+            if field.kind == "group":
+                raise UnfitTypes(
+                    f"{kind.name}.{field.name} is a group, which headgate does not read"
+                )
+        return pairs
+
+    def _column(
+        self, messages: Messages, field: Field, read: tuple[Scanned, int], target: _Target
+    ) -> pa.Array:
+        scanned, slot = read
+        bits, sizes = scanned.values[slot], scanned.sizes[slot]
+        if field.repeated:
+            return self._repeated(messages, field, bits, target)
+        there = sizes >= 0
+        sound = scanned.found != 1
+        if field.required:
+            messages.fail(~there & sound, "a required field is missing")
+        if not field.presence and field.kind != "message" and not there.all():
+            # An absent field is zero or has no bytes: that is how the writer says so.
+            bits, sizes = np.where(there, bits, 0), np.where(there, sizes, 0)
+            there = np.ones(len(there), np.bool_)
+        return self._values(_Values(messages, bits, sizes, there), field, target)
+
+    def _repeated(
+        self, messages: Messages, field: Field, counts: Integers, target: _Target
+    ) -> pa.Array:
+        offsets, bits, sizes = messages.items(field.number, _wire(field), counts)
+        rows = np.repeat(messages.rows, counts)
+        items = messages.inside(np.zeros(0, np.int64), np.zeros(0, np.int64), rows)
+        values = _Values(items, bits, sizes, np.ones(len(bits), np.bool_))
+        if field.kind == "message" and self._types.message(field.type_name).entry:
+            return self._map(values, field, offsets, target)
+        item = target.type.value_field if _is_list(target.type) else None
+        found = self._values(values, field, target.to(item))
+        return pa.LargeListArray.from_arrays(pa.array(offsets), found)
+
+    def _map(self, entries: _Values, field: Field, offsets: Integers, target: _Target) -> pa.Array:
+        kind = self._types.message(field.type_name)
+        inside = entries.messages.inside(entries.bits, entries.sizes, entries.messages.rows)
+        both = sorted(kind.fields, key=lambda part: part.number)
+        if [part.number for part in both] != [1, 2]:
+            raise UnfitTypes(f"{kind.name} is no map's entry")
+        scanned = inside.scan(slots([(p.number, _wire(p), _mode(p), -1) for p in both]))
+        item = target.type.item_field if kinds.is_map(target.type) else None
+        parts = []
+        for slot, (part, column) in enumerate(zip(both, (None, item), strict=True)):
+            bits, sizes = scanned.values[slot], scanned.sizes[slot]
+            # What an entry does not have is zero or empty; so is a message.
+            bits, sizes = np.where(sizes >= 0, bits, 0), np.maximum(sizes, 0)
+            values = _Values(inside, bits, sizes, np.ones(len(bits), np.bool_))
+            parts.append(self._values(values, part, target.to(column)))
+        keys, items = parts
+        keys = keys.fill_null("") if keys.null_count else keys  # of bad records
+        owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        last = _last_of_each(keys, owners)
+        if not last.all():
+            counts = np.bincount(owners[last], minlength=len(offsets) - 1)
+            offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+            keys, items = keys.filter(pa.array(last)), items.filter(pa.array(last))
+        return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, items)
+
+    def _values(self, values: _Values, field: Field, target: _Target) -> pa.Array:
+        if field.kind == "message":
+            return self._messages(values, field, target)
+        if field.kind == "enum":
+            names_ = self._types.enum(field.type_name)
+            return _enum(values, names_, field.type_name, target)
+        if field.kind in ("string", "bytes"):
+            return _octets(values, text=field.kind == "string")
+        read: Callable[[_Values], pa.Array] = _NUMBERS[field.kind]
+        return read(values)
+
+    def _messages(self, values: _Values, field: Field, target: _Target) -> pa.Array:
+        kind = self._types.message(field.type_name)
+        there, messages = values.there, values.messages
+        inside = messages.inside(values.bits[there], values.sizes[there], messages.rows[there])
+        above, into = target.above, target.type
+        whole = kinds.is_struct(into) or kinds.is_map(into)
+        if kind.name in WRAPPERS and not whole:
+            found = self._message(inside, kind, None, above).field(0)
+        elif kind.name == TIMESTAMP and not whole:
+            unit = into.unit if kinds.is_timestamp(into) else "us"
+            found = _moments(inside, self._message(inside, kind, None, above), unit)
+        else:
+            found = self._message(inside, kind, target.fields, above)
+        if there.all():
+            return found
+        places = np.cumsum(there, dtype=np.int64) - 1
+        return found.take(pa.array(places, mask=~there))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(kinds.is_list(kind) or kinds.is_large_list(kind))
+
+
+def _wire(field: Field) -> int:
+    return _WIRES.get(field.kind, VARINT)
+
+
+def _mode(field: Field) -> int:
+    if field.repeated:
+        return MANY_BYTES if _wire(field) == BYTES else MANY
+    return ONE_MESSAGE if field.kind == "message" else ONE
+
+
+def _last_of_each(keys: pa.Array, owners: Integers) -> Flags:
+    """Flag the last entry for each key of one map."""
+    codes = np.asarray(keys.dictionary_encode().indices)
+    pairs = np.stack([owners, codes], axis=1)[::-1]
+    _, first = np.unique(pairs, axis=0, return_index=True)
+    found = np.zeros(len(codes), np.bool_)
+    found[len(codes) - 1 - first] = True
+    return found
+
+
+# ---------------------------------------------------------------------------- single values
+
+
+def _column(values: _Values, found: np.ndarray[Any, Any]) -> pa.Array:
+    return pa.array(found) if values.there.all() else pa.array(found, mask=values.absent)
+
+
+def _signed(values: _Values) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Return whole numbers of 32 bits; others are noted."""
+    narrow = values.bits.astype(np.int32)
+    values.fail(narrow != values.bits, "holds a number of more than 32 bits")
+    return narrow
+
+
+def _zigzag(bits: Integers) -> Integers:
+    found: Integers = ((bits.view(np.uint64) >> np.uint64(1)).view(np.int64)) ^ -(bits & 1)
+    return found
+
+
+def _int32(values: _Values) -> pa.Array:
+    return _column(values, _signed(values))
+
+
+def _sint32(values: _Values) -> pa.Array:
+    wide = _Values(values.messages, _zigzag(values.bits), values.sizes, values.there)
+    return _column(values, _signed(wide))
+
+
+def _uint32(values: _Values) -> pa.Array:
+    narrow = values.bits.astype(np.uint32)
+    values.fail(narrow != values.bits, "holds a number of more than 32 bits")
+    return _column(values, narrow.astype(np.int64))
+
+
+def _bool(values: _Values) -> pa.Array:
+    values.fail(values.bits.view(np.uint64) > 1, "holds a boolean that is neither 0 nor 1")
+    return _column(values, values.bits == 1)
+
+
+def _float(values: _Values) -> pa.Array:
+    return _column(values, values.bits.astype(np.uint32).view(np.float32))
+
+
+_NUMBERS = {
+    "int32": _int32,
+    "sint32": _sint32,
+    "uint32": _uint32,
+    "bool": _bool,
+    "float": _float,
+    "int64": lambda values: _column(values, values.bits),
+    "sfixed64": lambda values: _column(values, values.bits),
+    "sint64": lambda values: _column(values, _zigzag(values.bits)),
+    "uint64": lambda values: _column(values, values.bits.view(np.uint64)),
+    "fixed64": lambda values: _column(values, values.bits.view(np.uint64)),
+    "double": lambda values: _column(values, values.bits.view(np.float64)),
+    "sfixed32": lambda values: _column(values, values.bits.astype(np.uint32).view(np.int32)),
+    "fixed32": lambda values: _column(values, values.bits),
+}
+
+
+def _octets(values: _Values, *, text: bool) -> pa.Array:
+    there = values.there
+    # Asked for now, and ``bits`` are places, not addresses: messages that came in parts are put
+    # together at the end of a new buffer (``Messages._put_together``).
+    base = values.messages.octets.ctypes.data
+    addresses = np.where(there, values.bits + base, 0).astype(np.uint64)
+    octets = loops().gathered(addresses, np.where(there, values.sizes, 0))
+    return text_of(octets, values.fail) if text else octets
+
+
+def _enum(values: _Values, known: dict[int, str], name: str, target: _Target) -> pa.Array:
+    numbers, into = _signed(values), target.type
+    if not (kinds.is_null(into) or kinds.is_string(into) or kinds.is_large_string(into)):
+        return _column(values, numbers)
+    ordered = np.array(sorted(known), np.int64)
+    places = np.searchsorted(ordered, numbers).clip(max=max(0, len(ordered) - 1))
+    wrong = ordered[places] != numbers if len(ordered) else np.ones(len(numbers), np.bool_)
+    values.fail(wrong, f"holds a number that the enum {name} has no name for")
+    labels = pa.array([known[number] for number in ordered.tolist()] or [""], pa.large_string())
+    mask = None if values.there.all() else values.absent
+    return labels.take(pa.array(places, mask=mask))
+
+
+def _moments(messages: Messages, found: pa.StructArray, unit: str) -> pa.Array:
+    """Convert ``google.protobuf.Timestamp`` to a column's unit."""
+    seconds, nanos = (np.asarray(found.field(at)).astype(np.int64) for at in (0, 1))
+    most = _NANOS_S if unit == "ns" else _MOST_S
+    least = -_NANOS_S if unit == "ns" else _LEAST_S
+    wrong = (seconds < least) | (seconds > most) | (nanos < 0) | (nanos >= _NANOS)
+    messages.fail(wrong, "holds a time out of range")
+    seconds, nanos = np.where(wrong, 0, seconds), np.where(wrong, 0, nanos)
+    step = 1 if unit == "ns" else 1_000
+    fine = nanos % step != 0
+    messages.fail(fine, "is finer than the column's unit (us)")
+    counts = seconds * (_NANOS // step) + nanos // step
+    return pa.array(counts).view(pa.timestamp(unit, tz="UTC"))

@@ -1,0 +1,266 @@
+"""Reads Protocol Buffers' wire format for many messages at once: in C, or here one by one.
+
+It reads the fields of a message that somebody needs. All others are skipped, but must be valid; an
+unwanted message's content is not examined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from headgate.data_plane.formats.bad_values import Faults
+from headgate.native.byte_arrays import Packed
+from headgate.native.kernels import Flags, Integers, Octets, Scanned, Slots, Spans, loops
+
+VARINT, EIGHT, BYTES, GROUP, GROUP_END, FOUR = range(6)
+ONE, ONE_MESSAGE, MANY, MANY_BYTES, OTHER_OF_ONEOF = range(5)
+"""Modes of a field: a single number or bytes; a message; repeated numbers, perhaps packed.
+
+Then repeated bytes or messages; an unwanted one, which takes its oneof from the wanted ones.
+"""
+
+_GROUPS_MAX = 100
+_DENSE_MAX = 1024
+_SOUND, _PARTS = 0, 2
+_NUMBER_MAX = 2**32
+
+Read = tuple[int, int, int, int]
+"""A field: its number, its wire type, a number or where its bytes begin, and their length."""
+
+
+class Broken(ValueError):
+    """These bytes are not a message."""
+
+
+class Messages:
+    """Messages of one type in a buffer. ``rows`` tells which record each belongs to."""
+
+    def __init__(self, octets: Octets, spans: Spans, rows: Integers, faults: Faults) -> None:
+        self.octets = octets
+        self.spans = spans
+        self.rows = rows
+        self.faults = faults
+
+    @classmethod
+    def whole(cls, values: Sequence[bytes], faults: Faults) -> Messages:
+        """Take each value as a message."""
+        raw, ends = Packed.whole(values).joined(b"\0")
+        begins = np.roll(ends, 1)
+        begins[:1] = 0
+        rows = np.arange(len(ends), dtype=np.int64)
+        return cls(np.frombuffer(raw, np.uint8), Spans(begins, ends.copy()), rows, faults)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def fail(self, at: Flags, reason: str) -> None:
+        self.faults.note(self.rows[at], reason)
+
+    def inside(self, begins: Integers, sizes: Integers, rows: Integers) -> Messages:
+        """Return messages inside these ones."""
+        spans = Spans(np.ascontiguousarray(begins), np.ascontiguousarray(begins + sizes))
+        return Messages(self.octets, spans, rows, self.faults)
+
+    def scan(self, wanted: Slots) -> Scanned:
+        """Read what is wanted of each; an invalid one is noted, and has no values."""
+        found = loops().scanned(self.octets, self.spans, wanted)
+        if found is None:
+            found = _scanned(self.octets, self.spans, wanted)
+        unsound = found.found != _SOUND
+        if unsound.any():
+            broken = found.found == 1
+            self.fail(broken, "is not a message, or is cut off")
+            found.values[:, broken] = 0
+            found.sizes[:, broken] = -1
+            self._put_together(wanted, found)
+        return found
+
+    def items(
+        self, number: int, wire: int, counts: Integers
+    ) -> tuple[Integers, Integers, Integers]:
+        """Return offsets of each message's items of a repeated field, their values and sizes."""
+        offsets = np.zeros(len(self) + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        found = loops().items(self.octets, self.spans, (number, wire), offsets)
+        if found is None:
+            found = _items(self.octets, self.spans, (number, wire), offsets)
+        return offsets, *found
+
+    def _put_together(self, wanted: Slots, found: Scanned) -> None:
+        """Merge a message that comes in several parts: it is the concatenation of its parts."""
+        behind: list[bytes] = []
+        end = len(self.octets)
+        for place in np.flatnonzero(found.found == _PARTS).tolist():
+            for slot, pieces in self._parts(place, wanted).items():
+                if len(pieces) > 1:
+                    behind.append(b"".join(pieces))
+                    found.values[slot, place] = end
+                    found.sizes[slot, place] = len(behind[-1])
+                    end += len(behind[-1])
+        if behind:
+            self.octets = np.concatenate([self.octets, np.frombuffer(b"".join(behind), np.uint8)])
+
+    def _parts(self, place: int, wanted: Slots) -> dict[int, list[bytes]]:
+        """Return the parts of the messages inside one message, by their slots."""
+        raw = self.octets[self.spans.begins[place] : self.spans.ends[place]].tobytes()
+        parts: dict[int, list[bytes]] = {}
+        numbers, wires, modes, oneofs = wanted.kinds.tolist()
+        slot_of = {number: slot for slot, number in enumerate(numbers)}
+        for number, wire, begin, size in fields(raw, 0, len(raw)):
+            slot = slot_of.get(number, -1)
+            if slot < 0 or wire != wires[slot] or modes[slot] in (MANY, MANY_BYTES):
+                continue
+            if oneofs[slot] >= 0:
+                for other in list(parts):
+                    if other != slot and oneofs[other] == oneofs[slot]:
+                        del parts[other]
+            if modes[slot] == ONE_MESSAGE:
+                parts.setdefault(slot, []).append(raw[begin : begin + size])
+        return parts
+
+
+def slots(kinds: Sequence[tuple[int, int, int, int]]) -> Slots:
+    """Build slots from the number, wire type, mode and oneof of each field."""
+    columns = np.ascontiguousarray(np.array(kinds, np.int32).reshape(-1, 4).T)
+    small = [number for number in columns[0].tolist() if number < _DENSE_MAX]
+    by_number = np.full(max(small, default=0) + 1, -1, np.int32)
+    for slot, number in enumerate(columns[0].tolist()):
+        if number < _DENSE_MAX:
+            by_number[number] = slot
+    return Slots(by_number, columns)
+
+
+# ----------------------------------------------------------------------------- one by one
+
+
+def fields(raw: bytes, at: int, end: int) -> Iterator[Read]:
+    """Yield the fields of a message, groups left out. Raises ``Broken``."""
+    while at < end:
+        read, at = _field(raw, at, end)
+        if read[1] == GROUP_END:
+            raise Broken
+        if read[1] == GROUP:
+            at = _behind_group(raw, at, end, read[0])
+        else:
+            yield read
+
+
+def varint(raw: bytes, at: int, end: int) -> tuple[int, int]:
+    """Return a number of at most 64 bits, and where it ends. Raises ``Broken``."""
+    found = 0
+    for shift in range(0, 70, 7):
+        if at >= end or (shift == 63 and raw[at] > 1):
+            break
+        found |= (raw[at] & 0x7F) << shift
+        at += 1
+        if raw[at - 1] < 0x80:
+            return found, at
+    raise Broken
+
+
+def _field(raw: bytes, at: int, end: int) -> tuple[Read, int]:
+    tag, at = varint(raw, at, end)
+    number, wire = tag >> 3, tag & 7
+    if tag >= _NUMBER_MAX or not number or wire > FOUR:
+        raise Broken
+    if wire == VARINT:
+        value, at = varint(raw, at, end)
+        return (number, wire, value, 0), at
+    if wire in (GROUP, GROUP_END):
+        return (number, wire, 0, 0), at
+    size = 8 if wire == EIGHT else 4
+    if wire == BYTES:
+        size, at = varint(raw, at, end)
+    if size > end - at:
+        raise Broken
+    value = at if wire == BYTES else int.from_bytes(raw[at : at + size], "little")
+    return (number, wire, value, size if wire == BYTES else 0), at + size
+
+
+def _behind_group(raw: bytes, at: int, end: int, number: int) -> int:
+    open_ = [number]
+    while open_:
+        read, at = _field(raw, at, end)
+        if read[1] == GROUP_END and read[0] != open_.pop():
+            raise Broken
+        if read[1] == GROUP:
+            if len(open_) == _GROUPS_MAX:
+                raise Broken
+            open_.append(read[0])
+    return at
+
+
+def _packed(raw: bytes, begin: int, size: int, wire: int) -> Iterator[int]:
+    at, end, width = begin, begin + size, 4 if wire == FOUR else 8
+    if wire != VARINT and size % width:
+        raise Broken
+    while at < end:
+        if wire == VARINT:
+            value, at = varint(raw, at, end)
+        else:
+            value = int.from_bytes(raw[at : at + width], "little")
+            at += width
+        yield value
+
+
+def _signed(value: int) -> int:
+    return value - 2**64 if value >= 2**63 else value
+
+
+def _scanned(octets: Octets, spans: Spans, wanted: Slots) -> Scanned:
+    shape = wanted.kinds.shape[1], len(spans.begins)
+    found = Scanned(
+        np.zeros(shape, np.int64), np.full(shape, -1, np.int64), np.zeros(shape[1], np.uint8)
+    )
+    raw = octets.tobytes()
+    each = zip(spans.begins.tolist(), spans.ends.tolist(), strict=True)
+    for row, (begin, end) in enumerate(each):
+        try:
+            _scan_one(fields(raw, begin, end), raw, wanted, (found, row))
+        except Broken:
+            found.found[row] = 1
+    return found
+
+
+def _scan_one(read: Iterator[Read], raw: bytes, wanted: Slots, into: tuple[Scanned, int]) -> None:
+    found, row = into
+    numbers, wires, modes, oneofs = wanted.kinds.tolist()
+    slot_of = {number: slot for slot, number in enumerate(numbers)}
+    for number, wire, value, size in read:
+        slot = slot_of.get(number, -1)
+        if slot < 0:
+            continue
+        if modes[slot] == MANY and wire == BYTES:
+            found.values[slot, row] += sum(1 for _ in _packed(raw, value, size, wires[slot]))
+        elif wire == wires[slot] and modes[slot] in (MANY, MANY_BYTES):
+            found.values[slot, row] += 1
+        elif wire == wires[slot]:
+            for other, oneof in enumerate(oneofs):
+                if other != slot and oneof >= 0 and oneof == oneofs[slot]:
+                    found.sizes[other, row] = -1
+            if modes[slot] == ONE_MESSAGE and found.sizes[slot, row] >= 0:
+                found.found[row] = _PARTS
+            found.values[slot, row] = _signed(value)
+            found.sizes[slot, row] = size
+
+
+def _items(
+    octets: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
+) -> tuple[Integers, Integers]:
+    values, sizes = np.zeros(offsets[-1], np.int64), np.zeros(offsets[-1], np.int64)
+    raw, (wanted, wire_wanted) = octets.tobytes(), which
+    for row in np.flatnonzero(np.diff(offsets)).tolist():
+        to = int(offsets[row])
+        for number, wire, value, size in fields(raw, int(spans.begins[row]), int(spans.ends[row])):
+            if number != wanted:
+                continue
+            if wire == wire_wanted:
+                values[to], sizes[to] = _signed(value), size
+                to += 1
+            elif wire == BYTES:
+                for item in _packed(raw, value, size, wire_wanted):
+                    values[to] = _signed(item)
+                    to += 1
+    return values, sizes

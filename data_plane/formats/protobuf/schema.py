@@ -1,0 +1,237 @@
+"""Reads Protocol Buffers' types from descriptors as ``protoc`` and registries write them.
+
+Descriptors are messages themselves; only what reading needs is looked at. Text (``.proto``) is not
+read, since that takes a compiler. The types that come with every compiler are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from headgate.data_plane.formats.protobuf.decoder import BYTES, VARINT, Broken, fields
+
+_KINDS = (
+    "", "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string",
+    "group", "message", "bytes", "uint32", "enum", "sfixed32", "sfixed64", "sint32", "sint64",
+)  # fmt: skip
+_DEPTH_MAX = 64
+_REQUIRED, _REPEATED = 2, 3
+_UNKNOWN_SYNTAX = "editions"
+
+
+class UnfitTypes(ValueError):
+    """The descriptor is invalid, or describes what headgate does not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """``kind`` as in ``.proto``. ``presence``: whether absence is distinguished from zero."""
+
+    name: str
+    number: int
+    kind: str
+    type_name: str = ""
+    repeated: bool = False
+    required: bool = False
+    presence: bool = False
+    oneof: int = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """``entry``: whether it represents a map's entries on the wire."""
+
+    name: str
+    fields: tuple[Field, ...]
+    entry: bool = False
+    nested: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Types:
+    """Types by full name. ``files``: the messages at the top of each file, by the file's name."""
+
+    messages: dict[str, Message] = field(default_factory=dict)
+    enums: dict[str, dict[int, str]] = field(default_factory=dict)
+    files: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def message(self, name: str) -> Message:
+        """Raises ``UnfitTypes``."""
+        if name not in self.messages:
+            raise UnfitTypes(f"the descriptor has no message {name!r}")
+        return self.messages[name]
+
+    def enum(self, name: str) -> dict[int, str]:
+        if name not in self.enums:
+            raise UnfitTypes(f"the descriptor has no enum {name!r}")
+        return self.enums[name]
+
+    def at(self, file: str, places: Iterable[int]) -> Message:
+        """Return the message that a record's indexes name. Raises ``UnfitTypes``."""
+        level = self.files.get(file, ())
+        name = ""
+        for place in places:
+            if not 0 <= place < len(level):
+                raise UnfitTypes("its message indexes lead to no message of the schema")
+            name = level[place]
+            level = self.messages[name].nested
+        return self.message(name)
+
+
+def types_of(files: Iterable[bytes]) -> Types:
+    """Return the types in descriptors of single files. Raises ``UnfitTypes``."""
+    found = well_known()
+    for raw in files:
+        try:
+            _read_file(raw, found)
+        except (Broken, UnicodeDecodeError) as error:
+            raise UnfitTypes("it is not a descriptor, or is cut off") from error
+    for name, message in found.messages.items():
+        read = tuple(_resolved(part, name, found) for part in message.fields)
+        found.messages[name] = replace(message, fields=read)
+    return found
+
+
+def _resolved(part: Field, scope: str, types: Types) -> Field:
+    """Return the field with the full name of its type.
+
+    Descriptors may use the relative name from the text, and leave open whether it is a message or
+    an enum.
+    """
+    if not part.type_name:
+        return part
+    scopes = [scope.rsplit(".", up)[0] for up in range(scope.count(".") + 1)]
+    wanted = part.type_name
+    names = [wanted] if wanted.startswith(".") else [*(f"{at}.{wanted}" for at in scopes), wanted]
+    for name in (name.removeprefix(".") for name in names):
+        if name in types.messages and part.kind in ("", "message", "group"):
+            kind = part.kind or "message"
+            presence = part.presence or (kind == "message" and not part.repeated)
+            return replace(part, kind=kind, type_name=name, presence=presence)
+        if name in types.enums and part.kind in ("", "enum"):
+            return replace(part, kind="enum", type_name=name)
+    return replace(part, kind=part.kind or "message", type_name=wanted.removeprefix("."))
+
+
+def files_of(descriptor_set: bytes) -> list[bytes]:
+    """Return the files in the output of ``protoc --descriptor_set_out``. Raises ``UnfitTypes``."""
+    try:
+        found = list(_octets(descriptor_set, 1))
+    except Broken as error:
+        raise UnfitTypes("it is not a descriptor set, or is cut off") from error
+    if not found:
+        raise UnfitTypes("the descriptor set is empty")
+    return found
+
+
+def _octets(raw: bytes, wanted: int) -> Iterator[bytes]:
+    for number, wire, begin, size in fields(raw, 0, len(raw)):
+        if number == wanted and wire == BYTES:
+            yield raw[begin : begin + size]
+
+
+def _text(raw: bytes, wanted: int) -> str:
+    return next(_octets(raw, wanted), b"").decode()
+
+
+def _number(raw: bytes, wanted: int, default: int = 0) -> int:
+    found = default
+    for number, wire, value, _ in fields(raw, 0, len(raw)):
+        if number == wanted and wire == VARINT:
+            found = value
+    return found
+
+
+def file_name(raw: bytes) -> str:
+    """Raises ``UnfitTypes``."""
+    try:
+        return _text(raw, 1)
+    except (Broken, UnicodeDecodeError) as error:
+        raise UnfitTypes("it is not a descriptor, or is cut off") from error
+
+
+def _read_file(raw: bytes, into: Types) -> None:
+    name, package, syntax = _text(raw, 1), _text(raw, 2), _text(raw, 12)
+    if syntax == _UNKNOWN_SYNTAX:
+        raise UnfitTypes(f"{name} is written in an edition; proto2 and proto3 are read")
+    scope = f"{package}." if package else ""
+    for enum in _octets(raw, 5):
+        _read_enum(enum, scope, into)
+    into.files[name] = tuple(
+        _read_message(message, scope, (into, syntax == "proto3"), 0) for message in _octets(raw, 4)
+    )
+
+
+def _read_enum(raw: bytes, scope: str, into: Types) -> None:
+    names: dict[int, str] = {}
+    for value in _octets(raw, 2):
+        number = _number(value, 2)
+        names.setdefault(number - 2**64 if number >= 2**63 else number, _text(value, 1))
+    into.enums[scope + _text(raw, 1)] = names
+
+
+def _read_message(raw: bytes, scope: str, context: tuple[Types, bool], depth: int) -> str:
+    into, proto3 = context
+    if depth > _DEPTH_MAX:
+        raise UnfitTypes("its messages are declared too deep in one another")
+    name = scope + _text(raw, 1)
+    for enum in _octets(raw, 4):
+        _read_enum(enum, f"{name}.", into)
+    nested = tuple(_read_message(m, f"{name}.", context, depth + 1) for m in _octets(raw, 3))
+    read = tuple(_read_field(f, proto3=proto3) for f in _octets(raw, 2))
+    options = next(_octets(raw, 7), b"")
+    # A map's entry counts among the nested messages, as a record's index does.
+    into.messages[name] = Message(name, read, bool(_number(options, 7)), nested)
+    return name
+
+
+def _read_field(raw: bytes, *, proto3: bool) -> Field:
+    code, label = _number(raw, 5), _number(raw, 4)
+    if code >= len(_KINDS) or (not code and not _text(raw, 6)):
+        raise UnfitTypes(f"the field {_text(raw, 1)!r} has an unknown type")
+    kind, oneof = _KINDS[code], _number(raw, 9, -1)
+    implicit = proto3 and oneof < 0 and kind != "message"
+    return Field(
+        name=_text(raw, 1),
+        number=_number(raw, 3),
+        kind=kind,
+        type_name=_text(raw, 6),
+        repeated=label == _REPEATED,
+        required=label == _REQUIRED,
+        presence=label != _REPEATED and not implicit,
+        oneof=oneof,
+    )
+
+
+TIMESTAMP = "google.protobuf.Timestamp"
+_WRAPPED = {
+    "Double": "double",
+    "Float": "float",
+    "Int64": "int64",
+    "UInt64": "uint64",
+    "Int32": "int32",
+    "UInt32": "uint32",
+    "Bool": "bool",
+    "String": "string",
+    "Bytes": "bytes",
+}
+WRAPPERS = frozenset(f"google.protobuf.{name}Value" for name in _WRAPPED)
+
+
+def well_known() -> Types:
+    """Return the types that a descriptor may name without containing them."""
+    moment = (Field("seconds", 1, "int64"), Field("nanos", 2, "int32"))
+    found = [Message(name, moment) for name in (TIMESTAMP, "google.protobuf.Duration")]
+    found += [
+        Message(f"google.protobuf.{name}Value", (Field("value", 1, kind),))
+        for name, kind in _WRAPPED.items()
+    ]
+    any_fields = (Field("type_url", 1, "string"), Field("value", 2, "bytes"))
+    paths = (Field("paths", 1, "string", repeated=True),)
+    found += [
+        Message("google.protobuf.Any", any_fields),
+        Message("google.protobuf.Empty", ()),
+        Message("google.protobuf.FieldMask", paths),
+    ]
+    return Types({message.name: message for message in found})

@@ -1,0 +1,68 @@
+"""Derives the columns that a Protobuf message type asks for."""
+
+from __future__ import annotations
+
+from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct, Type
+from headgate.data_plane.formats.protobuf.schema import TIMESTAMP, WRAPPERS, Field, Message, Types
+
+_PLAIN = {
+    "double": "double",
+    "float": "float",
+    "bool": "boolean",
+    "string": "string",
+    "bytes": "binary",
+    "enum": "string",
+    **dict.fromkeys(("int32", "sint32", "sfixed32"), "int"),
+    **dict.fromkeys(("int64", "sint64", "sfixed64", "uint32", "fixed32"), "long"),
+    **dict.fromkeys(("uint64", "fixed64"), "decimal(20, 0)"),
+}
+_DEPTH_MAX = 8
+
+
+def columns_of(types: Types, kind: Message) -> Struct:
+    """Return a message's columns; recursive types, groups and unknown types propose none."""
+    return _fields(types, kind, ()) or Struct()
+
+
+def _fields(types: Types, kind: Message, above: tuple[str, ...]) -> Struct | None:
+    if kind.name in above or len(above) >= _DEPTH_MAX:
+        return None
+    above = (*above, kind.name)
+    columns = [
+        Column(field.name, found, required=not field.presence)
+        for field in kind.fields
+        if (found := _type(types, field, above)) is not None
+    ]
+    return Struct(tuple(columns)) if columns else None
+
+
+def _type(types: Types, field: Field, above: tuple[str, ...]) -> Type | None:
+    if field.repeated and field.kind == "message":
+        entry = types.messages.get(field.type_name)
+        if entry is not None and entry.entry:
+            return _map(types, entry, above)
+    found = _single(types, field, above)
+    if found is None or not field.repeated:
+        return found
+    return ListOf(Column("", found))
+
+
+def _single(types: Types, field: Field, above: tuple[str, ...]) -> Type | None:
+    if field.kind != "message":
+        return _PLAIN.get(field.kind)
+    kind = types.messages.get(field.type_name)
+    if kind is None:
+        return None
+    if kind.name == TIMESTAMP:
+        return "timestamptz"
+    if kind.name in WRAPPERS:
+        return _PLAIN[kind.fields[0].kind]
+    return _fields(types, kind, above)
+
+
+def _map(types: Types, entry: Message, above: tuple[str, ...]) -> Type | None:
+    parts = {part.number: _single(types, part, above) for part in entry.fields}
+    key, value = parts.get(1), parts.get(2)
+    if not isinstance(key, str) or value is None:
+        return None
+    return MapOf(key, Column("", value))

@@ -1,0 +1,60 @@
+"""Defines a record format: bytes in, columns of the table's schema out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from headgate.native.kernels import Flags
+
+NOTHING = pa.schema([pa.field("headgate.nothing", pa.string())])
+"""A column that no record fills: decoding into it tells which records can be read."""
+
+
+class UndecodableRecords(Exception):
+    """Some records do not fit the schema: ``bad`` maps their row index to the reason.
+
+    ``rest`` holds all others in their order, so that a caller that continues need not decode them
+    again.
+    """
+
+    def __init__(self, bad: Mapping[int, str], rest: pa.RecordBatch) -> None:
+        super().__init__(f"{len(bad)} records do not fit the schema")
+        self.bad = dict(bad)
+        self.rest = rest
+
+
+class RecordFormat(Protocol):
+    """One way to read record values. An instance serves one thread; it may learn from what it saw.
+
+    Whether a record is bad depends on that record alone, never on its neighbours.
+    """
+
+    def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        """Return one row per value, in order, exactly of ``schema``.
+
+        A value is either converted without loss or bad: raises ``UndecodableRecords``.
+        """
+
+
+@runtime_checkable
+class DefaultingFormat(RecordFormat, Protocol):
+    """A format of Kafka Connect's converters, which may write a default instead of a null."""
+
+    keeps_nulls: str
+    """The setting in Kafka Connect that tells the converter to leave nulls alone."""
+
+    def defaulted(self, values: Sequence[bytes]) -> Sequence[str]:
+        """Return the fields of rows whose nulls may have become a default, by their schemas."""
+
+
+class RuledFormat(RecordFormat, Protocol):
+    """A format that supports column rules (``column_options``) which need its help."""
+
+    rules: frozenset[str]
+    """Which rules. It reads marked fields accordingly; with ``default`` it has ``missing``."""
+
+    def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
+        """Return which records have no field at the end of the path; a null counts as a field."""

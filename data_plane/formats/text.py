@@ -1,0 +1,167 @@
+"""Implements the formats ``csv``, ``string`` and ``bytes``, whose values name no fields.
+
+- ``csv``: one line per record (RFC 4180: quotes are doubled inside quotes). Options: ``columns``,
+  the column of each cell as a list with commas, where an empty name drops the cell (default: the
+  table's columns in their order); ``delimiter``, one character; ``null``, the text without quotes
+  that stands for null (default: the empty one).
+- ``string`` and ``bytes``: the whole value, in the column that the option ``column`` names
+  (default: the only one).
+
+Cells and strings go into columns of other types by the rules that JSON has for text, and ``true``
+and ``false`` into booleans. Columns that get nothing are null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.data_plane.formats import column_options
+from headgate.data_plane.formats.bad_values import Faults
+from headgate.data_plane.formats.casting.table_types import fitted, without_bad
+from headgate.data_plane.formats.format_options import take_options
+from headgate.native.byte_arrays import Packed
+
+_LINE_END = r"\r?\n$"
+
+
+class StringRecords:
+    """A ``RecordFormat`` that takes each value as one text, in UTF-8."""
+
+    rules = frozenset({column_options.UNIT})
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._column = take_options(options, {"column": ""})["column"]
+
+    def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        faults = Faults()
+        column = _only_column(schema, self._column)
+        return _rows({column: _texts(values, faults)}, len(values), schema, faults)
+
+
+class BytesRecords:
+    """A ``RecordFormat`` that takes each value as it is."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._column = take_options(options, {"column": ""})["column"]
+
+    def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        column = _only_column(schema, self._column)
+        octets = Packed.whole(values).array
+        return _rows({column: octets}, len(values), schema, Faults())
+
+
+class CsvRecords:
+    """A ``RecordFormat`` that takes each value as one line of cells."""
+
+    rules = frozenset({column_options.UNIT})
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        taken = take_options(options, {"columns": "", "delimiter": ",", "null": ""})
+        self._columns = [name.strip() for name in taken["columns"].split(",")]
+        self._delimiter, self._null = taken["delimiter"], taken["null"]
+        if len(self._delimiter) != 1 or self._delimiter in '"\r\n':
+            raise ValueError(f"delimiter cannot be {self._delimiter!r}; use one character")
+        named = [name for name in self._columns if name]
+        if len(set(named)) < len(named):
+            raise ValueError("columns names a column twice")
+        outside = re.escape(self._delimiter)
+        self._cell = re.compile(rf'(?:"((?:[^"]|"")*)"|([^"{outside}]*))({outside}|\Z)')
+
+    def decode(self, values: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch:
+        faults = Faults()
+        columns = self._columns if any(self._columns) else schema.names
+        for name in columns:
+            if name:
+                _only_column(schema, name)
+        texts = pc.replace_substring_regex(_texts(values, faults), _LINE_END, "")
+        cells = self._cells(texts, len(columns), faults)
+        found = {name: cells[place] for place, name in enumerate(columns) if name}
+        return _rows(found, len(values), schema, faults)
+
+    def _cells(self, texts: pa.Array, count: int, faults: Faults) -> list[pa.Array]:
+        """Return a column of text for each cell."""
+        if pc.any(pc.match_substring(texts, '"'), min_count=0).as_py():
+            lines = [self._line(text) for text in texts.to_pylist()]
+            wrong = [row for row, line in enumerate(lines) if len(line) != count]
+            faults.note(wrong, f"is not a line of {count} cells")
+            for row in wrong:
+                lines[row] = [None] * count
+            found = zip(*lines, strict=True)
+            return [pa.array(cells, pa.large_string()) for cells in found]
+        lists = pc.split_pattern(texts, self._delimiter)
+        counts = pc.list_value_length(lists).to_numpy()
+        faults.note(np.flatnonzero(counts != count), f"is not a line of {count} cells")
+        lists = pc.if_else(pa.array(counts == count), lists, pa.scalar([None] * count, lists.type))
+        columns = [pc.list_element(lists, place) for place in range(count)]
+        return [pc.if_else(pc.equal(column, self._null), None, column) for column in columns]
+
+    def _line(self, text: str) -> list[str | None]:
+        """Return the cells; none at all if the quotes make no sense."""
+        cells: list[str | None] = []
+        at = 0
+        while True:
+            found = self._cell.match(text, at)
+            if found is None:
+                return []
+            quoted, bare, end = found.groups()
+            if quoted is not None:
+                cells.append(quoted.replace('""', '"'))
+            else:
+                cells.append(None if bare == self._null else bare)
+            if not end:
+                return cells
+            at = found.end()
+
+
+def _texts(values: Sequence[bytes], faults: Faults) -> pa.Array:
+    octets = Packed.whole(values).array
+    try:
+        return octets.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        texts: list[str | None] = []
+        for row, value in enumerate(values):
+            try:
+                texts.append(value.decode())
+            except UnicodeDecodeError:
+                texts.append("")
+                faults.note([row], "is not UTF-8 text")
+        return pa.array(texts, pa.large_string())
+
+
+def _only_column(schema: pa.Schema, name: str) -> str:
+    if not name and len(schema) == 1:
+        return str(schema.names[0])
+    if name not in schema.names:
+        raise ConfigurationError(
+            f"format.options names the column {name!r}"
+            if name
+            else "a value fills one column only",
+            f"columns to be filled from values are: {', '.join(schema.names)}",
+        )
+    return name
+
+
+def _rows(
+    found: Mapping[str, pa.Array], count: int, schema: pa.Schema, faults: Faults
+) -> pa.RecordBatch:
+    columns = []
+    for field in schema:
+        values = found.get(field.name, pa.nulls(count))
+        if kinds.is_boolean(field.type) and kinds.is_large_string(values.type):
+            values = _booleans(values, field.name, faults)
+        columns.append(fitted(values, field, faults))
+    return without_bad(pa.RecordBatch.from_arrays(columns, schema=schema), faults)
+
+
+def _booleans(texts: pa.Array, name: str, faults: Faults) -> pa.Array:
+    places = pc.index_in(texts, pa.array(["false", "true"], pa.large_string()))
+    wrong = pc.and_(texts.is_valid(), places.is_null()).to_numpy(zero_copy_only=False)
+    faults.note(np.flatnonzero(wrong), f"{name}: is neither true nor false")
+    return places.cast(pa.bool_())

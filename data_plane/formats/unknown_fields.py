@@ -1,0 +1,324 @@
+"""Finds what records have and a table lacks: fields without a column, and too wide values (S1).
+
+A lookout knows the columns as records name them. For JSON it infers types from values: whole
+numbers are long, others double, text stays text, and null, ``[]`` and ``{}`` prove nothing. Formats
+with schemas are judged by these, once for each.
+"""
+
+from __future__ import annotations
+
+import struct as packing
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import reduce
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from headgate.control_protocol.column_growth import FIELDS_MAX, widens
+from headgate.control_protocol.columns import Column, ListOf, MapOf, Path, Struct, Type, joined
+from headgate.data_plane.formats import field_names
+from headgate.native.kernels import Fields
+
+_DEPTH_MAX = 8
+_INT, _LONG = range(-(2**31), 2**31), range(-(2**63), 2**63)
+
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+Lack = tuple[Rows, Struct]
+"""Some rows of the values that were decoded, and what they need."""
+
+
+class WatchfulFormat(Protocol):
+    """A format that can tell what records have beyond the columns that it fills."""
+
+    def watch(self, lookout: Lookout) -> None:
+        """From now on, let the caller ask for what is lacking."""
+
+    @property
+    def ignoring(self) -> int:
+        """Return how many of the decoded records had fields to ignore, as far as seen."""
+
+    def lacking(self, values: Sequence[bytes], bad: Collection[int], /) -> Iterable[Lack]:
+        """Report on the values that were decoded last; ``bad``: those that became no rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlace:
+    """Where a record has its row: under the path ``row``.
+
+    The fields ``beside`` it do not describe rows, nor do ``words`` among the row's own fields.
+    """
+
+    row: Path = ()
+    beside: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
+
+
+class Lookout:
+    """``taken`` are top-level names of the row that are not looked at.
+
+    Something other than their column uses them, or nothing does.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        taken: Collection[str],
+        ignored: Iterable[Path],
+        *,
+        caseless: bool,
+        place: RowPlace | None = None,
+    ) -> None:
+        self._schema = schema
+        self._place = place or RowPlace()
+        self._taken = self._place.words | frozenset(taken)
+        self._caseless = caseless
+        self.ignored: frozenset[Path] = frozenset()
+        self.fields: Fields | None = None
+        """For the C code; ``None`` if a name is more than its letters."""
+        self.ignore(ignored)
+
+    def ignore(self, paths: Iterable[Path]) -> None:
+        """Stop reporting these fields, which will not become columns."""
+        self.ignored |= frozenset(paths)
+        plain = all(map(field_names.plain, self._schema)) and not self._caseless
+        self.fields = self._numbered() if plain else None
+
+    # --------------------------------------------------------------------------- JSON's values
+
+    def of_record(self, record: Mapping[str, Any]) -> Struct:
+        """Return what the table would need for this object to lose nothing."""
+        row = self._row_of(record)
+        rest = {name: value for name, value in row.items() if self._form(name) not in self._taken}
+        return Struct(tuple(self._fields_of(rest, list(self._schema), ())))
+
+    def ignores(self, record: Mapping[str, Any]) -> bool:
+        """Return whether the object has a value in a field to be ignored."""
+        row = self._row_of(record)
+        return any(_has(row, path) for path in self.ignored)
+
+    def _row_of(self, record: Mapping[str, Any]) -> Mapping[str, Any]:
+        for step in self._place.row:
+            inside = record.get(step)
+            record = inside if isinstance(inside, dict) else {}
+        return record
+
+    def _fields_of(
+        self, record: Mapping[str, Any], columns: list[pa.Field], path: Path
+    ) -> Iterable[Column]:
+        by_form = {form: column for column in columns for form in field_names.forms_of(column)}
+        for name, value in record.items():
+            column = by_form.get(self._form(name))
+            at = (*path, column.name if column is not None else name)
+            if value is None or at in self.ignored:
+                continue
+            wanted = inferred(value) if column is None else self._beyond(column.type, value, at)
+            if wanted is not None:
+                yield Column(at[-1], wanted)
+
+    def _form(self, name: str) -> str:
+        return name.lower() if self._caseless else name
+
+    def _beyond(self, kind: pa.DataType, value: Any, path: Path) -> Type | None:
+        """Return what a column would have to be for the value, if it is not yet."""
+        if kinds.is_struct(kind) and isinstance(value, dict):
+            inside = tuple(self._fields_of(value, list(kind), path))
+            return Struct(inside) if inside else None
+        if kinds.is_map(kind) and isinstance(value, dict):
+            item = self._items(kind.item_type, value.values(), path)
+            return None if item is None else MapOf("string", Column("", item))
+        if _is_list(kind) and isinstance(value, list):
+            item = self._items(kind.value_type, value, path)
+            return None if item is None else ListOf(Column("", item))
+        return _wider(kind, value)
+
+    def _items(self, kind: pa.DataType, values: Iterable[Any], path: Path) -> Type | None:
+        found = (self._beyond(kind, value, path) for value in values if value is not None)
+        return _together(each for each in found if each is not None)
+
+    # ----------------------------------------------------------------------------- by a schema
+
+    def of_columns(self, written: Struct) -> Struct:
+        """Return what the table would need for anything written with these columns."""
+        for step in self._place.row:
+            inside = [c.type for c in written.fields if c.name == step]
+            if not inside or not isinstance(inside[0], Struct):
+                return Struct()
+            written = inside[0]
+        rest = (c for c in written.fields if self._form(c.name) not in self._taken)
+        return Struct(tuple(self._columns_of(Struct(tuple(rest)), list(self._schema), ())))
+
+    def _columns_of(self, written: Struct, columns: list[pa.Field], path: Path) -> Iterable[Column]:
+        by_form = {form: column for column in columns for form in field_names.forms_of(column)}
+        there = set()
+        for wanted in written.fields:
+            column = by_form.get(self._form(wanted.name))
+            at = (*path, column.name if column is not None else wanted.name)
+            there.add(at[-1])
+            if at in self.ignored:
+                continue
+            if column is None:
+                yield wanted
+                continue
+            kind = self._beyond_type(column.type, wanted.type, at)
+            optional = not column.nullable and not wanted.required
+            if kind is not None or optional:
+                yield Column(column.name, kind or _type_of(column.type), required=not optional)
+        for column in columns:
+            at = (*path, column.name)
+            if column.name not in there and not column.nullable and at not in self.ignored:
+                yield Column(column.name, _type_of(column.type), required=False)
+
+    def _beyond_type(self, kind: pa.DataType, wanted: Type, path: Path) -> Type | None:
+        match wanted:
+            case Struct() if kinds.is_struct(kind):
+                inside = tuple(self._columns_of(wanted, list(kind), path))
+                return Struct(inside) if inside else None
+            case ListOf(element) if _is_list(kind):
+                item = self._item(kind.value_field, element, path)
+                return None if item is None else ListOf(item)
+            case MapOf(key, value) if kinds.is_map(kind):
+                item = self._item(kind.item_field, value, path)
+                return None if item is None else MapOf(key, item)
+            case str():
+                return wanted if widens(_name_of(kind), wanted) else None
+            case _:
+                return None
+
+    def _item(self, field: pa.Field, item: Column, path: Path) -> Column | None:
+        kind = self._beyond_type(field.type, item.type, path)
+        optional = not field.nullable and not item.required
+        if kind is None and not optional:
+            return None
+        return Column("", kind or _type_of(field.type), required=not optional)
+
+    # ------------------------------------------------------------------------------- for the C
+
+    def _numbered(self) -> Fields:
+        named: list[tuple[int, bytes, int]] = []
+        any_key: dict[int, int] = {}
+        places = iter(range(1, 10**6))
+
+        def take(columns: list[pa.Field], inside: int, path: Path) -> None:
+            for column in columns:
+                at = (*path, column.name)
+                place = Fields.OPAQUE if at in self.ignored else look(column.type, at)
+                named.append((inside, column.name.encode(), place))
+            known = {column.name for column in columns}
+            for at in self.ignored:
+                if at[:-1] == path and at and at[-1] not in known:
+                    named.append((inside, at[-1].encode(), Fields.IGNORED))
+
+        def look(kind: pa.DataType, path: Path) -> int:
+            if kinds.is_struct(kind):
+                place = next(places)
+                take(list(kind), place, path)
+                return place
+            if _is_list(kind):
+                return look(kind.value_type, path)
+            if kinds.is_map(kind):
+                item = look(kind.item_type, path)
+                if item == Fields.OPAQUE:
+                    return item
+                place = next(places)
+                any_key[place] = item
+                return place
+            return Fields.OPAQUE
+
+        top = 0
+        for step in self._place.row:
+            named.append((top, step.encode(), place := next(places)))
+            top = place
+        take(list(self._schema), top, ())
+        named += [(top, name.encode(), Fields.OPAQUE) for name in self._taken]
+        named += [(0, name.encode(), Fields.OPAQUE) for name in self._place.beside]
+        return Fields(named, any_key)
+
+
+def inferred(value: Any, depth: int = 0) -> Type | None:
+    """Return the column type for the value.
+
+    ``None`` if it proves nothing or is nested too deeply.
+    """
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "long" if value in _LONG else "decimal(38, 0)" if abs(value) < 10**38 else "string"
+    if isinstance(value, float | Decimal):
+        return "double"
+    if isinstance(value, str) or (value and depth >= _DEPTH_MAX):
+        return "string"
+    if isinstance(value, dict):
+        items = [(n, k) for n, v in value.items() if (k := inferred(v, depth + 1)) is not None]
+        if len(items) > FIELDS_MAX:
+            return MapOf("string", Column("", _together(k for _, k in items) or "string"))
+        return Struct(tuple(Column(n, k) for n, k in items)) if items else None
+    if isinstance(value, list):
+        item = _together(k for v in value if (k := inferred(v, depth + 1)) is not None)
+        return None if item is None else ListOf(Column("", item))
+    return None
+
+
+def _together(found: Iterable[Type]) -> Type | None:
+    """Join several types, by way of proposals of one column."""
+    columns = [Struct((Column("", kind),)) for kind in found]
+    return reduce(joined, columns).fields[0].type if columns else None
+
+
+def _wider(kind: pa.DataType, value: Any) -> Type | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    if kinds.is_int32(kind):
+        whole = -(2**63) <= value < 2**63 and value == int(value)
+        return "long" if whole and int(value) not in _INT else None
+    if kinds.is_float32(kind):
+        try:
+            packing.pack("<f", value)
+        except (OverflowError, packing.error):
+            return "double"
+        return None
+    if kinds.is_decimal(kind):
+        return _wider_decimal(kind, Decimal(value))
+    return None
+
+
+def _wider_decimal(kind: pa.DataType, value: Decimal) -> Type | None:
+    whole = max(value.adjusted() + 1, 1) if value else 1
+    exponent = value.normalize().as_tuple().exponent
+    fits = isinstance(exponent, int) and -exponent <= kind.scale
+    digits = whole + kind.scale
+    return f"decimal({digits}, {kind.scale})" if fits and kind.precision < digits <= 38 else None
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(kinds.is_list(kind) or kinds.is_large_list(kind))
+
+
+def _name_of(kind: pa.DataType) -> str:
+    if kinds.is_decimal(kind):
+        return f"decimal({kind.precision}, {kind.scale})"
+    return {"int32": "int", "int64": "long", "float": "float", "double": "double"}.get(
+        str(kind), "string"
+    )
+
+
+def _type_of(kind: pa.DataType) -> Type:
+    """Return a type for a column that only becomes optional: of the same shape, not wider."""
+    if kinds.is_struct(kind):
+        return Struct(tuple(Column(each.name, _type_of(each.type)) for each in kind))
+    if _is_list(kind):
+        return ListOf(Column("", _type_of(kind.value_type)))
+    if kinds.is_map(kind):
+        return MapOf("string", Column("", _type_of(kind.item_type)))
+    return _name_of(kind)
+
+
+def _has(value: Any, path: Path) -> bool:
+    if isinstance(value, list):
+        return any(_has(item, path) for item in value)
+    if not path:
+        return value is not None
+    return isinstance(value, dict) and _has(value.get(path[0]), path[1:])

@@ -1,0 +1,108 @@
+"""Records that a quarantine took in for tables with trouble (rule I1), to be given back (I6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, Or
+from pyiceberg.table import Table
+
+from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.record import CommitRecord, Replayed
+from headgate.data_plane.quarantine.already_quarantined import within
+from headgate.data_plane.quarantine.rejected_records import TABLE
+from headgate.participant.embedding import Record
+from headgate.tables.iceberg.catalog import reading
+
+MEANT_FOR = "table_name"
+"""The quarantine's column with the table that could not take the record."""
+
+_PLACE = ("topic", "topic_id", "partition", "offset")
+_ROW = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One record's place in the source."""
+
+    at: TopicPartition
+    topic_id: TopicId
+    offset: int
+
+
+class DivertedRecords:
+    """Those of one sink in a loaded quarantine, below the offsets of the sink's ``record`` there.
+
+    They are read at the head, which contains the sink's tag: through the record's offsets it holds
+    all that the sink put in (D5), except what a person deleted since (T8).
+    """
+
+    def __init__(self, table: Table, sink: SinkName, branch: str, record: CommitRecord) -> None:
+        self._table = table
+        self._sink = sink
+        self.head = table.metadata.refs[branch].snapshot_id
+        self.record = record
+
+    @property
+    def told_apart(self) -> bool:
+        """Return whether the quarantine has the column that names the table."""
+        return MEANT_FOR in self._table.schema().column_names
+
+    def tables(self) -> tuple[str, ...]:
+        """Return the tables that some of the records were meant for."""
+        found = self._scan(self._diverted(), (MEANT_FOR,))
+        return tuple(sorted(filter(None, pc.unique(found[MEANT_FOR]).to_pylist())))
+
+    def places(self, name: str) -> tuple[Place, ...]:
+        """Return those meant for the table, in order, each once, of topics that are unchanged."""
+        rows = self._scan(self._meant_for(name), _PLACE).to_pylist()
+        ids, ends = self.record.topic_ids, self.record.offsets
+        return tuple(
+            Place(TopicPartition(topic, partition), TopicId(topic_id), offset)
+            for topic, partition, offset, topic_id in sorted(
+                {
+                    (row["topic"], row["partition"], row["offset"], row["topic_id"])
+                    for row in rows
+                    if row["topic_id"] is not None
+                    and ids.get(row["topic"]) == row["topic_id"]
+                    and row["offset"] < ends.get(TopicPartition(row["topic"], row["partition"]), 0)
+                }
+            )
+        )
+
+    def records(self, name: str, ranges: Mapping[TopicPartition, OffsetRange]) -> Iterator[Record]:
+        """Yield the records meant for the table within these ranges, byte by byte."""
+        anywhere = [within(at, span) for at, span in ranges.items()]
+        wanted = And(self._meant_for(name), Or(*anywhere) if anywhere[1:] else anywhere[0])
+        rows = self._scan(wanted, _ROW)
+        stamps = rows["timestamp"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+        for row, stamp in zip(rows.drop_columns("timestamp").to_pylist(), stamps, strict=True):
+            yield Record(
+                topic=row["topic"],
+                partition=row["partition"],
+                offset=row["offset"],
+                timestamp_ms=-1 if stamp is None else stamp // 1_000,
+                value=row["value"],
+                key=row["key"],
+                headers=[(each["key"], each["value"]) for each in row["headers"] or ()],
+            )
+
+    def _meant_for(self, name: str) -> BooleanExpression:
+        return And(self._diverted(), EqualTo(term=MEANT_FOR, value=name))
+
+    def _diverted(self) -> BooleanExpression:
+        ours = EqualTo(term="sink", value=str(self._sink))
+        return And(ours, EqualTo(term="error_class", value=TABLE))
+
+    def _scan(self, wanted: BooleanExpression, columns: tuple[str, ...]) -> pa.Table:
+        with reading(".".join(self._table.name())):
+            return self._table.scan(wanted, columns, snapshot_id=self.head).to_arrow()
+
+
+def given_back(place: Place, replayed: Replayed | None) -> bool:
+    """Return whether the table has already been given the record back (I6)."""
+    return replayed is not None and place.offset < replayed.passed(place.at, place.topic_id)

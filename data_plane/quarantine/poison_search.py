@@ -1,0 +1,265 @@
+"""Finds the few records that make a batch fail through no other system's fault.
+
+What decoding raises unforeseen is found inside a chunk (``read_apart``): a chunk that cannot be
+read is halved until the records at fault stand alone; the others become rows. That costs nothing
+unless something is raised.
+
+What is raised later (by partitioning, sorting, statistics, files, a transform) is found by writing,
+and discarding, halves of the batch's ranges until the offset at fault stands alone (``narrowed``).
+It is condemned, which makes it a bad record, and the batch is written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
+from headgate.control_protocol.errors import TransformRaised, Unforeseen
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchNeeds,
+    BatchOutcome,
+    BatchWritten,
+)
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.data_plane.batch.batch_failures import narrowable
+from headgate.data_plane.batch.write_plan import Handling, WriterPlan
+from headgate.data_plane.formats.casting.relabel import rows_from
+from headgate.kafka.record_fetch import Chunk
+from headgate.tables.storage.file_io import open_files
+
+# --------------------------------------------------------------------------------------- in a chunk
+
+
+BAD_EXCEPTION = "exception"
+"""The ``error_class`` in the quarantine of a record that made its batch fail."""
+
+REASON_CHARACTERS_MAX = 500
+_ALONE_MAX = 64
+"""If so many records fail and none succeeds, the records are not at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The rows of a chunk's good records, and why its other records are bad, by error class."""
+
+    rows: pa.RecordBatch
+    bad: Sequence[tuple[Mapping[int, str], str]] = ()
+
+
+def read_apart(chunk: Chunk, schema: pa.Schema, read: Callable[[Chunk], Read]) -> Read:
+    """Read the chunk; a record for which ``read`` raises an unforeseen error is bad.
+
+    Raises ``Unforeseen`` when it raises for each of many, and whatever else ``read`` raises.
+    """
+    try:
+        return read(chunk)
+    except Exception as error:
+        if not narrowable(error):
+            raise
+    return _Search(chunk, read).found(schema)
+
+
+class _Search:
+    def __init__(self, chunk: Chunk, read: Callable[[Chunk], Read]) -> None:
+        self._chunk = chunk
+        self._read = read
+        self._parts: list[pa.RecordBatch] = []
+        self._bad: dict[str, dict[int, str]] = {BAD_EXCEPTION: {}}
+        self._well = False
+
+    def found(self, schema: pa.Schema) -> Read:
+        waiting = [np.arange(len(self._chunk.offsets), dtype=np.int64)]
+        while waiting:
+            rows = waiting.pop()
+            if not self._take(rows):
+                first, second = np.array_split(rows, 2)
+                waiting += [second, first]
+        empty = rows_from([], schema)
+        together = pa.concat_batches([empty, *self._parts])
+        return Read(together, [(bad, why) for why, bad in self._bad.items() if bad])
+
+    def _take(self, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bool:
+        """Return whether the outcome of each of these rows is known."""
+        wanted = np.zeros(len(self._chunk.offsets), np.bool_)
+        wanted[rows] = True
+        try:
+            part = self._read(self._chunk.where(wanted))
+        except Exception as error:
+            if not narrowable(error):
+                raise
+            if len(rows) == 1:
+                self._condemn(int(rows[0]), error)
+            return len(rows) == 1
+        self._well = True
+        self._parts.append(part.rows)
+        for bad, why in part.bad:
+            reasons = {int(rows[row]): reason for row, reason in bad.items()}
+            self._bad.setdefault(why, {}).update(reasons)
+        return True
+
+    def _condemn(self, row: int, error: Exception) -> None:
+        reason = reason_of(error)
+        alone = self._bad[BAD_EXCEPTION]
+        alone[row] = reason
+        if not self._well and len(alone) >= _ALONE_MAX:
+            raise Unforeseen(f"none of the first {_ALONE_MAX} records can be read: {reason}")
+
+
+def reason_of(error: Exception) -> str:
+    """Return the error's text, bounded."""
+    return f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
+
+
+log = redacted_logger(__name__)
+
+
+# --------------------------------------------------------------------------------------- in a batch
+
+
+Attempt = Callable[[WriterPlan, Batch], BatchOutcome]
+"""Writes a batch or a part of it, as the plan says; returns its failures as values."""
+
+CONDEMNED_MAX = 16
+"""The limit for one batch: each record costs about as much as writing the batch twice."""
+
+_IN_VAIN_MAX = 3
+_NO_LIMITS = BadRecordLimits(per_thousand_max=1_000)
+
+Ranges = Mapping[TopicPartition, OffsetRange]
+
+
+def narrowed(attempt: Attempt, plan: WriterPlan, batch: Batch) -> BatchOutcome:
+    """Write the batch. If a few of its records make that fail, treat them as bad records.
+
+    The outcome is the first failure when it cannot be narrowed down.
+    """
+    outcome = first = attempt(plan, batch)
+    condemned = {at: dict(reasons) for at, reasons in plan.condemned.items()}
+    seen = _Seen(attempt)
+    for tries in range(CONDEMNED_MAX):
+        if not isinstance(outcome, BatchFailed) or not _narrowable(outcome):
+            return outcome
+        if tries >= _IN_VAIN_MAX and not seen.row:
+            return first  # no part of it can be written at all
+        found = _record_at_fault(seen, plan, batch)
+        if isinstance(found, BatchFailed | BatchNeeds):
+            return found
+        if found is None:
+            break
+        at, offset, reason = found
+        condemned.setdefault(at, {})[offset] = reason
+        plan = replace(plan, condemned=condemned)
+        if plan.source.handling.policy is Disposal.FAIL:
+            # It stops the sink (P14). Alone: others like it fail in other words before it is named.
+            return attempt(plan, replace(batch, ranges=_alone(batch.ranges, at, offset)))
+        outcome = attempt(plan, batch)
+    if isinstance(outcome, BatchFailed) and _narrowable(outcome):
+        return first
+    return outcome
+
+
+class _Seen:
+    """Attempts at parts of a batch, and whether any of them wrote a row."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self.row = False
+
+    def __call__(self, plan: WriterPlan, part: Batch) -> BatchOutcome:
+        outcome = self._attempt(plan, part)
+        if isinstance(outcome, BatchWritten):
+            self.row |= any(result.records for result in outcome.partitions.values())
+        return outcome
+
+
+def _narrowable(outcome: BatchFailed) -> bool:
+    return outcome.unforeseen or isinstance(outcome.fatal, TransformRaised)
+
+
+def _record_at_fault(
+    attempt: Attempt, plan: WriterPlan, batch: Batch
+) -> tuple[TopicPartition, int, str] | BatchFailed | BatchNeeds | None:
+    """Find one record that makes the batch fail by itself; ``None`` if there is no such record.
+
+    A failure of another kind, or a need, that comes up meanwhile is returned as it is.
+    """
+    plan = replace(plan, source=replace(plan.source, handling=_lenient(plan.source.handling)))
+    ranges: Ranges = batch.ranges
+    reason = ""
+    while not reason or sum(map(len, ranges.values())) > 1:
+        for half in _halves(ranges):
+            outcome = attempt(plan, replace(batch, ranges=half))
+            if isinstance(outcome, BatchWritten):
+                discard(plan, outcome.every_file)
+                continue
+            if isinstance(outcome, BatchNeeds) or not _narrowable(outcome):
+                return outcome
+            ranges, reason = half, outcome.reason
+            break
+        else:
+            return None
+    at, span = next((at, span) for at, span in ranges.items() if not span.empty)
+    return at, span.begin, reason[:REASON_CHARACTERS_MAX]
+
+
+def _lenient(handling: Handling) -> Handling:
+    """Let the search pass other bad records: a part of a batch may hold most of them."""
+    policy, tombstones = (
+        Disposal.SKIP if disposal is Disposal.FAIL else disposal
+        for disposal in (handling.policy, handling.tombstones)
+    )
+    return replace(
+        handling,
+        policy=policy,
+        tombstones=tombstones,
+        untold_tombstones=handling.untold_tombstones and Disposal.SKIP,
+        limits=_NO_LIMITS,
+    )
+
+
+def _alone(ranges: Ranges, partition: TopicPartition, offset: int) -> Ranges:
+    return {
+        at: OffsetRange(offset, offset + 1) if at == partition else OffsetRange(span.end, span.end)
+        for at, span in ranges.items()
+    }
+
+
+def _halves(ranges: Ranges) -> Iterable[Ranges]:
+    """Cut the ranges in two, as if laid end to end; a single offset is returned as it is."""
+    total = sum(map(len, ranges.values()))
+    first: dict[TopicPartition, OffsetRange] = {}
+    second: dict[TopicPartition, OffsetRange] = {}
+    left = total // 2
+    for at, span in ranges.items():
+        cut = span.begin + min(left, len(span))
+        left -= cut - span.begin
+        first[at], second[at] = OffsetRange(span.begin, cut), OffsetRange(cut, span.end)
+    return (second,) if total == 1 else (first, second)
+
+
+def discard(plan: WriterPlan, files: Iterable[WrittenFile]) -> None:
+    """Remove files that were never announced: only this process ever knew their names."""
+    for file in files:
+        owner = _owner(plan, file)
+        io = open_files(owner.io_properties, owner.shape.data_location)
+        try:
+            io.delete(file.path)
+        except OSError as error:
+            log.warning("%s is left behind, unused: %s", file.path, error)
+
+
+def _owner(plan: WriterPlan, file: WrittenFile) -> WriterPlan:
+    """Return the plan of the table that the file was for."""
+    routed = (table.plan for table in plan.tables.values() if table.plan)
+    return next(
+        (own for own in routed if file.path.startswith(f"{own.shape.data_location}/")), plan
+    )

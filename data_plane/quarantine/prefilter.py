@@ -1,0 +1,93 @@
+"""Counts what is read of a batch, and removes records that become rows of no table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.ports import Batch, PartitionResult
+from headgate.data_plane.quarantine.poison_search import BAD_EXCEPTION
+from headgate.data_plane.quarantine.rejected_records import Aside
+from headgate.kafka.record_fetch import Chunk
+from headgate.native.kernels import Flags, Integers
+
+
+class Sieve:
+    """Takes chunks of one batch. ``condemned``: records that make it fail, by their offsets.
+
+    ``tombstones``: whether records without a value are wanted too.
+    """
+
+    def __init__(
+        self,
+        batch: Batch,
+        aside: Aside,
+        condemned: Mapping[TopicPartition, Mapping[int, str]] | None = None,
+        *,
+        tombstones: bool = False,
+    ) -> None:
+        self._tombstones = tombstones
+        self._batch = batch
+        self._aside = aside
+        self._partitions = list(batch.ranges)
+        self._condemned = {
+            place: condemned[at]
+            for place, at in enumerate(self._partitions)
+            if condemned and at in condemned
+        }
+        count = len(self._partitions)
+        self._bytes = np.zeros(count, np.int64)
+        self._newest_ms = np.full(count, -1, np.int64)
+
+    def sifted(self, chunk: Chunk) -> Chunk:
+        """Return the records that may become rows. Raises what ``aside`` raises for others."""
+        weights = np.bincount(chunk.places, chunk.lengths, len(self._partitions))
+        self._bytes += weights.astype(np.int64)
+        np.maximum.at(self._newest_ms, chunk.places, chunk.timestamps)
+        chunk = self._aside.without_known(chunk)
+        if not self._tombstones:
+            chunk = self._aside.without_tombstones(chunk)
+        return self._without_condemned(chunk)
+
+    def results(
+        self, records: Integers, deleted: Integers | None = None
+    ) -> dict[TopicPartition, PartitionResult]:
+        """Return the counts of what was read so far, as if it were all; ``records`` of each place
+        became rows, and those ``deleted`` are in key files."""
+        return {
+            at: PartitionResult(
+                range=self._batch.ranges[at],
+                records=int(records[place]),
+                quarantined=int(self._aside.quarantined[place]),
+                skipped=int(self._aside.skipped[place]),
+                deleted=0 if deleted is None else int(deleted[place]),
+                bad=int(self._aside.bad[place]),
+                bytes_read=int(self._bytes[place]),
+                max_timestamp_ms=int(self._newest_ms[place])
+                if self._newest_ms[place] >= 0
+                else None,
+            )
+            for place, at in enumerate(self._partitions)
+        }
+
+    def _without_condemned(self, chunk: Chunk) -> Chunk:
+        reasons = {
+            int(row): self._condemned[place][int(chunk.offsets[row])]
+            for place in self._condemned
+            for row in np.flatnonzero(
+                (chunk.places == place) & np.isin(chunk.offsets, list(self._condemned[place]))
+            )
+        }
+        if not reasons:
+            return chunk
+        self._aside.take(chunk, reasons, BAD_EXCEPTION)
+        return chunk.where(others(chunk, reasons))
+
+
+def others(chunk: Chunk, bad: Mapping[int, str]) -> Flags:
+    """Return the flags of all records but these."""
+    good = np.ones(len(chunk.offsets), np.bool_)
+    good[list(bad)] = False
+    return good

@@ -1,0 +1,326 @@
+"""Records that are not rows: refused, skipped, or put into the quarantine (rules Q5 to Q7)."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    PoisonRecord,
+    RecordUnmatched,
+    StopBefore,
+    TooManyBadRecords,
+)
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.data_plane.batch.metadata_columns import MILLISECONDS_MAX, legible
+from headgate.data_plane.batch.record_numbers import firsts
+from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.files.data_files import DataFiles, file_shape
+from headgate.data_plane.files.format_choice import FORMAT
+from headgate.data_plane.write.table_outlets import PartitionedRows
+from headgate.kafka.record_fetch import Chunk
+
+_SAMPLE_BYTES = 200
+_MESSAGE_CHARACTERS_MAX = 1_000
+_BUFFER_BYTES = 8 * 1024 * 1024
+
+_log = redacted_logger(__name__)
+
+TOMBSTONE, BAD_VALUE, BAD_PART = "tombstone", "value", "key or headers"
+ROUTE, TABLE, OWN_TABLE = "route", "table", "own table"
+"""Values of ``error_class`` in the quarantine."""
+
+
+class Aside:
+    """One batch's records that are not rows. ``finish`` or ``discard`` ends it.
+
+    The counts are per place of the batch's ranges: ``quarantined`` (including those that the
+    quarantine had already), ``skipped``, and of both together the ``bad`` ones, without tombstones.
+    """
+
+    def __init__(self, plan: WriterPlan, batch: Batch) -> None:
+        self._plan = plan
+        self._batch = batch
+        self._handling = plan.source.handling
+        self._partitions = list(batch.ranges)
+        self._known = {
+            place: np.array(plan.known[at], np.int64)
+            for place, at in enumerate(self._partitions)
+            if at in plan.known
+        }
+        self._seen = 0
+        self._quarantine: _Quarantine | None = None
+        self._first = ""
+        self._stops: dict[TopicPartition, StopBefore] = {}
+        self.reasons: Counter[str] = Counter()
+        """Reasons of records without a table."""
+        count = len(self._partitions)
+        self.quarantined = np.zeros(count, np.int64)
+        self.skipped = np.zeros(count, np.int64)
+        self.bad = np.zeros(count, np.int64)
+
+    def without_known(self, chunk: Chunk) -> Chunk:
+        """Leave out the records that the quarantine has: they are in no other table, ever (Q5)."""
+        self._seen += len(chunk.offsets)
+        if not self._known:
+            return chunk
+        known = np.zeros(len(chunk.offsets), np.bool_)
+        for place, offsets in self._known.items():
+            known |= (chunk.places == place) & np.isin(chunk.offsets, offsets)
+        if not known.any():
+            return chunk
+        self.quarantined += self._by_place(chunk.places[known])
+        tombstones = np.asarray(chunk.values.array.is_null())
+        self.bad += self._by_place(chunk.places[known & ~tombstones])
+        return chunk.where(~known)
+
+    def without_tombstones(self, chunk: Chunk, disposal: Disposal | None = None) -> Chunk:
+        """Take the records without a value, and return the others; ``disposal`` overrides the
+        settings of all tables."""
+        if not chunk.values.array.null_count:
+            return chunk
+        empty = np.asarray(chunk.values.array.is_null())
+        reasons = dict.fromkeys(np.flatnonzero(empty).tolist(), "has no value (a tombstone)")
+        self._dispose(disposal or self._handling.tombstones, chunk, reasons, TOMBSTONE)
+        return chunk.where(~empty)
+
+    def unmatched(self, chunk: Chunk, reason: str) -> None:
+        """Take all these records, which no route sends to a table (R2). They are not bad."""
+        disposal = self._handling.unmatched
+        self.reasons[reason] += len(chunk.offsets)
+        if disposal is Disposal.SKIP:
+            self.skipped += self._by_place(chunk.places)
+        elif len(chunk.offsets):
+            reasons = dict.fromkeys(range(len(chunk.offsets)), reason)
+            self._dispose(disposal, chunk, reasons, ROUTE)
+
+    def diverted(self, chunk: Chunk, table: str, why: str) -> None:
+        """Take all these records, whose table has trouble (I1). They are not bad, nor unmatched."""
+        if len(chunk.offsets):
+            reasons = dict.fromkeys(range(len(chunk.offsets)), f"{table}: {why}")
+            self._dispose(Disposal.QUARANTINE, chunk, reasons, TABLE, table=table)
+
+    def passed_over(self, chunk: Chunk) -> None:
+        """Count these records, which say nothing about rows. They are not bad."""
+        self.skipped += self._by_place(chunk.places)
+
+    def take(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
+        """Take the records that could not be converted. Raises ``TooManyBadRecords``."""
+        self._dispose(self._handling.policy, chunk, reasons, error_class)
+        if self._handling.policy is Disposal.FAIL:
+            return
+        self.bad += self._by_place(chunk.places[list(reasons)])
+        if reasons and not self._first:
+            self._first = self._described(chunk, min(reasons), reasons[min(reasons)])
+        bad = int(self.bad.sum())
+        limits = self._handling.limits
+        objection = limits.too_many(bad) or limits.too_often(bad, self._seen)
+        if objection:
+            first = min(reasons)
+            raise TooManyBadRecords(
+                f"{objection}; one of them is {self._described(chunk, first, reasons[first])}",
+                "mend the producer or the table, or raise the limits under [quarantine]",
+            )
+
+    @property
+    def stopping(self) -> bool:
+        """Return whether a record stops the sink: nothing that is written now will count."""
+        return bool(self._stops)
+
+    def stops(self, error: StopBefore) -> None:
+        """Note records that stop the sink; the batch is read to its end for the first of each
+        partition."""
+        for at, offset in error.first.items():
+            known = self._stops.get(at)
+            if known is None or offset < known.first[at]:
+                self._stops[at] = error
+
+    def require_none(self) -> None:
+        """Raise the ``StopBefore`` that was noted, with the first such record of each partition."""
+        if self._stops:
+            first, *others = (error for _, error in sorted(self._stops.items()))
+            raise first.with_others(others)
+
+    def finish(self) -> tuple[WrittenFile, ...]:
+        """Raises as ``require_none``."""
+        self.require_none()
+        if self._first:
+            count, event = int(self.bad.sum()), LogEvent.RECORDS_BAD
+            extra = about(event, records=count)
+            _log.info("%d bad records in a batch, the first: %s", count, self._first, extra=extra)
+        return self._quarantine.finish() if self._quarantine else ()
+
+    def discard(self) -> None:
+        if self._quarantine:
+            self._quarantine.discard()
+
+    def _dispose(
+        self,
+        disposal: Disposal,
+        chunk: Chunk,
+        reasons: Mapping[int, str],
+        error_class: str,
+        *,
+        table: str | None = None,
+    ) -> None:
+        if disposal is Disposal.FAIL:
+            self._refuse(chunk, reasons, error_class)
+            return
+        places = self._by_place(chunk.places[list(reasons)])
+        if disposal is Disposal.SKIP:
+            self.skipped += places
+            return
+        self.quarantined += places
+        if self._quarantine is None:
+            self._quarantine = _Quarantine(self._plan, self._batch)
+        self._quarantine.take(chunk, reasons, {"error_class": error_class, "table_name": table})
+
+    def _by_place(self, places: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.bincount(places, minlength=len(self._partitions)).astype(np.int64)
+
+    def _refuse(self, chunk: Chunk, reasons: Mapping[int, str], error_class: str) -> None:
+        """Note the first of these records in each partition."""
+        rows = list(reasons)
+        first = firsts(self._partitions, chunk.places[rows], chunk.offsets[rows])
+        for at, offset in first.items():
+            if at in self._stops and self._stops[at].first[at] <= offset:
+                continue
+            place = self._partitions.index(at)
+            row = next(
+                row for row in rows if chunk.places[row] == place and chunk.offsets[row] == offset
+            )
+            more = f" (and {len(rows) - 1} more near it)" if len(rows) > 1 else ""
+            text = self._described(chunk, row, reasons[row], more)
+            self.stops(_refusal(error_class, text, Offsets({at: offset})))
+
+    def _described(self, chunk: Chunk, row: int, reason: str, more: str = "") -> str:
+        at = self._partitions[chunk.places[row]]
+        where = f"{at.topic} partition {at.partition} offset {chunk.offsets[row]}"
+        if not self._handling.excerpts:
+            return f"{where}: {self._place_of(reason)}{more}"
+        reason = f"{where}: {reason[:_MESSAGE_CHARACTERS_MAX]}{more}"
+        value = chunk.values[row]
+        begins = "" if value is None else f"; the value begins {_sample(value)}"
+        return self._plan.source.redaction(f"{reason}{begins}")
+
+    def _place_of(self, reason: str) -> str:
+        """Return the reason without any of the record's content."""
+        column = re.split(r"[:.\[ ]", reason, maxsplit=1)[0]
+        known = column in self._plan.decoded_schema().names
+        return f"does not fit into the column {column}" if known else "cannot be read"
+
+
+class _Quarantine:
+    """Writes the batch's files of the quarantine table."""
+
+    def __init__(self, plan: WriterPlan, batch: Batch) -> None:
+        if batch.quarantine is None or plan.quarantine is None:
+            raise ConfigurationError(
+                f"{batch.table.table}: the coordinator names no quarantine for bad records",
+                "start every participant with the same sink file",
+            )
+        self._batch = batch
+        self._sink = plan.source.sink
+        self._redaction = plan.source.redaction
+        self._tamed = plan.quarantine.tamed
+        self._partitions = list(batch.ranges)
+        shape = file_shape(_in_parquet(plan.quarantine))
+        self._schema = shape.arrow_schema
+        self._files = DataFiles(shape, batch.quarantine.file_prefix, batch.target_file_bytes)
+        self._rows = PartitionedRows(shape.partitioner, self._files, _BUFFER_BYTES)
+
+    def take(
+        self, chunk: Chunk, reasons: Mapping[int, str], kind: Mapping[str, str | None]
+    ) -> None:
+        rows = list(reasons)
+        found = self._found(chunk, rows, list(reasons.values()), kind)
+        columns = [
+            pa.array(found[field.name], field.type)
+            if field.name in found
+            else pa.nulls(len(rows), field.type)
+            for field in self._schema
+        ]
+        made = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        self._rows.take(self._tamed(made) if self._tamed else made)
+
+    def finish(self) -> tuple[WrittenFile, ...]:
+        self._rows.flush()
+        return self._files.finish()
+
+    def discard(self) -> None:
+        self._files.discard()
+
+    def _found(
+        self, chunk: Chunk, rows: list[int], reasons: list[str], kind: Mapping[str, str | None]
+    ) -> dict[str, list[Any]]:
+        """Return the columns of ``config/table_declaration.py``; others that the table has stay
+        null.
+        """
+        at = [self._partitions[place] for place in chunk.places[rows].tolist()]
+        stamps = chunk.timestamps[rows].tolist()
+        transaction = self._batch.transaction
+        headers = [chunk.headers[row] or () if chunk.headers else () for row in rows]
+        everywhere = {
+            **kind,
+            "sink": self._sink,
+            "epoch": int(transaction.epoch),
+            "transaction": int(transaction.number),
+        }
+        return {
+            "topic": [here.topic for here in at],
+            "topic_id": [self._batch.topic_ids.get(here.topic) for here in at],
+            "partition": [here.partition for here in at],
+            "offset": chunk.offsets[rows].tolist(),
+            "timestamp": [
+                stamp * 1000 if 0 <= stamp <= MILLISECONDS_MAX else None for stamp in stamps
+            ],
+            "key": [chunk.keys[row] if chunk.keys else None for row in rows],
+            "value": [chunk.values[row] for row in rows],
+            "headers": [
+                [{"key": legible(name), "value": value} for name, value in pairs]
+                for pairs in headers
+            ],
+            "message": [self._redaction(reason[:_MESSAGE_CHARACTERS_MAX]) for reason in reasons],
+            **{name: [value] * len(rows) for name, value in everywhere.items()},
+        }
+
+
+def _in_parquet(plan: WriterPlan) -> WriterPlan:
+    """Return the plan with Parquet, whatever the table asks for: headgate reads it again (Q5)."""
+    kept = {name: value for name, value in plan.shape.table_properties.items() if name != FORMAT}
+    return replace(plan, shape=replace(plan.shape, table_properties=kept))
+
+
+def _refusal(error_class: str, text: str, first: Offsets) -> StopBefore:
+    stops = "the sink stops before this record"
+    if error_class == ROUTE:
+        wanted = "add a route or the table, or choose another tables.unmatched"
+        return RecordUnmatched(text, f"{wanted}; {stops}", first)
+    policy = "quarantine.policy"
+    if error_class == TOMBSTONE:
+        policy = "quarantine.tombstones (changes.tombstones where the table has a key)"
+    hint = f"mend the producer or the table, or choose another {policy}; {stops}"
+    return PoisonRecord(text, hint, first)
+
+
+def _sample(value: bytes) -> str:
+    short = value[:_SAMPLE_BYTES]
+    try:
+        text = repr(short.decode())
+    except UnicodeDecodeError:
+        text = f"base64 {base64.b64encode(short).decode()}"
+    return text + (f"... ({len(value)} bytes)" if len(value) > _SAMPLE_BYTES else "")

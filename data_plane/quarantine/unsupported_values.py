@@ -1,0 +1,105 @@
+"""Refuses values that this kind of table cannot hold, and leaves out those that do not fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.control_protocol.table_kinds import HeldValues
+from headgate.data_plane.formats.record_format import NOTHING, RecordFormat, UndecodableRecords
+from headgate.data_plane.quarantine.poison_search import Read
+from headgate.data_plane.quarantine.prefilter import others
+from headgate.data_plane.quarantine.rejected_records import BAD_VALUE
+from headgate.kafka.record_fetch import Chunk
+from headgate.native.kernels import Flags
+
+
+def held_values(
+    read: Callable[[Chunk], Read], values: HeldValues | None
+) -> Callable[[Chunk], Read]:
+    """Wrap ``read`` so that records that the table cannot hold are bad."""
+    if values is None:
+        return read
+
+    def checked(chunk: Chunk) -> Read:
+        found = read(chunk)
+        unfit = values.unfit(found.rows)
+        if not unfit:
+            return found
+        bad = {row: why for reasons, _ in found.bad for row, why in reasons.items()}
+        places = np.flatnonzero(others(chunk, bad))
+        reasons = {int(places[row]): why for row, why in unfit.items()}
+        held = np.ones(found.rows.num_rows, np.bool_)
+        held[list(unfit)] = False
+        return Read(found.rows.filter(pa.array(held)), [*found.bad, (reasons, BAD_VALUE)])
+
+    return checked
+
+
+FormatOf = Callable[[pa.Schema], RecordFormat]
+"""Makes a format that reads values into just these columns."""
+
+
+class Mending:
+    """Reads bad records column by column, with null for what does not fit an optional column.
+
+    A record that cannot be read at all stays bad, and so does one without a required value.
+    ``nulls`` counts by column the values that were left out.
+    """
+
+    def __init__(self, schema: pa.Schema, format_of: FormatOf) -> None:
+        self._schema = schema
+        self._formats = {
+            field.name: (pa.schema([field]), format_of(pa.schema([field]))) for field in schema
+        }
+        self._readable = format_of(NOTHING)
+        self.nulls: Counter[str] = Counter()
+
+    def mended(
+        self, values: Sequence[bytes], rows: pa.RecordBatch, bad: Mapping[int, str]
+    ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+        """Return the rows of all values that have one now, in order, and those that stay bad."""
+        if not bad or not len(self._schema):
+            return rows, bad
+        doubtful = sorted(bad)
+        some = [values[row] for row in doubtful]
+        columns, misfits = [], np.zeros((len(self._schema), len(some)), np.bool_)
+        for place, field in enumerate(self._schema):
+            column, misfits[place] = self._column(field, some)
+            columns.append(column)
+        required = np.array([not field.nullable for field in self._schema], np.bool_)
+        lost = self._unreadable(some) | misfits[required].any(axis=0)
+        for field, misfit in zip(self._schema, misfits, strict=True):
+            self.nulls[field.name] += int((misfit & ~lost).sum())
+        kept = pa.array(np.flatnonzero(~lost))
+        new = pa.RecordBatch.from_arrays(
+            [column.take(kept) for column in columns], schema=self._schema
+        )
+        still = {row: bad[row] for row, gone in zip(doubtful, lost.tolist(), strict=True) if gone}
+        good = np.delete(np.arange(len(values), dtype=np.int64), doubtful)
+        order = np.argsort(np.concatenate([good, np.array(doubtful, np.int64)[~lost]]))
+        together = pa.concat_batches([rows.cast(self._schema), new])
+        return together.take(pa.array(order)), still
+
+    def _unreadable(self, some: list[bytes]) -> Flags:
+        found = np.zeros(len(some), np.bool_)
+        try:
+            self._readable.decode(some, NOTHING)
+        except UndecodableRecords as error:
+            found[list(error.bad)] = True
+        return found
+
+    def _column(self, field: pa.Field, some: list[bytes]) -> tuple[pa.Array, Flags]:
+        """Replace values that do not fit by null; also return the flags of these rows."""
+        schema, format_ = self._formats[field.name]
+        misfit = np.zeros(len(some), np.bool_)
+        try:
+            return format_.decode(some, schema).column(0), misfit
+        except UndecodableRecords as error:
+            misfit[list(error.bad)] = True
+            places = np.where(misfit, -1, np.cumsum(~misfit) - 1)
+            chosen = pa.array(places, mask=misfit)
+            return error.rest.column(0).take(chosen), misfit

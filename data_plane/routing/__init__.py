@@ -1,0 +1,1 @@
+"""Finds the table that each record goes to."""

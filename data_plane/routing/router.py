@@ -1,0 +1,209 @@
+"""Splits chunks of records by the tables that routes send them to (rules R1 to R3).
+
+Routes look at topics, or at values (a field, a header, a record's name), column by column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.control_protocol.ports import Batch
+from headgate.data_plane.batch.routes import Names, Route, Target
+from headgate.data_plane.batch.write_plan import SourcePlan
+from headgate.data_plane.formats.column_options import AS_TEXT, FROM, ColumnRule, path_of
+from headgate.data_plane.formats.column_options_reader import RuledColumns
+from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
+from headgate.data_plane.quarantine.prefilter import others
+from headgate.kafka.record_fetch import Chunk
+from headgate.native.kernels import Integers
+
+# ------------------------------------------------------------------------------------------- values
+
+
+class NamedFormat(Protocol):
+    """A format whose values have a record name each."""
+
+    def record_names(self, values: Sequence[bytes]) -> tuple[Integers, Sequence[str]]:
+        """Per value the index of its name; -1 where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Per record the index of its value among the ``distinct`` ones, or -1 for none.
+
+    ``bad``: records of which the value cannot be read, with the reason.
+    """
+
+    codes: Integers
+    distinct: Sequence[str]
+    bad: Mapping[int, str]
+
+
+class RouteValues:
+    """Reads what one route looks at. An instance serves one thread."""
+
+    def __init__(self, route: Route, source: SourcePlan) -> None:
+        self._route = route
+        options = ValueOptions.taken(source.format_options)
+        made = record_format(source.format_name, options.of_format)
+        self._format: RecordFormat = made
+        self._schema = pa.schema([])
+        if route.field:
+            name, rule = _rule_of(route, made)
+            self._schema = pa.schema([pa.field(name, pa.string())])
+            if rule.asks():
+                rules, caseless = {name: rule}, options.caseless
+                self._format = RuledColumns(made, rules, self._schema, caseless=caseless)
+
+    def of(self, chunk: Chunk) -> Values:
+        """The values of records that have all some value of their own."""
+        if self._route.header:
+            return _coded(
+                [_header(found or (), self._route.header) for found in chunk.headers or ()]
+            )
+        if self._route.record:
+            codes, names = cast("NamedFormat", self._format).record_names(chunk.values)
+            return Values(codes, names, {})
+        return self._fields(chunk)
+
+    def _fields(self, chunk: Chunk) -> Values:
+        bad: Mapping[int, str] = {}
+        left = np.arange(len(chunk.offsets), dtype=np.int64)
+        try:
+            rows = self._format.decode(chunk.values, self._schema)
+        except UndecodableRecords as error:
+            rows, bad = error.rest, error.bad
+            left = np.delete(left, list(bad))
+        encoded = rows.column(0).dictionary_encode()
+        codes = np.full(len(chunk.offsets), -1, np.int64)
+        codes[left] = np.asarray(encoded.indices.fill_null(-1), np.int64)
+        return Values(codes, encoded.dictionary.to_pylist(), bad)
+
+
+def _rule_of(route: Route, made: RecordFormat) -> tuple[str, ColumnRule]:
+    """A plain name needs no rule; numbers become text where the format can make it of them."""
+    known: frozenset[str] = getattr(made, "rules", frozenset())
+    path = path_of(route.field)
+    as_text = AS_TEXT in known
+    if len(path) == 1:
+        return path[0], ColumnRule(as_text=as_text)
+    if FROM not in known:
+        return route.field, ColumnRule()
+    return "value", ColumnRule(path=path, as_text=as_text)
+
+
+def _header(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | None:
+    """The last one of this name, as Kafka's clients have it."""
+    for known, value in reversed(headers):
+        if known == name:
+            return None if value is None else value.decode(errors="backslashreplace")
+    return None
+
+
+def _coded(values: Sequence[str | None]) -> Values:
+    encoded = pa.array(values, pa.string()).dictionary_encode()
+    codes = np.asarray(encoded.indices.fill_null(-1), np.int64)
+    return Values(codes, encoded.dictionary.to_pylist(), {})
+
+
+# ------------------------------------------------------------------------------------------- tables
+
+
+@dataclass(slots=True)
+class _Rule:
+    """A route for the records of one topic. ``values``: of one that looks at more than that."""
+
+    route: Route
+    names: Names
+    values: RouteValues | None
+
+
+Alike = Callable[[Target], Hashable]
+"""Returns the same for tables whose records are dealt with together."""
+
+OnBad = Callable[[Chunk, Mapping[int, str]], None]
+"""Takes those records of a chunk, by their place, whose value cannot be read, with the reasons."""
+
+
+class Router:
+    """Splits chunks of one batch by table. Serves one thread.
+
+    Where a route looks at values, what has none goes to no table: nothing tells of which it is.
+    """
+
+    def __init__(
+        self, source: SourcePlan, batch: Batch, on_bad: OnBad, alike: Alike = lambda target: target
+    ) -> None:
+        self._on_bad = on_bad
+        self._alike = alike
+        routing = source.routing
+        assert routing is not None, "chosen for it"
+        self._topics = [at.topic for at in batch.ranges]
+        known = sorted(set(self._topics))
+        self._codes = np.array([known.index(topic) for topic in self._topics], np.int64)
+        values = {route: _values(route, source) for route in routing.routes}
+        self._rules = [
+            [_Rule(route, Names(route, parts), values[route]) for route, parts in found]
+            for found in map(routing.of_topic, known)
+        ]
+
+    def split(self, chunk: Chunk) -> Iterator[tuple[Target | None, Chunk]]:
+        """The chunk's records by table; ``None`` for those that no route matches, and of tables
+        that are alike any of them."""
+        codes = self._codes[chunk.places]
+        for code in np.unique(codes).tolist():
+            yield from self._of_topic(code, _where(chunk, codes == code))
+
+    def _of_topic(self, code: int, chunk: Chunk) -> Iterator[tuple[Target | None, Chunk]]:
+        for rule in self._rules[code]:
+            if rule.values is None:
+                yield rule.names.alone(), chunk
+                return
+            if rule.route.by_value and chunk.values.array.null_count:
+                there = np.asarray(chunk.values.array.is_valid())
+                yield None, chunk.where(~there)
+                chunk = chunk.where(there)
+                if not len(chunk.offsets):
+                    return
+            found = rule.values.of(chunk)
+            which = found.codes
+            if found.bad:
+                self._on_bad(chunk, found.bad)
+                good = others(chunk, found.bad)
+                chunk, which = chunk.where(good), which[good]
+            named = [rule.names.of(value) for value in found.distinct]
+            taken = np.array([target is not None for target in named] + [False], np.bool_)
+            yield from _by_target(chunk, which, named, self._alike)
+            chunk = _where(chunk, ~taken[which])
+            if not len(chunk.offsets):
+                return
+        yield None, chunk
+
+
+def _values(route: Route, source: SourcePlan) -> RouteValues | None:
+    return None if route.by_topic else RouteValues(route, source)
+
+
+def _by_target(
+    chunk: Chunk, codes: Integers, named: list[Target | None], alike: Alike
+) -> Iterator[tuple[Target, Chunk]]:
+    groups: dict[Hashable, tuple[int, Target]] = {}
+    places: dict[Target, int] = {}
+    for target in sorted({target for target in named if target is not None}):
+        places[target], _ = groups.setdefault(alike(target), (len(groups), target))
+    there = [target for _, target in groups.values()]
+    of_value = np.array([places[t] if t else -1 for t in named] + [-1], np.int64)
+    of_record = of_value[codes]
+    taken = of_record >= 0
+    for place, some in _where(chunk, taken).grouped(of_record[taken]):
+        yield there[place], some
+
+
+def _where(chunk: Chunk, wanted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Chunk:
+    return chunk if wanted.all() else chunk.where(wanted)

@@ -1,0 +1,353 @@
+"""Looks up and keeps the tables that routes name, and plans how files of each are written.
+
+START does not name them (rule R5). Namespaces are listed, so that a field with arbitrary values
+costs no calls; only tables that records go to are loaded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    RetryLater,
+    TableMissing,
+    Unreachable,
+)
+from headgate.control_protocol.events import TableStart
+from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.table_kinds import FileSchema
+from headgate.data_plane.batch.batch_failures import Wanting
+from headgate.data_plane.batch.plugin_plans import plan_of_layout
+from headgate.data_plane.batch.routed_table import Making, RoutedTable, dropped
+from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY, Routing, folded
+from headgate.data_plane.batch.shaping import Shaping
+from headgate.data_plane.batch.write_plan import (
+    NOTHING_IS_MADE,
+    SourcePlan,
+    WriterPlan,
+    check_folder,
+    plan_of_table,
+)
+from headgate.data_plane.files.format_choice import refuse_for_keys
+from headgate.data_plane.routing.targets import own_tables
+from headgate.tables.iceberg.catalog import rights_taken
+from headgate.tables.storage.object_stores import refuse_signing
+
+# ------------------------------------------------------------------------------------------- tables
+
+
+class TableStock(Protocol):
+    """Used by one thread at a time."""
+
+    def names(self, namespace: str) -> frozenset[str]:
+        """Return the last parts of the names of its tables. Raises ``Unreachable``."""
+
+    def loaded(self, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
+        """Return the table as it is now, or what is wrong with it. Raises ``Unreachable``."""
+
+
+class IcebergStock:
+    """The tables of a catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def names(self, namespace: str) -> frozenset[str]:
+        try:
+            return frozenset(found[-1] for found in self._catalog.list_tables(namespace))
+        except NoSuchNamespaceError:
+            return frozenset()
+        except OSError as error:
+            raise Unreachable(f"the tables of {namespace} cannot be listed: {error}") from error
+
+    def loaded(self, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
+        try:
+            table = self._catalog.load_table(name)
+        except NoSuchTableError:  # it was listed a moment ago
+            return dropped(name)
+        except Exception as error:
+            if refused := rights_taken(error):
+                why = f"{refused.code} {name} may not be loaded: {refused.message}"
+                return RoutedTable(name, problem=why, trouble=why)
+            if isinstance(error, OSError):
+                raise Unreachable(f"{name} cannot be loaded: {error}") from error
+            raise
+        uuid, schema_id = str(table.metadata.table_uuid), table.schema().schema_id
+        start = TableStart(name, uuid, schema_id, table.spec().spec_id, "")
+        try:
+            refuse_signing(name, table.io.properties)
+            plan = plan_of_table(table, start, source, shaping)
+            if source.changes is not None:
+                refuse_for_keys(name, table.properties)
+        except ConfigurationError as error:
+            return RoutedTable(name, problem=error.message)
+        raw_name = table.properties.get(RAW_NAME_PROPERTY, "")
+        return RoutedTable(name, plan, "", uuid, schema_id, raw_name)
+
+
+class KindStock:
+    """The tables of another kind. ``listed`` returns possible names, ``layout`` loads one.
+
+    ``exists``: whether one is there, usable or not.
+    """
+
+    def __init__(
+        self,
+        listed: Callable[[str], Collection[str]],
+        exists: Callable[[str], bool],
+        layout: Callable[[str], FileSchema],
+    ) -> None:
+        self._listed = listed
+        self._exists = exists
+        self._layout = layout
+        self._seen = set[str]()
+
+    def names(self, namespace: str) -> frozenset[str]:
+        """Return the names, of former tables too, as long as they are listed: loading tells."""
+        found = {f"{namespace}.{short}": short for short in self._listed(namespace)}
+        self._seen |= {name for name in found.keys() - self._seen if self._exists(name)}
+        return frozenset(short for name, short in found.items() if name in self._seen)
+
+    def loaded(self, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
+        try:
+            layout = self._layout(name)
+        except TableMissing:
+            return dropped(name)
+        except RetryLater as error:
+            if refused := rights_taken(error):
+                return RoutedTable(name, problem=str(refused), trouble=str(refused))
+            raise
+        except ConfigurationError as error:
+            return RoutedTable(name, problem=error.message)
+        except HeadgateError as error:
+            return RoutedTable(name, problem=str(error), trouble=str(error))
+        self._seen.add(name)
+        try:
+            plan = plan_of_layout(layout, name, source, shaping)
+        except ConfigurationError as error:
+            return RoutedTable(name, problem=error.message)
+        raw_name = layout.properties.get(RAW_NAME_PROPERTY, "")
+        return RoutedTable(name, plan, "", layout.uuid, layout.schema_id, raw_name)
+
+
+# -------------------------------------------------------------------------------------------- plans
+
+
+LISTED_S = 10.0
+"""How long a namespace's list of tables is kept."""
+
+LOADED_S = 30.0
+"""How long a table's schema, properties and keys are kept."""
+
+_TRIES = 5
+_log = redacted_logger(__name__)
+
+
+class OfTable(Protocol):
+    """The sink file's settings for a table of this name."""
+
+    def source(self, source: SourcePlan, table: str) -> SourcePlan:
+        """Return how its records are read."""
+
+    def making(self, source: SourcePlan, table: str) -> Making | None:
+        """Return how a missing table gets its columns; ``None`` if it is not made."""
+
+    @property
+    def makes_anew(self) -> bool:
+        """Return whether that includes tables that existed before (N5)."""
+
+
+class TablePlans(Protocol):
+    """The plans of a sink's own table; ``Plans`` makes them for Iceberg."""
+
+    shaping: Shaping
+
+    def plan_of(self, batch: Batch, source: SourcePlan) -> WriterPlan: ...
+
+    def forget_temporary(self) -> bool: ...
+
+
+class RoutedPlans:
+    """Does as ``Plans``, for a sink with routes. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        stock: TableStock,
+        plans: TablePlans,
+        of_table: OfTable,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stock = stock
+        self._plans = plans
+        self._of_table = of_table
+        self._now_s = monotonic_s
+        self._listed: dict[str, tuple[float, frozenset[str]]] = {}
+        self._loaded: dict[str, tuple[float, RoutedTable]] = {}
+        self._gone: set[str] = set()
+        self._parked: frozenset[str] = frozenset()
+        self._told: dict[str, TableStart] = {}
+
+    def written(
+        self, batch: Batch, source: SourcePlan, write: Callable[[WriterPlan], BatchOutcome]
+    ) -> BatchOutcome:
+        """Write the batch, again if it wants tables that the plan did not have."""
+        wanted: frozenset[str] = frozenset()
+        for _ in range(_TRIES):
+            outcome = write(self.plan_of(batch, source, wanted))
+            if not isinstance(outcome, Wanting):
+                break
+            wanted |= outcome.names
+        return self._with_troubles(outcome)
+
+    def _with_troubles(self, outcome: BatchOutcome) -> BatchOutcome:
+        """I1: add to the status what is wrong with tables that took no records."""
+        if not isinstance(outcome, BatchWritten):
+            return outcome
+        known = {name: table.trouble for name, (_, table) in self._loaded.items()}
+        known |= {name: dropped(name).trouble for name in self._gone}
+        return replace(outcome, troubles={name: why for name, why in known.items() if why})
+
+    def plan_of(
+        self, batch: Batch, source: SourcePlan, wanted: frozenset[str] = frozenset()
+    ) -> WriterPlan:
+        """Return the plan with the quarantine, tables of the batch's topics, those wanted and used.
+
+        Raises as ``Plans.plan_of``.
+        """
+        routing = source.routing
+        assert routing is not None, "chosen for it"
+        lead = replace(source, record_columns={}, rules={}, routing=None)
+        plan = self._plans.plan_of(batch, lead)
+        check_folder(
+            replace(batch.table, file_prefix=f"{plan.shape.data_location}/{batch.folder}"),
+            plan.shape.data_location,
+        )
+        self._pass_over(frozenset(batch.parked))
+        self._heed(batch.told)
+        own = own_tables(batch)
+        alone = {
+            target.table
+            for topic in {at.topic for at in batch.ranges}
+            if (target := routing.named_by(topic)) and folded(target.table) not in own
+        } - self._parked
+        self._list({_namespace(name) for name in (*alone, *wanted)}, alone)
+        names = sorted({*alone, *wanted, *self._loaded, *self._gone})[: routing.tables_max]
+        tables = {name: table for name in names if (table := self._table(name, source))}
+        listed = {name: tables for name, (_, tables) in self._listed.items()}
+        bounded = _bounded(listed, tables, routing)
+        closed = self._closed(batch.told, source, full=bounded is not listed)
+        for start in batch.told:
+            if (known := tables.get(start.table)) and known.uuid == start.uuid:
+                tables[known.name] = replace(known, refused=start.refused)
+        for name in sorted({*alone, *wanted} - tables.keys()):
+            if name in alone or not closed:
+                tables[name] = self._missing(name, source, batch.told)
+        return replace(plan, source=source, tables=tables, listed=bounded, closed=closed)
+
+    def _heed(self, told: tuple[TableStart, ...]) -> None:
+        """Look again at what TABLES named, once for each answer."""
+        for start in told:
+            if not start.table or self._told.get(start.table) == start:
+                continue
+            self._told[start.table] = start
+            self._loaded.pop(start.table, None)
+            until_s, known = self._listed.get(_namespace(start.table), (0.0, frozenset[str]()))
+            short = frozenset({_short(start.table)})
+            known = known | short if start.uuid else known - short
+            self._listed[_namespace(start.table)] = until_s, known
+
+    def _closed(self, told: tuple[TableStart, ...], source: SourcePlan, *, full: bool) -> str:
+        """R4: return why no table is made now for names from records."""
+        if full or not source.makes:
+            return NOTHING_IS_MADE
+        reasons = [why.reason for start in told if not start.table for why in start.refused]
+        return f"and none is made now: {reasons[0]}" if reasons else ""
+
+    def _missing(self, name: str, source: SourcePlan, told: tuple[TableStart, ...]) -> RoutedTable:
+        """N1: return a missing table; only the coordinator makes it, if anybody does."""
+        for start in told:
+            if start.table == name and not start.uuid and start.refused:
+                why = start.refused[0].reason
+                dropped = why.startswith(TableMissing.code)  # the coordinator knew it (N5)
+                return RoutedTable(name, problem=why, trouble=why if dropped else "")
+        making = self._of_table.making(source, name)
+        off = "none is made: tables.create.schema is off, or rows are those of a transform"
+        why = "none is declared" if source.makes else off
+        problem = "" if making else f"there is no table {name}, and {why}"
+        return RoutedTable(name, problem=problem, making=making)
+
+    def _pass_over(self, parked: frozenset[str]) -> None:
+        """Forget parked tables, so that they are looked up again when they are open."""
+        for name in parked:
+            self._loaded.pop(name, None)
+        self._gone -= parked
+        if parked != self._parked:
+            self._listed.clear()
+            self._parked = parked
+
+    def forget_temporary(self) -> bool:
+        """Forget temporary keys, as ``Plans`` does."""
+        self._loaded.clear()
+        return self._plans.forget_temporary()
+
+    def _list(self, namespaces: set[str], needed: set[str]) -> None:
+        """List the namespaces; a recent list is kept, unless a topic's table is missing in it."""
+        now_s = self._now_s()
+        for namespace in sorted(namespaces | self._listed.keys()):
+            until_s, known = self._listed.get(namespace, (0.0, frozenset()))
+            missing = any(_namespace(n) == namespace and _short(n) not in known for n in needed)
+            if now_s >= until_s or missing:
+                self._listed[namespace] = (now_s + LISTED_S, self._stock.names(namespace))
+
+    def _table(self, name: str, source: SourcePlan) -> RoutedTable | None:
+        listed = self._listed.get(_namespace(name))
+        if listed is not None and _short(name) not in listed[1]:
+            before = self._loaded.pop(name, None)
+            had = before is not None and before[1].plan is not None
+            if had and not self._of_table.makes_anew:
+                self._gone.add(name)
+            return dropped(name) if name in self._gone else None
+        self._gone.discard(name)
+        until_s, known = self._loaded.get(name, (0.0, None))
+        now_s = self._now_s()
+        if known is None or now_s >= until_s:
+            own = self._of_table.source(source, name)
+            known = self._stock.loaded(name, own, self._plans.shaping)
+            if known.trouble.startswith(TableMissing.code) and self._of_table.makes_anew:
+                self._loaded.pop(name, None)
+                return None
+            self._loaded[name] = (now_s + LOADED_S, known)
+            if known.problem:
+                event = about(LogEvent.RECORDS_UNMATCHED, table=name)
+                _log.warning("records of %s go nowhere else: %s", name, known.problem, extra=event)
+        return known
+
+
+def _bounded(
+    listed: Mapping[str, frozenset[str]], tables: Mapping[str, RoutedTable], routing: Routing
+) -> Mapping[str, frozenset[str]]:
+    """R4: hide further tables when the sink uses as many as it may."""
+    if len(tables) < routing.tables_max:
+        return listed
+    return {
+        namespace: frozenset(_short(name) for name in tables if _namespace(name) == namespace)
+        for namespace in listed
+    }
+
+
+def _namespace(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]

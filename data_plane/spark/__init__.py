@@ -1,0 +1,1 @@
+"""Writes batches as Spark jobs."""

@@ -1,0 +1,241 @@
+"""Writes with Spark: each batch is one job, and each of its tasks writes a share of it.
+
+Only the DataFrame API is used, so that it works with Spark Connect as well as classic Spark. Files
+count only once the job's rows came back: nothing refers to what a repeated, speculative or
+cancelled attempt of a task wrote.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from uuid import uuid4
+
+from headgate.control_protocol.errors import HeadgateError, TransformRaised, WriterGone
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import for_the_same_sink
+from headgate.data_plane.batch.batch_failures import failed
+from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.quarantine.poison_search import discard, narrowed
+from headgate.data_plane.spark.job import one_stage, raised_in_task, run_job, worker_died
+from headgate.data_plane.spark.session import OpenSession, reason_of
+from headgate.data_plane.spark.stages import accounted, set_aside, settled, spans
+from headgate.data_plane.spark.tasks import (
+    RESULT_COLUMNS,
+    files_of,
+    joined,
+    outcome_of,
+    share_writer,
+    shares_of,
+    write_share,
+)
+
+log = redacted_logger(__name__)
+
+CLOSE_TIMEOUT_S = 30.0
+CANCEL_AGAIN_S = 0.25
+
+
+Planned = Callable[[Batch, Callable[[WriterPlan], BatchOutcome]], BatchOutcome]
+"""Writes a batch by its plan, and again by another plan if the first was not enough."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    batch: Batch
+    tag: str
+
+
+class SparkBatchWriter:
+    """A ``BatchWriter``. ``planned`` runs on the worker thread, and calls back to write a batch.
+
+    The caller closes the session after this writer. If Python workers died in the last batch, the
+    next one is narrowed down to the record that kills them. That costs many jobs, and a single
+    death is more often the machine's fault.
+    """
+
+    def __init__(self, session: OpenSession, planned: Planned) -> None:
+        self._session = session
+        self._planned = planned
+        self._submitted: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[tuple[_Job, BatchOutcome]] = queue.SimpleQueue()
+        self._current: _Job | None = None
+        self._running: _Job | None = None
+        self._cancelling = threading.Thread(target=lambda: None)
+        self._died = False
+        # One thread for all jobs: classic Spark keeps a JVM thread for each of ours.
+        self._thread = threading.Thread(
+            target=for_the_same_sink(self._run), name="headgate-spark", daemon=True
+        )
+        self._thread.start()
+
+    def submit(self, batch: Batch) -> None:
+        self._current = _Job(batch, f"headgate-{uuid4().hex}")
+        self._submitted.put(self._current)
+        self._cancel_abandoned()
+
+    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+        deadline_s = time.monotonic() + timeout_ms / 1000
+        while True:
+            # Repeatedly: when its batch was abandoned, Spark may not have known the job yet.
+            self._cancel_abandoned()
+            left_s = max(0.0, deadline_s - time.monotonic())
+            try:
+                job, outcome = self._outcomes.get(timeout=min(left_s, CANCEL_AGAIN_S))
+            except queue.Empty:
+                if left_s <= CANCEL_AGAIN_S:
+                    return None
+                continue
+            if job is self._current:
+                self._current = None
+                return outcome
+
+    def close(self) -> None:
+        """Cancel what runs and wait for it, at most half a minute."""
+        self._current = None
+        self._submitted.put(None)
+        self._cancel_abandoned()
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _cancel_abandoned(self) -> None:
+        running = self._running
+        if running is None or running is self._current or self._cancelling.is_alive():
+            return
+        # In a thread of its own: a Spark that hangs does not answer this either.
+        self._cancelling = threading.Thread(target=self._cancel, args=[running.tag], daemon=True)
+        self._cancelling.start()
+
+    def _cancel(self, tag: str) -> None:
+        try:
+            self._session.cancel(tag)
+        except Exception as error:  # noqa: BLE001 - its outcome is dropped in any case
+            log.warning("an abandoned Spark job was not cancelled: %s", reason_of(error))
+
+    def _run(self) -> None:
+        while (job := self._submitted.get()) is not None:
+            if job is self._current:
+                self._running = job
+                outcome = self._written(job)
+                self._running = None
+                self._outcomes.put((job, outcome))
+
+    def _written(self, job: _Job) -> BatchOutcome:
+        written: list[WrittenFile] = []
+        plans: list[WriterPlan] = []
+
+        def write(plan: WriterPlan) -> BatchOutcome:
+            self._discard(plans, written)  # from an attempt that wanted more tables
+            plans[:] = [plan]
+            return self._by(plan, job, written)
+
+        try:
+            whole = self._planned(job.batch, write)
+        except HeadgateError as error:
+            whole = failed(job.batch.number, error)
+        except Exception as error:  # noqa: BLE001 - Spark fails in many ways; the batch is done again
+            whole = self._failed(job, error)
+            self._died = worker_died(error)
+        else:
+            self._died = False
+        if isinstance(whole, BatchFailed) or job is not self._current:
+            self._discard(plans, written)
+        return whole
+
+    def _discard(self, plans: Sequence[WriterPlan], written: list[WrittenFile]) -> None:
+        if written:
+            discard(plans[0], written)
+            written.clear()
+
+    def _by(self, plan: WriterPlan, job: _Job, written: list[WrittenFile]) -> BatchOutcome:
+        shares = shares_of(job.batch, self._session.parallelism)
+        with self._session.tagged(job.tag):
+            if not shares or (one_stage(plan) and not self._died):
+                return self._in_one_stage(plan, job.batch, shares, written)
+            return self._narrowed(plan, job, written)
+
+    def _failed(self, job: _Job, error: Exception) -> BatchFailed:
+        reason = f"the Spark job failed: {reason_of(error)}"
+        if job is not self._current or self._session.alive():
+            records = raised_in_task(error) or worker_died(error)
+            return BatchFailed(job.batch.number, reason, unforeseen=records)
+        gone = WriterGone(f"the Spark session has ended: {reason}", "start this process again")
+        return BatchFailed(job.batch.number, reason, gone)
+
+    def _in_one_stage(
+        self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], written: list[WrittenFile]
+    ) -> BatchOutcome:
+        """Write in one stage.
+
+        ``written`` receives files as they become known, whatever the outcome.
+        """
+        if not shares:
+            return joined(batch, [])
+        return self._each(partial(write_share, plan), batch, shares, written)
+
+    def _each(
+        self,
+        write: Callable[[Batch], BatchOutcome],
+        batch: Batch,
+        shares: Sequence[Batch],
+        written: list[WrittenFile],
+    ) -> BatchOutcome:
+        numbers = self._session.spark.range(0, len(shares), 1, len(shares))
+        rows = numbers.mapInArrow(share_writer(write, shares), RESULT_COLUMNS).collect()
+        rows.sort(key=lambda row: row["share"])
+        outcomes = [outcome_of(bytes(row["outcome"])) for row in rows]
+        written += files_of(outcomes)
+        return joined(batch, outcomes)
+
+    def _narrowed(self, plan: WriterPlan, job: _Job, written: list[WrittenFile]) -> BatchOutcome:
+        """Find the few records that make the job fail, with jobs over parts of the batch."""
+        write = self._in_shares if one_stage(plan) else self._in_stages
+
+        def attempt(plan: WriterPlan, part: Batch) -> BatchOutcome:
+            if job is not self._current:
+                return BatchFailed(part.number, "abandoned")
+            files: list[WrittenFile] = []
+            outcome: BatchOutcome | None = None
+            try:
+                outcome = write(plan, part, files)
+            except TransformRaised as error:
+                outcome = failed(part.number, error)
+            except Exception as error:
+                if not raised_in_task(error) and not (self._died and worker_died(error)):
+                    raise
+                outcome = self._failed(job, error)
+            finally:
+                if not isinstance(outcome, BatchWritten):
+                    discard(plan, files)
+            if isinstance(outcome, BatchWritten) and part.ranges == job.batch.ranges:
+                written.extend(files)
+            return outcome
+
+        return narrowed(attempt, plan, job.batch)
+
+    def _in_shares(self, plan: WriterPlan, part: Batch, written: list[WrittenFile]) -> BatchOutcome:
+        shares = shares_of(part, self._session.parallelism)
+        return self._in_one_stage(plan, part, shares, written)
+
+    def _in_stages(
+        self, plan: WriterPlan, batch: Batch, written: list[WrittenFile]
+    ) -> BatchOutcome:
+        shares = shares_of(batch, self._session.parallelism)
+        done = run_job(self._session, plan, batch, shares)
+        written += done.files
+        transform = plan.shaping.transform
+        outcome = settled(batch, done.reads, done.parts, transform.name if transform else "")
+        unmatched = done.unmatched
+        if not unmatched or not isinstance(outcome, BatchWritten):
+            return outcome
+        left = spans(batch, unmatched)
+        shares = shares_of(left, self._session.parallelism)
+        aside = self._each(set_aside(plan, batch, unmatched), left, shares, written)
+        if not isinstance(aside, BatchWritten):
+            return aside
+        return accounted(batch, outcome, aside, unmatched)

@@ -1,0 +1,222 @@
+"""Runs a batch as one Spark job of several stages: read, transform, distribute, write.
+
+It uses only the DataFrame API, for Spark Connect's sake. What was read comes back as an observation
+of the rows after the first stage; if it is taken twice (a repeated task, the sample of a range
+distribution), it says the same twice.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from headgate.control_protocol.errors import TransformFailed, TransformRaised, WriteFailed
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.ports import Batch, BatchFailed
+from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.spark import stages
+from headgate.data_plane.spark.session import OpenSession, reason_of
+from headgate.data_plane.spark.shuffle_rows import PLACE, packet_schema, sort_names
+from headgate.data_plane.spark.stages import PartWritten, ShareRead
+from headgate.data_plane.spark.tasks import files_of
+from headgate.data_plane.spark.transform import blames_query, transformed
+from headgate.data_plane.transform.result_routing import Apart
+from headgate.data_plane.transform.result_rows import RECORD
+from headgate.participant.settings import Distribution
+
+_TALLIES = "tallies"
+_BETWEEN = " "
+_OBSERVATION_S_MAX = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobDone:
+    """What the tasks read and wrote, to be settled (``stages``)."""
+
+    reads: Sequence[ShareRead]
+    parts: Sequence[PartWritten | BatchFailed]
+
+    @property
+    def files(self) -> tuple[WrittenFile, ...]:
+        """Return everything that was written to both tables, whatever the outcome."""
+        written = [part for part in self.parts if isinstance(part, PartWritten)]
+        aside = files_of([read.outcome for read in self.reads])
+        return (*(file for part in written for file in part.every_file), *aside)
+
+    @property
+    def unmatched(self) -> Mapping[Apart, BitMap64]:
+        """Return the records that a transform sent to no table, by reason."""
+        found: dict[Apart, BitMap64] = {}
+        for part in self.parts:
+            if isinstance(part, PartWritten):
+                for why, numbers in part.unmatched.items():
+                    found[why] = found.get(why, BitMap64()) | numbers
+        return found
+
+
+def one_stage(plan: WriterPlan) -> bool:
+    """Return whether what is read can be written by the same task."""
+    return plan.shaping.transform is None and not _distributed(plan)
+
+
+def _distributed(plan: WriterPlan) -> bool:
+    """Return whether rows are moved between tasks.
+
+    Rows of an unpartitioned table have no places to go to unless it is sorted; those of many tables
+    have. Changes are written where they are read, together with deleted keys, and so is what other
+    tables of their sink take.
+    """
+    if plan.source.has_keys:
+        return False
+    if plan.source.routing is not None:
+        return plan.shaping.distribution in (Distribution.HASH, Distribution.RANGE)
+    if plan.shaping.distribution is Distribution.RANGE and plan.shape.sort_order().fields:
+        return True
+    return plan.shaping.distribution is not Distribution.NONE and bool(plan.shape.spec().fields)
+
+
+def run_job(
+    session: OpenSession, plan: WriterPlan, batch: Batch, shares: Sequence[Batch]
+) -> JobDone:
+    """Run the job.
+
+    Raises ``ConfigurationError`` and ``TransformFailed`` for the transform's faults, and whatever
+    Spark raises.
+    """
+    from pyspark.sql import Observation
+
+    seen = Observation()
+    numbers = session.spark.range(0, len(shares), 1, len(shares))
+    shaped = _with_transform if plan.shaping.transform else _without_transform
+    rows = shaped(numbers, _Work(plan, batch, shares, seen))
+    if _distributed(plan):
+        rows = _brought_together(rows, plan, session.parallelism)
+        rows = _stage(rows, stages.write_packets(plan, batch), stages.OUTCOMES)
+    try:
+        outcomes = rows.collect()
+    except Exception as error:
+        _blame(error, plan)
+        raise
+    parts = [pickle.loads(bytes(row[stages.OUTCOME])) for row in outcomes]  # noqa: S301 - our tasks'
+    return JobDone(_told(seen, plan), parts)
+
+
+def transformed_nothing(spark: Any, plan: WriterPlan) -> list[str]:
+    """Return the transform's columns, by Spark's analysis. Raises as ``transformed``."""
+    records = spark.createDataFrame([], spark_schema(stages.row_schema(plan)))
+    return [column for column in transformed(records, plan).columns if column != RECORD]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    plan: WriterPlan
+    batch: Batch
+    shares: Sequence[Batch]
+    seen: Any
+
+
+def _without_transform(numbers: Any, work: _Work) -> Any:
+    read = stages.packets_of_shares(work.plan, work.batch, work.shares)
+    return _observed(_stage(numbers, read, stages.tallied(packet_schema(work.plan))), work.seen)
+
+
+def _with_transform(numbers: Any, work: _Work) -> Any:
+    """Return packets if they are to be distributed, else the outcomes of writing."""
+    plan, batch = work.plan, work.batch
+    read = stages.rows_of_shares(plan, batch, work.shares)
+    schema = stages.tallied(stages.row_schema(plan))
+    rows = transformed(_observed(_stage(numbers, read, schema), work.seen), plan)
+    assert plan.shaping.transform is not None, "chosen for it"
+    name = plan.shaping.transform.name
+    if _distributed(plan):
+        packets = stages.packets_of_result(plan, batch, name)
+        return _stage(rows, packets, packet_schema(plan))
+    return _stage(rows, stages.write_result(plan, batch, name), stages.OUTCOMES)
+
+
+def _stage(rows: Any, stage: stages.Stage, schema: pa.Schema) -> Any:
+    return rows.mapInArrow(stage, spark_schema(schema))
+
+
+def spark_schema(schema: pa.Schema) -> Any:
+    """Return Spark's name for an Arrow schema of types that it knows."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def _observed(rows: Any, seen: Any) -> Any:
+    """Return the rows without the tallies, which are reported when the job is done.
+
+    They are one text: Spark 3.5 hands an observed list to Python as an object of Scala's.
+    """
+    from pyspark.sql import functions
+
+    tallies = functions.collect_list(functions.base64(stages.TALLY))
+    told = rows.observe(seen, functions.concat_ws(_BETWEEN, tallies).alias(_TALLIES))
+    return told.where(functions.col(stages.TALLY).isNull()).drop(stages.TALLY)
+
+
+def _brought_together(packets: Any, plan: WriterPlan, tasks: int) -> Any:
+    if plan.shaping.distribution is Distribution.HASH:
+        return packets.repartition(tasks, PLACE)
+    return packets.repartitionByRange(tasks, PLACE, *sort_names(plan))
+
+
+def raised_in_task(error: Exception) -> bool:
+    """Return whether Python code in a task raised it, and not Spark."""
+    return type(error).__name__ == "PythonException"
+
+
+def worker_died(error: Exception) -> bool:
+    """Return whether a task's Python process ended under Spark: a record may have killed it.
+
+    Spark has no class or condition of its own for that.
+    """
+    return "Python worker exited unexpectedly" in str(error)
+
+
+def _blame(error: Exception, plan: WriterPlan) -> None:
+    transform = plan.shaping.transform
+    if transform is not None and blames_query(error):
+        raise TransformRaised(
+            f"{transform.name}: {reason_of(error)}",
+            "mend it, or the records that it meets; nothing of them was committed",
+        ) from error
+
+
+def _told(seen: Any, plan: WriterPlan) -> list[ShareRead]:
+    """Return the tallies, which come a moment after the job.
+
+    They never come if Spark left out what was observed. A transform then cannot have used its
+    records, and ``TransformFailed`` says so.
+    """
+    heard: list[Any] = []
+
+    def listen() -> None:
+        with suppress(Exception):  # a plan without the observation, in unhelpful words
+            heard.append(seen.get)
+
+    # In a thread of its own, since Spark's wait has no time limit.
+    waiting = threading.Thread(target=listen, daemon=True)
+    waiting.start()
+    waiting.join(_OBSERVATION_S_MAX)
+    tallies = heard[0].get(_TALLIES) if heard else None
+    if not tallies:
+        if plan.shaping.transform is None:
+            raise WriteFailed("Spark did not say what was read")
+        raise TransformFailed(
+            f"{plan.shaping.transform.name} gave rows without reading its records",
+            "a filter that is never true does that, or a function that uses other rows, or (with "
+            "Spark Connect) the records by way of a view",
+        )
+    found = map(b64decode, tallies.split(_BETWEEN))
+    return [pickle.loads(tally) for tally in found]  # noqa: S301 - our own tasks'

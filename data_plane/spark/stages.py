@@ -1,0 +1,541 @@
+"""Runs in the tasks of a multi-stage job (read, pack, write), and settles what they report.
+
+A record travels as a row of the columns that a transform knows or, once it is a row of a table, in
+a packet (``shuffle_rows``) that names the table. Failures are values here too. Each record read
+became at most one row, which is checked.
+
+Records that a transform sends to no table (rule R7) come out as numbers; a job of its own reads
+their values again and puts them aside.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from headgate.control_protocol.errors import ConfigurationError, TransformFailed, WriteFailed
+from headgate.control_protocol.events import Destination, WrittenFile
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.data_plane.batch.batch_failures import failed
+from headgate.data_plane.batch.record_numbers import Integers, Numbering, bitmap
+from headgate.data_plane.batch.routed_table import RoutedTable, of_start, tables_of
+from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.quarantine.prefilter import Sieve
+from headgate.data_plane.quarantine.rejected_records import OWN_TABLE, Aside
+from headgate.data_plane.spark.shuffle_rows import PACKET, PLACE, TABLE, Packing
+from headgate.data_plane.spark.tasks import joined, keep_worker_light, together
+from headgate.data_plane.transform.result_routing import (
+    Apart,
+    ResultTables,
+    Routed,
+    TableRows,
+    Unmatched,
+)
+from headgate.data_plane.transform.result_rows import RECORD, Numbered
+from headgate.data_plane.transform.spark_types import to_spark
+from headgate.data_plane.write.table_outlets import Decoded, Followed, ManyFiles
+from headgate.data_plane.write.write_batch import BatchRows, chunks_of
+from headgate.kafka.record_fetch import Chunk
+from headgate.native.kernels import Flags
+
+TALLY = "_headgate_tally"
+OUTCOME = "outcome"
+
+OUTCOMES = pa.schema([(OUTCOME, pa.binary())])
+
+Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRead:
+    """What a share's task read: ``outcome`` as if every row had been written, and which records."""
+
+    share: int
+    outcome: BatchOutcome
+    numbers: BitMap64
+
+
+@dataclass(frozen=True, slots=True)
+class PartWritten:
+    """What a task wrote: ``rows`` of the records ``numbers``, in ``files``.
+
+    ``twice``: some of the records for which it got more than one row, if any. With many tables:
+    ``followed``, their files; ``unmatched``, records that went to none, by reason.
+    """
+
+    files: tuple[WrittenFile, ...]
+    rows: int
+    numbers: BitMap64
+    twice: BitMap64
+    followed: Mapping[Destination, tuple[WrittenFile, ...]] = field(default_factory=dict)
+    unmatched: Mapping[Apart, BitMap64] = field(default_factory=dict)
+
+    @property
+    def every_file(self) -> tuple[WrittenFile, ...]:
+        return (*self.files, *(file for some in self.followed.values() for file in some))
+
+
+class Tally:
+    """Counts the rows that a task gets, and the records that they came from."""
+
+    def __init__(self) -> None:
+        self._rows, self._numbers, self._twice = 0, BitMap64(), BitMap64()
+
+    def take(self, numbers: Integers) -> BitMap64:
+        """Count rows; return their numbers as a set."""
+        found = bitmap(pa.array(numbers))
+        self._twice |= found & self._numbers or _repeated(numbers, found)
+        self._numbers |= found
+        self._rows += len(numbers)
+        return found
+
+    def part(
+        self,
+        files: tuple[WrittenFile, ...],
+        followed: Mapping[Destination, tuple[WrittenFile, ...]] | None = None,
+        unmatched: Mapping[Apart, BitMap64] | None = None,
+    ) -> PartWritten:
+        """Return what the task wrote."""
+        return PartWritten(
+            files, self._rows, self._numbers, self._twice, followed or {}, unmatched or {}
+        )
+
+
+def row_schema(plan: WriterPlan) -> pa.Schema:
+    """Return the schema of the rows that a transform gets, in Spark's types.
+
+    Raises ``ConfigurationError`` for columns that Spark has no type for.
+    """
+    schema, lacking = to_spark(plan.decoded_schema())
+    if lacking:
+        raise ConfigurationError(
+            f"Spark has no type for the columns {', '.join(lacking)} (UUID, time, fixed binary or "
+            "nanoseconds), which a transform would get",
+            "declare transform.columns, with string or binary for them",
+        )
+    return schema.append(pa.field(RECORD, pa.int64()))
+
+
+def tallied(schema: pa.Schema) -> pa.Schema:
+    """Add a column for tallies, which is null in all other rows."""
+    return schema.append(pa.field(TALLY, pa.binary()))
+
+
+# ----------------------------------------------------------------------------------------- reading
+
+
+def rows_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
+    """Turn share numbers into rows for a transform, with a tally row after each share's rows."""
+    schema = tallied(row_schema(plan))
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for share in share_numbers(batches):
+            reading = _Share(plan, batch, shares, share)
+            for rows in reading.rows():
+                yield _for_spark(rows.numbered, schema)
+            yield tally_row(schema, reading.read)
+        keep_worker_light()
+
+    return stage
+
+
+def packets_of_shares(plan: WriterPlan, batch: Batch, shares: Sequence[Batch]) -> Stage:
+    """Turn share numbers into packets, with a tally row after each share's packets."""
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packing = Packing(plan, batch)
+        schema = tallied(packing.schema)
+        for share in share_numbers(batches):
+            reading = _Share(plan, batch, shares, share)
+            for packet in packing.packed(reading.rows()):
+                tally = pa.nulls(packet.num_rows, pa.binary())
+                yield pa.RecordBatch.from_arrays([*packet.columns, tally], schema=schema)
+            yield tally_row(schema, reading.read)
+        keep_worker_light()
+
+    return stage
+
+
+@dataclass(slots=True)
+class _Ready:
+    """Implements ``Outlets`` into the next stage: rows of a table, with their records."""
+
+    waiting: list[tuple[str, Decoded]] = field(default_factory=list)
+
+    def of(self, known: RoutedTable, plan: WriterPlan) -> _Outlet:  # noqa: ARG002 - the port's
+        return _Outlet(known.name, self)
+
+    def flush_largest(self) -> None:
+        """Do nothing: no rows wait here."""
+
+    def finish(self) -> Followed:
+        return {}
+
+    def discard(self) -> None:
+        self.waiting = []
+
+    def drained(self) -> list[tuple[str, Decoded]]:
+        ready, self.waiting = self.waiting, []
+        return ready
+
+
+@dataclass(slots=True)
+class _Outlet:
+    table: str
+    ready: _Ready
+
+    def take(self, decoded: Decoded) -> None:
+        self.ready.waiting.append((self.table, decoded))
+
+
+class _Share:
+    """One share on its way; when ``rows`` has ended, ``read`` has the result."""
+
+    def __init__(self, plan: WriterPlan, batch: Batch, shares: Sequence[Batch], share: int) -> None:
+        self._plan = plan
+        self._share = shares[share]
+        self._numbering = Numbering(batch.ranges)
+        self._numbers = BitMap64()
+        self.read = ShareRead(share, BatchFailed(batch.number, "not read to its end"), BitMap64())
+
+    def rows(self) -> Iterator[TableRows]:
+        share, ready, outcome = self._share, _Ready(), self.read.outcome
+        reading = BatchRows(self._plan, share, ready)
+        try:
+            with closing(chunks_of(self._plan, share)) as chunks:
+                for chunk in chunks:
+                    reading.take(chunk)
+                    yield from map(self._numbered, ready.drained())
+            reading.end()
+            yield from map(self._numbered, ready.drained())
+            outcome = reading.finish()
+        except Exception as error:  # noqa: BLE001 - it goes on as a value
+            reading.discard()
+            outcome = failed(share.number, error)
+        self.read = ShareRead(self.read.share, outcome, self._numbers)
+
+    def _numbered(self, some: tuple[str, Decoded]) -> TableRows:
+        table, decoded = some
+        records = decoded.records
+        found = self._numbering.numbers(list(self._share.ranges), records.places, records.offsets)
+        self._numbers |= bitmap(pa.array(found))
+        return TableRows(table, Numbered(decoded.rows, found))
+
+
+def share_numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _for_spark(numbered: Numbered, schema: pa.Schema) -> pa.RecordBatch:
+    rows = numbered.rows
+    columns = [rows.column(place).cast(field.type) for place, field in enumerate(list(schema)[:-2])]
+    tally = pa.nulls(rows.num_rows, pa.binary())
+    return pa.RecordBatch.from_arrays([*columns, pa.array(numbered.numbers), tally], schema=schema)
+
+
+def tally_row(schema: pa.Schema, read: ShareRead) -> pa.RecordBatch:
+    return lonely(schema, TALLY, pa.array([pickle.dumps(read)], pa.binary()))
+
+
+# ----------------------------------------------------------------------------------------- packing
+
+
+def packets_of_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
+    """Turn a transform's rows into packets. A failure, and what is unmatched, have no place."""
+
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packing = Packing(plan, batch)
+        aside: list[Unmatched] = []
+        try:
+            rows = ResultTables(plan, batch, name).route(batches)
+            yield from packing.packed(_without_unmatched(rows, aside))
+            outcome: Any = aside
+        except Exception as error:  # noqa: BLE001 - it goes on as a value
+            outcome = failed(batch.number, error)
+        if outcome:
+            yield lonely(packing.schema, PACKET, pa.array([pickle.dumps(outcome)], pa.binary()))
+        keep_worker_light()
+
+    return stage
+
+
+def _without_unmatched(rows: Iterator[Routed], aside: list[Unmatched]) -> Iterator[TableRows]:
+    for some in rows:
+        if isinstance(some, Unmatched):
+            aside.append(some)
+        else:
+            yield some
+
+
+def lonely(schema: pa.Schema, name: str, value: pa.Array) -> pa.RecordBatch:
+    """Return a row of one value."""
+    columns = [value if field.name == name else pa.nulls(1, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+# ----------------------------------------------------------------------------------------- writing
+
+
+class _PackedFailure(Exception):
+    """A stage before this one failed: ``outcome`` says how."""
+
+    def __init__(self, outcome: BatchFailed) -> None:
+        super().__init__(outcome.reason)
+        self.outcome = outcome
+
+
+def write_result(plan: WriterPlan, batch: Batch, name: str) -> Stage:
+    """Turn a transform's rows into one row of ``OUTCOMES``."""
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Routed]:
+        yield from ResultTables(plan, batch, name).route(batches)
+
+    return _writing(plan, batch, rows)
+
+
+def write_packets(plan: WriterPlan, batch: Batch) -> Stage:
+    """Turn packets into one row of ``OUTCOMES``."""
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Routed]:
+        packing = Packing(plan, batch)
+        for packets in batches:
+            columns = (packets.column(name) for name in (PLACE, TABLE, PACKET))
+            for place, table, packet in zip(*columns, strict=True):
+                if place.is_valid:
+                    yield packing.unpacked(table.as_py(), packet)
+                else:
+                    yield from carried(packet)
+
+    return _writing(plan, batch, rows)
+
+
+def _writing(
+    plan: WriterPlan,
+    batch: Batch,
+    rows: Callable[[Iterator[pa.RecordBatch]], Iterator[Routed]],
+) -> Stage:
+    def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        outcome = pickle.dumps(written_rows(plan, batch, rows(batches)))
+        yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], schema=OUTCOMES)
+        keep_worker_light()
+
+    return stage
+
+
+def carried(packet: pa.Scalar) -> Any:
+    """Return the content of a packet without a place. Raises it if it is a failure."""
+    found = pickle.loads(packet.as_py())  # noqa: S301 - our own tasks'
+    if isinstance(found, BatchFailed):
+        raise _PackedFailure(found)
+    return found
+
+
+def written_rows(
+    plan: WriterPlan, batch: Batch, rows: Iterable[Routed]
+) -> PartWritten | BatchFailed:
+    """Write rows that are rows of their tables already: the other entry, beside ``write_chunks``.
+
+    Packets and a transform's result come in here. What ``rows`` raises is a value too; on any
+    error no file is left.
+    """
+    files, tally = ManyFiles(batch), Tally()
+    unmatched: dict[Apart, BitMap64] = {}
+    tables = tables_of(plan, batch)
+    try:
+        for some in rows:
+            found = tally.take(some.numbers)
+            if isinstance(some, Unmatched):
+                unmatched[some.why] = unmatched.get(some.why, BitMap64()) | found
+                continue
+            known = tables[some.table]
+            assert known.plan is not None, "its rows are of its schema"
+            files.of(known, known.plan).rows.take(some.numbered.rows)
+            files.flush_largest()
+        followed = files.finish()
+        own = followed.pop(of_start(plan, batch).at, ()) if plan.source.routing is None else ()
+        return tally.part(own, followed, unmatched)
+    except Exception as error:  # noqa: BLE001 - it goes on as a value
+        files.discard()
+        return error.outcome if isinstance(error, _PackedFailure) else failed(batch.number, error)
+
+
+def _repeated(numbers: Integers, found: BitMap64) -> BitMap64:
+    if len(found) == len(numbers):
+        return BitMap64()
+    values, counts = np.unique(numbers, return_counts=True)
+    return bitmap(pa.array(values[counts > 1]))
+
+
+# ----------------------------------------------------------------------------------------- settling
+
+
+def settled(
+    batch: Batch,
+    reads: Sequence[ShareRead],
+    parts: Sequence[PartWritten | BatchFailed],
+    transform: str,
+) -> BatchOutcome:
+    """Return the batch's outcome. A record read but not written was filtered: it counts as skipped.
+
+    ``transform`` names it, and is empty if there is none: then every record must be written. Raises
+    ``TransformFailed`` for a record in two rows and for one that was not read, ``WriteFailed`` for
+    a lost one, ``ValueError`` if the shares do not make up the batch.
+    """
+    # A share's task may have run twice: one failed attempt is enough.
+    by_share = {read.share: read for read in reads}
+    by_share |= {read.share: read for read in reads if isinstance(read.outcome, BatchFailed)}
+    failures = [part for part in parts if isinstance(part, BatchFailed)]
+    read = joined(batch, [*failures, *(by_share[share].outcome for share in sorted(by_share))])
+    if not isinstance(read, BatchWritten):
+        return read
+    written = [part for part in parts if isinstance(part, PartWritten)]
+    numbers = _once(batch, written, transform)
+    known = BitMap64.union(BitMap64(), *(share.numbers for share in by_share.values()))
+    numbering = Numbering(batch.ranges)
+    if unknown := numbers - known:
+        raise TransformFailed(
+            f"{transform} gives {len(unknown)} rows of records that were not read, as "
+            f"{numbering.described(unknown[0])}",
+            "carry the record's number unchanged",
+        )
+    if not transform and (lost := known - numbers):
+        raise WriteFailed(f"{len(lost)} rows are missing after Spark's shuffle")
+    return _counted(read, numbers, numbering, written)
+
+
+def _once(batch: Batch, written: Sequence[PartWritten], transform: str) -> BitMap64:
+    numbers, twice = BitMap64(), BitMap64()
+    for part in written:
+        twice |= part.twice | (numbers & part.numbers)
+        numbers |= part.numbers
+    rows = sum(part.rows for part in written)
+    if rows == len(numbers):
+        return numbers
+    example = f", as of {Numbering(batch.ranges).described(twice[0])}" if twice else ""
+    if not transform:
+        raise WriteFailed(f"{rows - len(numbers)} rows are there twice after Spark's shuffle")
+    raise TransformFailed(
+        f"{transform} gives {rows - len(numbers)} rows more than it got records{example}",
+        "a record may become one row or none: an explode or a join with several matches makes more",
+    )
+
+
+def _counted(
+    read: BatchWritten, numbers: BitMap64, numbering: Numbering, written: Sequence[PartWritten]
+) -> BatchWritten:
+    aside = BitMap64.union(BitMap64(), *(n for part in written for n in part.unmatched.values()))
+    results = {}
+    for at, result in read.partitions.items():
+        given = numbering.count(numbers, at)
+        records = given - numbering.count(aside, at)
+        skipped = result.skipped + result.records - given
+        results[at] = replace(result, records=records, skipped=skipped)
+    files = tuple(file for part in written for file in part.files)
+    return replace(read, partitions=results, files=files, followed=together(written))
+
+
+# ------------------------------------------------------------------------------------ setting aside
+
+
+def set_aside(
+    plan: WriterPlan, batch: Batch, unmatched: Mapping[Apart, BitMap64]
+) -> Callable[[Batch], BatchOutcome]:
+    """Return a function that puts these records of a share of ``spans`` aside.
+
+    Failures are values.
+    """
+
+    wanted = _Wanted(unmatched)
+
+    def write(share: Batch) -> BatchOutcome:
+        numbering, aside = Numbering(batch.ranges), Aside(plan, share)
+        sieve = Sieve(share, aside)
+        try:
+            with closing(chunks_of(plan, share)) as chunks:
+                for chunk in chunks:
+                    found = numbering.numbers(list(share.ranges), chunk.places, chunk.offsets)
+                    for why, rows in wanted.among(found):
+                        _put_aside(aside, chunk.where(rows), why)
+            nothing = np.zeros(len(share.ranges), np.int64)
+            quarantined = aside.finish()
+            return BatchWritten(share.number, sieve.results(nothing), (), quarantined)
+        except Exception as error:  # noqa: BLE001 - it goes on as a value
+            aside.discard()
+            return failed(share.number, error)
+
+    return write
+
+
+def _put_aside(aside: Aside, chunk: Chunk, why: Apart) -> None:
+    if why.table:
+        aside.diverted(chunk, why.table, why.reason)
+    elif why.bad:
+        reasons = dict.fromkeys(range(len(chunk.offsets)), why.reason)
+        aside.take(chunk, reasons, OWN_TABLE)
+    else:
+        aside.unmatched(chunk, why.reason)
+
+
+class _Wanted:
+    """Finds records among others, with the reasons why they are wanted."""
+
+    def __init__(self, unmatched: Mapping[Apart, BitMap64]) -> None:
+        self._reasons = list(unmatched)
+        arrays = [np.fromiter(some, np.int64, len(some)) for some in unmatched.values()]
+        numbers = np.concatenate([np.zeros(0, np.int64), *arrays])
+        order = np.argsort(numbers)
+        self._numbers = numbers[order]
+        self._codes = np.repeat(np.arange(len(arrays)), [len(some) for some in arrays])[order]
+
+    def among(self, found: Integers) -> Iterator[tuple[Apart, Flags]]:
+        """Yield, for each reason, the flags of its records."""
+        if not len(self._numbers):
+            return
+        places = np.searchsorted(self._numbers, found).clip(max=len(self._numbers) - 1)
+        codes = np.where(self._numbers[places] == found, self._codes[places], -1)
+        for code in np.unique(codes[codes >= 0]).tolist():
+            yield self._reasons[code], codes == code
+
+
+def spans(batch: Batch, unmatched: Mapping[Apart, BitMap64]) -> Batch:
+    """Narrow the batch to the first through last unmatched record of each partition."""
+    numbering = Numbering(batch.ranges)
+    numbers = BitMap64.union(BitMap64(), *unmatched.values())
+    ranges = {}
+    for at in numbering.partitions:
+        some = numbering.of(numbers, at)
+        if some is not None:
+            ranges[at] = OffsetRange(some[0], some[1] + 1)
+    return replace(batch, ranges=ranges)
+
+
+def accounted(
+    batch: Batch, written: BatchWritten, aside: BatchWritten, unmatched: Mapping[Apart, BitMap64]
+) -> BatchWritten:
+    """Return the outcome with what was set aside. Raises ``WriteFailed`` if records are missing."""
+    numbering = Numbering(batch.ranges)
+    numbers = BitMap64.union(BitMap64(), *unmatched.values())
+    results = dict(written.partitions)
+    for at, result in written.partitions.items():
+        found = aside.partitions.get(at)
+        if found is None:
+            continue
+        if found.quarantined + found.skipped != numbering.count(numbers, at):
+            raise WriteFailed(f"{at}: unmatched records were not there any more when read again")
+        results[at] = replace(
+            result,
+            quarantined=result.quarantined + found.quarantined,
+            skipped=result.skipped + found.skipped,
+            bad=result.bad + found.bad,
+        )
+    quarantined = (*written.quarantined, *aside.quarantined)
+    return replace(written, partitions=results, quarantined=quarantined)

@@ -1,0 +1,120 @@
+"""Applies a sink's transform to Spark's rows: SQL text, or a user's function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError, TransformFailed
+from headgate.data_plane.batch.shaping import TransformPlan
+from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.spark.session import reason_of
+from headgate.data_plane.transform.result_routing import check_routed
+from headgate.data_plane.transform.result_rows import RECORD, check_result
+from headgate.data_plane.transform.sql_select import SelectText, select_text
+
+_OF_THE_QUERY = ("21", "22", "23", "38", "39", "42", "0A")
+"""Classes of SQLSTATE: wrong data or text, and what functions raise; not Spark's own trouble."""
+
+Apply = Callable[[Any, Sequence[str]], Any]
+
+
+def transformation(plan: TransformPlan) -> Apply:
+    """Return a function from records, and columns to carry along, to rows.
+
+    Raises ``ConfigurationError`` for text that is not accepted, or a function that does not exist.
+    """
+    if plan.function:
+        function = _loaded(plan.function)
+        return lambda records, _: function(records)
+    text = select_text(plan.sql)
+    if RECORD in (name.lower() for name in text.names):
+        raise ConfigurationError(
+            f"transform.sql names {RECORD}, which says what record a row came from",
+            "leave it out: it is added unchanged",
+        )
+    return lambda records, carried: _selected(records, text, carried)
+
+
+def _selected(records: Any, text: SelectText, carried: Sequence[str]) -> Any:
+    aliased = records.alias(text.alias)
+    kept = aliased.where(text.where) if text.where else aliased
+    chosen = {name.lower() for name in text.names}
+    more = [] if text.star else [name for name in carried if name.lower() not in chosen]
+    return kept.selectExpr(*text.items, *(f"`{text.alias}`.`{name}`" for name in more))
+
+
+def _loaded(path: str) -> Callable[[Any], Any]:
+    module, _, name = path.partition(":")
+    try:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            f"transform.python: {path!r} cannot be loaded: {error}",
+            'write "package.module:function", installed here or in a folder of PYTHONPATH',
+        ) from error
+    if not callable(function):
+        raise ConfigurationError(f"transform.python: {path!r} is not a function")
+    found: Callable[[Any], Any] = function
+    return found
+
+
+def transformed(records: Any, plan: WriterPlan) -> Any:
+    """Return the transform's rows, whose columns go into the table.
+
+    Raises ``ConfigurationError`` if they do not, or if Spark does not understand the transform;
+    ``TransformFailed`` for what the function itself raises.
+    """
+    transform = plan.shaping.transform
+    assert transform is not None, "asked only when there is one"
+    apply = transformation(transform)
+    parts = plan.source.record_columns
+    carried = [parts[what] for what in ("timestamp", "key", "headers", "struct") if what in parts]
+    try:
+        rows = apply(records, [*carried, RECORD])
+        schema = _arrow_schema(rows, transform.name)
+    except HeadgateError:
+        raise
+    except Exception as error:
+        _refuse(error, transform.name)
+        raise
+    check = check_result if plan.source.routing is None else check_routed
+    check(schema, plan, transform.name)
+    return rows
+
+
+def _refuse(error: Exception, name: str) -> None:
+    reason = f"{name}: {reason_of(error)}"
+    if _of_spark(error):
+        if blames_query(error):
+            raise ConfigurationError(reason, "correct the transform") from error
+        return  # Spark itself is in trouble: retried
+    raise TransformFailed(reason, "mend the function; nothing was committed") from error
+
+
+def _arrow_schema(rows: Any, name: str) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if not hasattr(rows, "mapInArrow"):
+        raise TransformFailed(
+            f"{name} gives {type(rows).__name__}, not a DataFrame", "return the DataFrame"
+        )
+    return to_arrow_schema(rows.schema)
+
+
+def _of_spark(error: Exception) -> bool:
+    """Return whether Spark raised it, but not as a Python error about wrong use of its classes."""
+    if isinstance(error, (TypeError, ValueError, AttributeError, LookupError)):
+        return False
+    return any(cls.__module__.startswith(("pyspark.", "py4j.")) for cls in type(error).__mro__)
+
+
+def blames_query(error: Exception) -> bool:
+    """Return whether Spark blames the query, its data or its functions, not itself."""
+    if type(error).__name__ == "PythonException":
+        return True  # our own tasks return their failures, so it comes from a transform's function
+    state = getattr(error, "getSqlState", lambda: None)()
+    return isinstance(state, str) and state.startswith(_OF_THE_QUERY)

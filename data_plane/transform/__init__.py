@@ -1,0 +1,1 @@
+"""Checks and converts the result of a user's transform."""

@@ -1,0 +1,177 @@
+"""Converts a transform's result to rows of the table: checks the columns first, then each value."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    PoisonRecord,
+    StopBefore,
+    TransformFailed,
+)
+from headgate.data_plane.batch.record_numbers import Integers, Numbering, firsts
+from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.formats.bad_values import Faults
+from headgate.data_plane.formats.casting.table_types import fitted_rows
+from headgate.data_plane.transform.spark_types import from_spark, goes_into
+
+RECORD = "_headgate_record"
+"""The column that a transform must carry: the record's number in its batch (``Numbering``)."""
+
+_OURS = ("topic", "partition", "offset")
+"""Parts of the record that are written from its number, whatever a transform says about them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """Rows of the table's schema, and the record's number of each."""
+
+    rows: pa.RecordBatch
+    numbers: Integers
+
+
+def coordinate_columns(plan: WriterPlan) -> dict[str, str]:
+    """Map the table's columns for topic, partition and offset to what they hold."""
+    named = plan.source.record_columns
+    return {named[what]: what for what in _OURS if what in named}
+
+
+def check_result(result: pa.Schema, plan: WriterPlan, name: str) -> None:
+    """Check that every row of such a result is a row of the table.
+
+    Raises ``ConfigurationError`` for a column that the table does not have, a missing required
+    column, and one whose type does not fit the table's without conversion.
+    """
+    twice = sorted(column for column, count in Counter(result.names).items() if count > 1)
+    if twice:
+        raise ConfigurationError(f"{name} gives the column {twice[0]!r} twice", "name it once")
+    require_record(result, name)
+    ours = coordinate_columns(plan)
+    wanted = {field.name: field for field in plan.shape.arrow_schema() if field.name not in ours}
+    for field in result:
+        if field.name == RECORD or field.name in ours:
+            continue
+        if field.name not in wanted:
+            raise ConfigurationError(
+                f"{name} gives a column {field.name!r}, which the table has not",
+                f"the table's are {', '.join(wanted)}",
+            )
+        target = wanted[field.name]
+        if not goes_into(from_spark(field.type), target.type):
+            raise ConfigurationError(
+                f"{name} gives {field.name!r} as {field.type}, the table has {target.type}",
+                "CAST it to the table's type, which also says what happens to misfits",
+            )
+    carried = set(plan.source.record_columns.values())
+    for column, target in wanted.items():
+        if column not in result.names and (not target.nullable or column in carried):
+            raise ConfigurationError(f"{name} gives no column {column!r}", "the table requires it")
+
+
+def require_record(result: pa.Schema, name: str) -> None:
+    """Raises ``ConfigurationError`` for rows that do not say which record they came from."""
+    if RECORD not in result.names:
+        raise ConfigurationError(
+            f"{name} loses the column {RECORD}, which says what record a row came from",
+            f"keep it: select({RECORD!r}, ...)",
+        )
+
+
+def record_numbers(
+    batch: pa.RecordBatch, numbering: Numbering, name: str
+) -> tuple[Integers, Integers, Integers]:
+    """Return the records' numbers, their partitions' indexes and their offsets.
+
+    Raises ``TransformFailed`` for a row that belongs to no record.
+    """
+    numbers = batch.column(RECORD)
+    if numbers.null_count:
+        raise TransformFailed(f"{name} gives rows without {RECORD}", "carry the column unchanged")
+    found = np.asarray(numbers)
+    try:
+        return found, *numbering.records(found)
+    except ValueError as error:
+        raise TransformFailed(
+            f"{name} gives rows of records that were not read: {error}", f"carry {RECORD} unchanged"
+        ) from error
+
+
+_Rows = TypeVar("_Rows")
+
+
+def rows_before(
+    batches: Iterable[pa.RecordBatch], of: Callable[[pa.RecordBatch], Iterable[_Rows]]
+) -> Iterator[_Rows]:
+    """Yield the rows of each batch; once a record stops the sink, only look for others like it.
+
+    Raises ``StopBefore`` at the end, with the first of them in each partition.
+    """
+    stops: list[StopBefore] = []
+    for batch in batches:
+        try:
+            for rows in of(batch):
+                if not stops:
+                    yield rows
+        except StopBefore as error:
+            stops.append(error)
+    if stops:
+        raise stops[0].with_others(stops[1:])
+
+
+class ResultRows:
+    """Turns a transform's batches into rows of the table."""
+
+    def __init__(self, plan: WriterPlan, numbering: Numbering, name: str) -> None:
+        self._name = name
+        self._numbering = numbering
+        self._schema = plan.shape.arrow_schema()
+        self._ours = coordinate_columns(plan)
+        self._fitted = pa.schema([field for field in self._schema if field.name not in self._ours])
+
+    def of(self, batch: pa.RecordBatch) -> Numbered:
+        """Convert a batch.
+
+        Raises ``PoisonRecord`` for a value that does not fit, ``TransformFailed`` for a row that
+        belongs to no record.
+        """
+        found, places, offsets = record_numbers(batch, self._numbering, self._name)
+        columns = {field.name: field for field in self._fitted}
+        given = [name for name in batch.schema.names if name in columns]
+        values = [batch.column(name).cast(from_spark(batch.column(name).type)) for name in given]
+        faults = Faults()
+        fitted = fitted_rows(
+            pa.RecordBatch.from_arrays(values, names=given).to_struct_array(), self._fitted, faults
+        )
+        if faults.reasons:
+            bad = list(faults.reasons)
+            row, reason = min(faults.reasons.items())
+            where = self._numbering.described(int(found[row]))
+            raise PoisonRecord(
+                f"{where}: {self._name} gives a value that is none of the table's: {reason}",
+                "mend the transform; the sink stops before this record",
+                firsts(self._numbering.partitions, places[bad], offsets[bad]),
+            )
+        rest = iter(fitted.columns)
+        filled = [
+            self._coordinate(field, places, offsets) if field.name in self._ours else next(rest)
+            for field in self._schema
+        ]
+        return Numbered(pa.RecordBatch.from_arrays(filled, schema=self._schema), found)
+
+    def _coordinate(self, field: pa.Field, places: Integers, offsets: Integers) -> pa.Array:
+        what = self._ours[field.name]
+        if what == "offset":
+            return pa.array(offsets).cast(field.type)
+        partitions = self._numbering.partitions
+        if what == "partition":
+            values = pa.array([at.partition for at in partitions], pa.int32())
+        else:
+            values = pa.array([at.topic for at in partitions], pa.large_string())
+        return values.take(pa.array(places)).cast(field.type)

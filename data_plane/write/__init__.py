@@ -1,0 +1,1 @@
+"""Writes a batch: fetch, filter, decode, route, files."""

@@ -1,0 +1,219 @@
+"""Decodes fetched chunks into rows of a schema, and counts what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.control_protocol.errors import ConfigurationError, IncompatibleValue, StopBefore
+from headgate.control_protocol.ports import Batch
+from headgate.data_plane.batch.metadata_columns import RecordColumns
+from headgate.data_plane.batch.record_numbers import firsts
+from headgate.data_plane.batch.routed_table import RoutedTable
+from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
+from headgate.data_plane.files.data_files import file_shape
+from headgate.data_plane.formats import field_names
+from headgate.data_plane.formats.casting.relabel import rows_from
+from headgate.data_plane.formats.column_options_reader import RuledColumns
+from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
+from headgate.data_plane.formats.unknown_fields import Lookout, RowPlace, WatchfulFormat
+from headgate.data_plane.quarantine.poison_search import Read, read_apart
+from headgate.data_plane.quarantine.prefilter import others
+from headgate.data_plane.quarantine.rejected_records import BAD_PART, BAD_VALUE, Aside
+from headgate.data_plane.quarantine.unsupported_values import Mending, held_values
+from headgate.data_plane.write.missing_columns import Evolution, Needs
+from headgate.data_plane.write.table_outlets import Decoded, TableOutlet
+from headgate.kafka.record_fetch import Chunk
+from headgate.participant.settings import Incompatible
+
+
+class Decoding:
+    """Each record of one table adds a row. Implements ``TableReading``.
+
+    ``aside`` takes records that are not rows. ``records`` counts, by place, those that became
+    rows. It looks for fields that the table lacks, unless they are ignored, and ``needs`` reports
+    them. Raises ``ConfigurationError`` for names or options that do not go together.
+    """
+
+    def __init__(
+        self,
+        known: RoutedTable,
+        plan: WriterPlan,
+        batch: Batch,
+        *,
+        aside: Aside,
+        outlet: TableOutlet,
+    ) -> None:
+        source, evolution = plan.source, plan.watched_for(known.refused)
+        if plan.shaping.transform is None:
+            shape = file_shape(plan)
+            schema, mapping = shape.arrow_schema, shape.name_mapping
+        else:
+            schema, mapping = plan.decoded_schema(), plan.name_mapping()
+        self._source = source
+        self._mending: Mending | None = None
+        self._batch = batch
+        self._aside = aside
+        self._outlet = outlet
+        self._read_held = held_values(self._read, plan.values)
+        self._schema = schema
+        self._record_columns = RecordColumns(source, schema, list(batch.ranges))
+        self._options = ValueOptions.taken(source.format_options)
+        self._format: RecordFormat = record_format(source.format_name, self._options.of_format)
+        self._read_schema = named_columns(source, schema, mapping, known.name)
+        self.needs: Needs | None = None
+        if evolution is not None:
+            self._watch(source, batch, evolution)
+        if source.rules:
+            self._format = RuledColumns(
+                self._format, source.rules, self._read_schema, caseless=self._options.caseless
+            )
+        self.records = np.zeros(len(batch.ranges), np.int64)
+        self.deleted = np.zeros(len(batch.ranges), np.int64)
+
+    def _watch(self, source: SourcePlan, batch: Batch, evolution: Evolution) -> None:
+        """Look for fields that the table lacks and that nothing else takes."""
+        self._watched = cast("WatchfulFormat", self._format)
+        lookout = lookout_for(source, self._read_schema, evolution)
+        self._watched.watch(lookout)
+        self.needs = Needs(evolution, lookout, list(batch.ranges))
+
+    def ignored(self) -> Mapping[str, int]:
+        """Return how many records have each field that becomes no column, by path."""
+        found = self.needs.ignored(self._watched.ignoring) if self.needs is not None else {}
+        nulls = self._mending.nulls if self._mending else {}
+        return {**found, **{f"{name}, where it does not fit": n for name, n in nulls.items() if n}}
+
+    def _mended(
+        self, chunk: Chunk, rows: pa.RecordBatch, bad: Mapping[int, str]
+    ) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+        """Treat values that do not fit, by the settings."""
+        wanted = self._source.schema_policy.incompatible
+        if wanted is Incompatible.IGNORE:
+            if self._mending is None:
+                self._mending = Mending(self._read_schema, self._format_of)
+            return self._mending.mended(chunk.values, rows, bad)
+        if wanted is Incompatible.FAIL:
+            row = min(bad)
+            partitions = list(self._batch.ranges)
+            at = partitions[int(chunk.places[row])]
+            raise IncompatibleValue(
+                f"{at} offset {chunk.offsets[row]}: {bad[row]}",
+                'mend the producer or the column, or set incompatible = "quarantine" or "ignore"',
+                firsts(partitions, chunk.places[list(bad)], chunk.offsets[list(bad)]),
+            )
+        return rows, bad
+
+    def _format_of(self, schema: pa.Schema) -> RecordFormat:
+        """Return a separate format for just these columns."""
+        source = self._source
+        made: RecordFormat = record_format(source.format_name, self._options.of_format)
+        rules = {name: rule for name, rule in source.rules.items() if name in schema.names}
+        if not rules:
+            return made
+        return RuledColumns(made, rules, schema, caseless=self._options.caseless)
+
+    def take(self, chunk: Chunk, *, in_vain: bool) -> None:
+        """Hand on the rows of sifted records. Raises what ``aside`` raises for those that are none.
+
+        ``in_vain``: as ``TableReading.take``.
+        """
+        decoded = self._rows(chunk)
+        self.records += np.bincount(decoded.records.places, minlength=len(self.records))
+        if not (in_vain or self.needs or self._aside.stopping):
+            self._outlet.take(decoded)
+
+    def _rows(self, chunk: Chunk) -> Decoded:
+        try:
+            read = read_apart(chunk, self._schema, self._read_held)
+        except StopBefore as error:
+            self._aside.stops(error)
+            return self._no_rows(chunk)
+        if self.needs:
+            return self._no_rows(chunk)
+        for bad, error_class in read.bad:
+            self._aside.take(chunk, bad, error_class)
+        refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
+        return Decoded(read.rows, chunk.where(others(chunk, refused)) if refused else chunk)
+
+    def _no_rows(self, chunk: Chunk) -> Decoded:
+        nothing = np.zeros(len(chunk.offsets), np.bool_)
+        return Decoded(rows_from([], self._schema), chunk.where(nothing))
+
+    def _read(self, chunk: Chunk) -> Read:
+        """Return the chunk's rows, and why the other records are none. Has no other effect."""
+        values: Mapping[int, str] = {}
+        left = np.arange(len(chunk.offsets), dtype=np.int64)
+        try:
+            rows = self._format.decode(chunk.values, self._read_schema)
+        except UndecodableRecords as error:
+            rows, values = error.rest, error.bad
+        lacking: Mapping[int, str] = {}
+        if self.needs is not None:
+            lacking = self.needs.take(chunk, self._watched.lacking(chunk.values, values))
+        if values and not self.needs:  # otherwise nothing of this attempt counts
+            rows, values = self._mended(chunk, rows, values)
+        rows, values = _without_lacking(rows, values, lacking)
+        if values:
+            good = others(chunk, values)
+            left, chunk = left[good], chunk.where(good)
+        # without a column from the values a batch of rows has no length
+        if rows.num_columns and rows.num_rows != len(left):
+            raise ValueError(f"the format gives {rows.num_rows} rows of {len(left)} records")
+        added, found = self._record_columns.columns(chunk)
+        columns = [added.get(field.name) for field in self._schema]
+        filled = iter(rows.columns)
+        rows = pa.RecordBatch.from_arrays(
+            [next(filled) if column is None else column for column in columns], schema=self._schema
+        )
+        if found:
+            rows = rows.filter(pa.array(others(chunk, found)))
+        parts = {int(left[row]): reason for row, reason in found.items()}
+        return Read(
+            rows, [(bad, why) for bad, why in ((values, BAD_VALUE), (parts, BAD_PART)) if bad]
+        )
+
+
+def lookout_for(
+    source: SourcePlan, schema: pa.Schema, evolution: Evolution, place: RowPlace | None = None
+) -> Lookout:
+    """Return a lookout for record fields that neither a column of ``schema`` nor anything else
+    takes."""
+    heads = (rule.path[0] for rule in source.rules.values() if rule.path)
+    taken = {*source.record_columns.values(), *heads}
+    caseless = ValueOptions.taken(source.format_options).caseless
+    return Lookout(schema, taken, evolution.ignored, caseless=caseless, place=place)
+
+
+def named_columns(
+    source: SourcePlan, schema: pa.Schema, mapping: str | None, table: str
+) -> pa.Schema:
+    """Return the columns that values fill, with their names in the values.
+
+    Raises ``ConfigurationError``.
+    """
+    taken = set(source.record_columns.values())
+    caseless = ValueOptions.taken(source.format_options).caseless
+    columns = pa.schema([column for column in schema if column.name not in taken])
+    try:
+        return field_names.named(columns, mapping, caseless=caseless)
+    except ValueError as error:
+        raise ConfigurationError(f"{table}: {error}", "rename one, or match by case") from error
+
+
+def _without_lacking(
+    rows: pa.RecordBatch, bad: Mapping[int, str], further: Mapping[int, str]
+) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+    """Return the rows without those that are bad for missing fields, and all bad ones."""
+    new = {row: reason for row, reason in further.items() if row not in bad}
+    if not new:
+        return rows, bad
+    left = np.ones(rows.num_rows + len(bad), np.bool_)
+    left[list(bad)] = False
+    keep = np.ones(len(left), np.bool_)
+    keep[list(new)] = False
+    return rows.filter(pa.array(keep[left])), {**bad, **new}

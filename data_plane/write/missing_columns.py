@@ -1,0 +1,217 @@
+"""Collects what a batch's records need that their table lacks, while they are decoded (S1, S2)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+from pyiceberg.table import Table
+
+from headgate.control_protocol.column_growth import (
+    COLUMNS_MAX,
+    FIELDS_MAX,
+    Former,
+    Refusal,
+    former,
+    grown,
+    mapped,
+)
+from headgate.control_protocol.columns import (
+    Path,
+    Struct,
+    changes,
+    dotted,
+    from_json,
+    joined,
+    named_fields,
+    without,
+)
+from headgate.control_protocol.errors import UnknownField
+from headgate.control_protocol.events import Destination
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import BatchNeeds
+from headgate.control_protocol.table_changes import TableNeed
+from headgate.data_plane.batch.record_numbers import firsts
+from headgate.data_plane.formats.unknown_fields import Lack, Lookout
+from headgate.kafka.record_fetch import Chunk
+from headgate.participant.settings import SchemaPolicy, UnknownFields
+
+IGNORED_MAX = 1_000
+"""The number of fields remembered as becoming no column; others are checked in each record."""
+
+_ENOUGH = COLUMNS_MAX + FIELDS_MAX
+"""In fields: more than a table takes, and enough that too large an object becomes a map (N2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """A table's columns beside its schema: ``past`` names (S6), ``refused``."""
+
+    policy: SchemaPolicy
+    columns: Struct
+    past: Former = field(default_factory=Former)
+    refused: tuple[Refusal, ...] = ()
+
+    @property
+    def ignored(self) -> Iterable[Path]:
+        """Yield the paths that are known in advance to become no columns."""
+        for refusal in self.refused:
+            if refusal.path:
+                yield refusal.path
+        if not self.policy.readd_dropped:
+            for name in self.past.dropped.get(0, ()):
+                yield (name,)
+
+    @property
+    def full(self) -> bool:
+        return any(not refusal.path for refusal in self.refused)
+
+
+def evolution_of(
+    current: str, older: Sequence[str], policy: SchemaPolicy, refused: tuple[Refusal, ...] = ()
+) -> Evolution:
+    """Build it from the table's schemas as JSON, the oldest first."""
+    now = from_json(current)
+    return Evolution(policy, now, former(now, map(from_json, older)), refused)
+
+
+def older_schemas(table: Table, named: int, policy: SchemaPolicy) -> tuple[str, ...]:
+    """Return the schemas before the named one as JSON, the oldest first.
+
+    None where their names do not matter. Ids do not tell which are later: a schema that comes
+    back has its former id.
+    """
+    if policy.unknown_fields is UnknownFields.IGNORE:
+        return ()
+    schemas = table.schemas()
+    # S6: START may be older than the table as it was loaded. A column that came since is none
+    # that was dropped, else its values would be left out of rows of this transaction.
+    since = {*table.schema().field_ids} - {*schemas[named].field_ids}
+    return tuple(
+        schemas[id_].model_dump_json()
+        for id_ in sorted(schemas)
+        if id_ != named and since.isdisjoint(schemas[id_].field_ids)
+    )
+
+
+class Needs:
+    """The needs of one batch."""
+
+    def __init__(
+        self, evolution: Evolution, lookout: Lookout, partitions: Sequence[TopicPartition]
+    ) -> None:
+        self._evolution = evolution
+        self._lookout = lookout
+        self._partitions = partitions
+        past = evolution.past
+        self._past = Former(past.renamed) if evolution.policy.readd_dropped else past
+        self._columns: Struct | None = None
+        self._enough = False
+        self._first: dict[int, int] = {}
+        self._records = 0
+
+    def __bool__(self) -> bool:
+        return self._columns is not None
+
+    def take(self, chunk: Chunk, lacks: Iterable[Lack]) -> Mapping[int, str]:
+        """Note what rows of the chunk need; return which are bad for it, and why.
+
+        Raises ``UnknownField`` for such a record if the settings say to stop.
+        """
+        bad: dict[int, str] = {}
+        for rows, wanted in lacks:
+            lacking = self._possible(wanted)
+            if lacking is None:
+                continue
+            if self._evolution.policy.unknown_fields is UnknownFields.EVOLVE:
+                self._note(chunk, rows.tolist(), lacking)
+                continue
+            words = ", ".join(changes(Struct(), without(lacking, self._widened(lacking))))
+            if not words:
+                continue
+            reason = f"has fields that the table lacks: {words}"
+            if self._evolution.policy.unknown_fields is UnknownFields.FAIL:
+                at = self._partitions[int(chunk.places[rows[0]])]
+                raise UnknownField(
+                    f"{at} offset {chunk.offsets[rows[0]]} {reason}",
+                    'add the columns, or set unknown_fields = "evolve" or "ignore"',
+                    firsts(self._partitions, chunk.places[rows], chunk.offsets[rows]),
+                )
+            bad |= dict.fromkeys(rows.tolist(), reason)
+        return bad
+
+    def _possible(self, wanted: Struct) -> Struct | None:
+        """Leave out what becomes no column; ``None`` when that was all."""
+        growth = grown(self._evolution.columns, wanted, self._past)
+        if growth.refused:
+            self._ignore(refusal.path for refusal in growth.refused)
+            wanted = without(wanted, [refusal.path for refusal in growth.refused])
+        if self._evolution.full:
+            added = _new(self._evolution.columns, wanted)
+            self._ignore(added)
+            wanted = without(wanted, added)
+        told = changes(self._evolution.columns, grown(self._evolution.columns, wanted).columns)
+        return wanted if told else None
+
+    def _ignore(self, paths: Iterable[Path]) -> None:
+        room = IGNORED_MAX - len(self._lookout.ignored)
+        if room > 0:
+            self._lookout.ignore(islice(paths, room))
+
+    def _widened(self, wanted: Struct) -> Collection[Path]:
+        known = {column.name for column in self._evolution.columns.fields}
+        return [(column.name,) for column in wanted.fields if column.name in known]
+
+    def _note(self, chunk: Chunk, rows: list[int], wanted: Struct) -> None:
+        self._columns = self._with(wanted)
+        self._records += len(rows)
+        for row in rows:
+            place, offset = int(chunk.places[row]), int(chunk.offsets[row])
+            self._first[place] = min(offset, self._first.get(place, offset))
+
+    def _with(self, wanted: Struct) -> Struct:
+        """Add it, up to what any table may have: the rest is asked for with the next proposal."""
+        if self._columns is None:
+            return wanted
+        if self._enough:
+            return self._columns
+        both = joined(self._columns, wanted)
+        self._enough = sum(1 for _ in named_fields(both)) >= _ENOUGH
+        return both
+
+    def outcome(self, number: int) -> BatchNeeds:
+        need = self.of_table(Destination(""))
+        return BatchNeeds(number, need.columns, need.first, need.records)
+
+    def of_table(self, at: Destination, raw: str = "") -> TableNeed:
+        """Return what was noted, for a table that a route names."""
+        assert self._columns is not None, "nothing is needed"
+        first = Offsets({self._partitions[place]: at for place, at in self._first.items()})
+        return TableNeed(at, self._proposed(), first, self._records, raw)
+
+    def _proposed(self) -> Struct:
+        """Return what fits into the table, so that it fits into a message as well."""
+        assert self._columns is not None, "nothing is needed"
+        there = self._evolution.columns
+        wanted = mapped(self._columns, there)
+        refused = grown(there, wanted, self._past).refused
+        return without(wanted, [refusal.path for refusal in refused])
+
+    def note_all(self, chunk: Chunk) -> None:
+        """Note that every record needs something, of whatever columns."""
+        places, rows = np.unique(chunk.places, return_index=True)
+        if len(places):
+            self._note(chunk, rows.tolist(), Struct())
+
+    def ignored(self, records: int) -> Mapping[str, int]:
+        """Return the fields that were met and become no column, with their numbers of records."""
+        paths = ", ".join(sorted(map(dotted, self._lookout.ignored)))
+        return {paths: records} if records and paths else {}
+
+
+def _new(table: Struct, wanted: Struct) -> list[Path]:
+    known = {column.name for column in table.fields}
+    return [(column.name,) for column in wanted.fields if column.name not in known]

@@ -1,0 +1,246 @@
+"""Keeps the rows of all tables of a batch for their files, in bounded memory (rule R6).
+
+There is one bound for open files, one for waiting rows. When a table's buffer is full, its
+partitions with the most rows are written, until half of it is free: however many table partitions
+there are, those with few rows do not get a small file each time. A keyed table has key files, too:
+what its records delete, for the coordinator (rule U2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import uuid4
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+
+from headgate.control_protocol.events import Destination, WrittenFile
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.ports import Batch
+from headgate.data_plane.batch.routed_table import RoutedTable
+from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.files.data_files import DataFiles, OpenFiles, file_shape
+from headgate.data_plane.files.partitioning import Partitioner
+from headgate.kafka.record_fetch import Chunk
+from headgate.tables.iceberg.table_creation import key_ids
+from headgate.tables.iceberg.upsert.key_files import (
+    OFFSET,
+    PARTITION,
+    TOPIC,
+    key_schema,
+    write_keys,
+)
+from headgate.tables.storage.file_io import delete_quietly
+
+BUFFER_BYTES = 96 * 1024 * 1024
+
+
+class PartitionedRows:
+    """Takes rows of the table's schema, and writes them to ``files`` by table partition."""
+
+    def __init__(
+        self, partitioner: Partitioner, files: DataFiles, buffer_bytes: int | None = None
+    ) -> None:
+        self._files = files
+        self._buffer_bytes_max = buffer_bytes or BUFFER_BYTES
+        self._partitioner = partitioner
+        self._buffer: list[pa.RecordBatch] = []
+        self._buffer_bytes = 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._buffer_bytes
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        self._buffer.append(rows)
+        self._buffer_bytes += rows.nbytes
+        if self._buffer_bytes >= self._buffer_bytes_max:
+            crowded, rest = self._partitioner.crowded(self._taken())
+            self._write(crowded)
+            self._buffer = rest.to_batches()
+            self._buffer_bytes = rest.nbytes
+
+    def flush(self) -> None:
+        if self._buffer:
+            self._write(self._taken())
+
+    def _taken(self) -> pa.Table:
+        table = pa.Table.from_batches(self._buffer)
+        self._buffer, self._buffer_bytes = [], 0
+        return table
+
+    def _write(self, table: pa.Table) -> None:
+        for key, rows in self._partitioner.split(table):
+            self._files.write(key, rows)
+
+
+KEYS_BUFFER_BYTES = 32 * 1024 * 1024
+
+
+class DeletedKeys:
+    """Keys that wait, and the files of those written. ``finish`` or ``discard`` ends it.
+
+    Raises ``KeyUnfit`` where the table has no such key.
+    """
+
+    def __init__(
+        self, plan: WriterPlan, io: FileIO, prefix: str, partitions: Sequence[TopicPartition]
+    ) -> None:
+        changes, schema = plan.source.changes, plan.shape.schema()
+        assert changes is not None, "only then are there keys"
+        self._io = io
+        self._prefix = prefix
+        topics = "topic" in plan.source.record_columns
+        self._schema = key_schema(schema, key_ids(schema, changes.key), topics=topics)
+        self._topics = pa.array([at.topic for at in partitions], pa.string())
+        self._numbers = pa.array([at.partition for at in partitions], pa.int32())
+        self._waiting: list[pa.RecordBatch] = []
+        self._paths: list[str] = []
+        self._finished: list[WrittenFile] = []
+
+    def take(self, keys: Mapping[str, pa.Array], records: Chunk) -> None:
+        """Take the keys that these records delete, by the names of their columns."""
+        if not len(records.offsets):
+            return
+        places = pa.array(records.places)
+        found = {
+            **keys,
+            TOPIC: self._topics.take(places),
+            PARTITION: self._numbers.take(places),
+            OFFSET: pa.array(records.offsets),
+        }
+        columns = [found[column.name].cast(column.type) for column in self._schema]
+        self._waiting.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        if self.waiting_bytes >= KEYS_BUFFER_BYTES:
+            self.flush()
+
+    @property
+    def waiting_bytes(self) -> int:
+        return sum(batch.nbytes for batch in self._waiting)
+
+    def finish(self) -> tuple[WrittenFile, ...]:
+        """Write what waits; return all files."""
+        self.flush()
+        return tuple(self._finished)
+
+    def discard(self) -> None:
+        """Leave no file behind."""
+        delete_quietly(self._io, self._paths)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if not self._waiting:
+            return
+        path = f"{self._prefix}/{uuid4()}-keys.parquet"
+        self._paths.append(path)
+        rows = pa.Table.from_batches(self._waiting, self._schema)
+        self._finished.append(write_keys(self._io, path, rows))
+        self._waiting = []
+
+
+# ------------------------------------------------------------------------------------------- tables
+
+
+Followed = dict[Destination, tuple[WrittenFile, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """``rows`` of the schema, and the records that they came from, in the same order."""
+
+    rows: pa.RecordBatch
+    records: Chunk
+
+
+class TableOutlet(Protocol):
+    """Where the rows of one table go."""
+
+    def take(self, decoded: Decoded) -> None:
+        """Take rows, with the records that they came from."""
+
+
+class Outlets(Protocol):
+    """Where the rows of all tables of a batch go."""
+
+    def of(self, known: RoutedTable, plan: WriterPlan) -> TableOutlet:
+        """Return the table's outlet, opened on first use."""
+
+    def flush_largest(self) -> None:
+        """Write the largest outlets until the waiting rows are within their bound."""
+
+    def finish(self) -> Followed:
+        """Write what waits; return the files, table by table."""
+
+    def discard(self) -> None:
+        """Leave no file behind."""
+
+
+class TableFiles:
+    """The files of one table, and the rows that wait for them; of a keyed table also keys."""
+
+    def __init__(self, known: RoutedTable, plan: WriterPlan, batch: Batch, pool: OpenFiles) -> None:
+        shape = file_shape(plan)
+        prefix = known.prefix or f"{plan.shape.data_location}/{batch.folder}"
+        self.at = known.at
+        self._files = DataFiles(shape, prefix, batch.target_file_bytes, pool=pool)
+        self.rows = PartitionedRows(shape.partitioner, self._files)
+        self.keys: DeletedKeys | None = None
+        if plan.source.changes is not None:
+            self.keys = DeletedKeys(plan, shape.io, prefix, list(batch.ranges))
+
+    def take(self, decoded: Decoded) -> None:
+        self.rows.take(decoded.rows)
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self.rows.waiting_bytes + (self.keys.waiting_bytes if self.keys else 0)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        self.rows.flush()
+        if self.keys:
+            self.keys.flush()
+
+    def finish(self) -> tuple[WrittenFile, ...]:
+        """Write what waits; return all files."""
+        self.rows.flush()
+        return (*self._files.finish(), *(self.keys.finish() if self.keys else ()))
+
+    def discard(self) -> None:
+        """Leave no file behind."""
+        self._files.discard()
+        if self.keys:
+            self.keys.discard()
+
+
+class ManyFiles:
+    """Implements ``Outlets`` with files."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._pool = OpenFiles()
+        self._open: dict[str, TableFiles] = {}
+
+    def of(self, known: RoutedTable, plan: WriterPlan) -> TableFiles:
+        table = self._open.get(known.name)
+        if table is None:
+            table = self._open[known.name] = TableFiles(known, plan, self._batch, self._pool)
+        return table
+
+    def flush_largest(self) -> None:
+        tables = self._open.values()
+        while len(tables) > 1 and sum(table.waiting_bytes for table in tables) > BUFFER_BYTES:
+            max(tables, key=lambda table: table.waiting_bytes).flush()
+
+    def finish(self) -> Followed:
+        written: Followed = {}
+        for _, table in sorted(self._open.items()):
+            if files := table.finish():
+                written[table.at] = files
+        return written
+
+    def discard(self) -> None:
+        for table in self._open.values():
+            table.discard()

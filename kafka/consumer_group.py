@@ -1,0 +1,285 @@
+"""Holds the participant's seat in the source consumer group, with confluent-kafka.
+
+The member only *owns* partitions; whoever runs a batch reads the records elsewhere. So every
+partition is paused at the moment it is assigned, before its first fetch, and no message ever comes
+out of ``poll``. Nothing here is needed for correctness (the table commit alone is); it decides who
+works on what.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Literal
+
+import confluent_kafka as kafka
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from headgate.control_protocol.errors import ConfigurationError, MissingRights, Unreachable
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.kafka.client_settings import for_asking_offsets, quiet, unaccepted
+
+log = redacted_logger(__name__)
+
+GroupProtocol = Literal["classic", "consumer"]
+
+REQUEST_TIMEOUT_S = 10.0
+_NO_LEADER = -1
+
+_DEFAULTS = {
+    "topic.metadata.refresh.interval.ms": 30_000,  # how soon an added partition is noticed
+}
+
+_FIXED = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    # Paused partitions fetch nothing; if that ever fails, these limits keep memory small.
+    "queued.min.messages": 1,
+    "queued.max.messages.kbytes": 1024,
+}
+
+_NO_RIGHTS = {
+    kafka.KafkaError.GROUP_AUTHORIZATION_FAILED,
+    kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
+_WITH_EVERY_ATTEMPT = {
+    kafka.KafkaError._TRANSPORT,  # noqa: SLF001 - the client's own way to name local errors
+    kafka.KafkaError._RESOLVE,  # noqa: SLF001
+}
+
+
+class KafkaGroupMember:
+    """Implements ``GroupMember`` over Kafka's classic protocol or KIP-848's ("consumer").
+
+    ``on_revoke`` is called inside ``poll``, with the partitions that go to another member, while
+    they are still owned: Kafka waits for it up to ``max.poll.interval.ms``, so it must be quicker.
+    It does not receive partitions that are already lost (session expired): it is too late to
+    announce anything for them. ``kafka_config`` uses librdkafka's names; what this class relies on
+    (no automatic commits, ``read_committed``) cannot be overridden.
+
+    Use from one thread; ``assignment`` may be read from any.
+    """
+
+    def __init__(
+        self,
+        kafka_config: Mapping[str, str],
+        topics: Sequence[str],
+        group_id: str,
+        protocol: GroupProtocol = "classic",
+        *,
+        on_revoke: Callable[[frozenset[TopicPartition]], None],
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
+        config = _member_config(kafka_config, group_id, protocol)
+        self._on_revoke = on_revoke
+        self._request_timeout_s = request_timeout_s
+        strategy = config.get("partition.assignment.strategy", "cooperative")
+        self._incremental = "cooperative" in strategy
+        self._owned: frozenset[TopicPartition] = frozenset()
+        self._given_up: set[TopicPartition] = set()
+        self._leaderless: frozenset[TopicPartition] = frozenset()
+        try:
+            self._consumer = kafka.Consumer(config)
+            self._admin = AdminClient(for_asking_offsets(kafka_config))
+        except (kafka.KafkaException, ValueError, TypeError) as error:
+            raise unaccepted(error, kafka_config) from error
+        self._consumer.subscribe(
+            list(topics),
+            on_assign=self._assigned,
+            on_revoke=self._revoked,
+            on_lost=self._lost,
+        )
+
+    def poll(self, timeout_ms: int) -> None:
+        """Serve the membership for ``timeout_ms``; raises what ``on_revoke`` raised.
+
+        A partition that is given up and regained within one poll is missing from ``assignment()``
+        until the next: others may have worked on it in between, so its owner must see the gap.
+        """
+        self._given_up.clear()
+        try:
+            message = self._consumer.poll(timeout_ms / 1000)
+        finally:
+            assigned = {TopicPartition(p.topic, p.partition) for p in self._consumer.assignment()}
+            self._owned = frozenset(assigned - self._given_up)
+        if message is not None and message.error() is not None:
+            _judge(message.error())
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        return self._owned
+
+    def end_offsets(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the last stable offsets; a partition without one (its topic is gone) is left out.
+
+        So is a partition without a leader, once the client has found out: until then the cluster
+        gives no answer at all. Raises ``Unreachable`` if it does not answer in time.
+        """
+        try:
+            ends = self._ends(partitions)
+        except Unreachable:
+            led = self._led(partitions)
+            if len(led) == len(partitions):
+                raise
+            self._tell_leaderless(frozenset(partitions) - frozenset(led))
+            return self._ends(led)
+        self._leaderless = frozenset()
+        return ends
+
+    def _tell_leaderless(self, partitions: frozenset[TopicPartition]) -> None:
+        """Log it once: the question comes again every half second."""
+        if partitions != self._leaderless:
+            self._leaderless = partitions
+            log.warning("without a leader: %s", ", ".join(map(str, sorted(partitions))))
+
+    def _led(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        try:
+            topics = self._admin.list_topics(timeout=self._request_timeout_s).topics
+        except kafka.KafkaException as error:
+            raise Unreachable(
+                f"the Kafka cluster lists no topics: {error.args[0].str()}"
+            ) from error
+        leaders = {
+            (name, n): at.leader for name, t in topics.items() for n, at in t.partitions.items()
+        }
+        return [p for p in partitions if leaders.get((p.topic, p.partition), _NO_LEADER) >= 0]
+
+    def _ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if not partitions:
+            return {}
+        futures = self._admin.list_offsets(
+            {kafka.TopicPartition(p.topic, p.partition): OffsetSpec.latest() for p in partitions},
+            isolation_level=kafka.IsolationLevel.READ_COMMITTED,
+            request_timeout=self._request_timeout_s,
+        )
+        return {
+            TopicPartition(asked.topic, asked.partition): end
+            for asked, future in futures.items()
+            if (end := _end_offset(asked, future)) is not None
+        }
+
+    def full(self) -> bool:
+        """Return ``False``: what Kafka holds does not wait for us."""
+        return False
+
+    def commit(self, offsets: Offsets, note: str) -> None:
+        """Commit in the background; a refusal is only logged, since the table holds the truth."""
+        copies = [
+            kafka.TopicPartition(p.topic, p.partition, offset, note)
+            for p, offset in offsets.restricted(self._owned).items()
+        ]
+        if not copies:
+            return
+        try:
+            self._consumer.commit(offsets=copies, asynchronous=True)
+        except (kafka.KafkaException, RuntimeError) as error:
+            log.warning("the group's offsets (for lag tools only) were not updated: %s", error)
+
+    def close(self) -> None:
+        """Leave the group within about five seconds; ``on_revoke`` is not called any more."""
+        self._on_revoke = _nothing_left_to_announce
+        self._owned = frozenset()
+        self._consumer.close()
+
+    def _assigned(self, consumer: kafka.Consumer, gained: list[kafka.TopicPartition]) -> None:
+        for partition in gained:
+            partition.offset = kafka.OFFSET_END
+        if self._incremental:
+            consumer.incremental_assign(gained)
+        else:
+            consumer.assign(gained)
+        consumer.pause(gained)
+
+    def _revoked(self, consumer: kafka.Consumer, leaving: list[kafka.TopicPartition]) -> None:
+        partitions = frozenset(TopicPartition(p.topic, p.partition) for p in leaving)
+        self._given_up |= partitions
+        try:
+            if partitions:
+                self._on_revoke(partitions)
+        finally:
+            self._release(consumer, leaving)
+
+    def _lost(self, consumer: kafka.Consumer, leaving: list[kafka.TopicPartition]) -> None:
+        log.warning("lost without notice, others may own them already: %s", _listing(leaving))
+        self._given_up |= {TopicPartition(p.topic, p.partition) for p in leaving}
+        self._release(consumer, leaving)
+
+    def _release(self, consumer: kafka.Consumer, leaving: list[kafka.TopicPartition]) -> None:
+        if self._incremental:
+            consumer.incremental_unassign(leaving)
+        else:
+            consumer.unassign()
+
+
+def refuse_member(kafka_config: Mapping[str, str], group_id: str, protocol: GroupProtocol) -> None:
+    """Raise ``ConfigurationError`` if the client takes no member with these settings. Joins not."""
+    try:
+        kafka.Consumer(_member_config(kafka_config, group_id, protocol)).close()
+    except (kafka.KafkaException, ValueError, TypeError) as error:
+        raise unaccepted(error, kafka_config) from error
+
+
+def _member_config(
+    kafka_config: Mapping[str, str], group_id: str, protocol: GroupProtocol
+) -> dict[str, Any]:
+    config: dict[str, Any] = {**_DEFAULTS, **quiet(kafka_config), **_FIXED}
+    config |= {"group.id": group_id, "group.protocol": protocol}
+    config |= {"on_commit": _committed, "error_cb": _trouble, "logger": log}
+    if protocol == "classic":
+        config.setdefault("partition.assignment.strategy", "cooperative-sticky")
+    return config
+
+
+def _end_offset(asked: kafka.TopicPartition, future: Future[Any]) -> int | None:
+    try:
+        end = int(future.result().offset)
+    except kafka.KafkaException as error:
+        cause = error.args[0]
+        if cause.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+            log.warning("%s/%s does not exist any more", asked.topic, asked.partition)
+            return None
+        raise _no_end(asked, cause.str()) from error
+    if end < 0:  # while a broker starts, the client succeeds with an invalid offset
+        raise _no_end(asked, f"the client says {end}")
+    return end
+
+
+def _no_end(asked: kafka.TopicPartition, reason: str) -> Unreachable:
+    return Unreachable(
+        f"no end offset of {asked.topic}/{asked.partition}: {reason}",
+        "check that the Kafka cluster answers; the question is repeated",
+    )
+
+
+def _judge(error: kafka.KafkaError) -> None:
+    """Raise only what waiting cannot fix of what ``poll`` reports besides rebalances."""
+    if error.code() in _NO_RIGHTS:
+        raise MissingRights(
+            f"the Kafka cluster refuses this client: {error.str()}",
+            "allow the principal to read the source topics and to join the group",
+        )
+    if error.fatal():
+        raise ConfigurationError(f"the Kafka cluster refuses this member for good: {error.str()}")
+    log.warning("Kafka group: %s", error.str())
+
+
+def _committed(error: kafka.KafkaError | None, _: list[kafka.TopicPartition]) -> None:
+    if error is not None:
+        log.warning("the group's offsets (for lag tools only) were not updated: %s", error.str())
+
+
+def _trouble(error: kafka.KafkaError) -> None:
+    repeats = error.code() in _WITH_EVERY_ATTEMPT
+    log.log(logging.DEBUG if repeats else logging.WARNING, "Kafka: %s", error.str())
+
+
+def _nothing_left_to_announce(_: frozenset[TopicPartition]) -> None:
+    """Replaces the handler once the owner has closed."""
+
+
+def _listing(partitions: list[kafka.TopicPartition]) -> str:
+    return ", ".join(sorted(f"{p.topic}/{p.partition}" for p in partitions))

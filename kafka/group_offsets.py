@@ -1,0 +1,62 @@
+"""Reads and writes a consumer group's stored offsets without joining it.
+
+It uses a consumer. librdkafka's admin request for the same crashes the whole process if a broker is
+still loading the group, as after its start: a segmentation fault in every second try with
+confluent-kafka 2.15.1, 2.16.0 and 2.16.1 (confluent-kafka-python issue 1982).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import confluent_kafka as kafka
+
+from headgate.kafka.client_settings import for_other_clients, quiet, unaccepted
+
+
+def stored_places(
+    kafka_config: Mapping[str, Any],
+    group_id: str,
+    partitions: Iterable[tuple[str, int]],
+    timeout_s: float,
+) -> Sequence[kafka.TopicPartition]:
+    """Return one entry per partition, with its offset (negative: none is stored) and metadata.
+
+    Raises ``kafka.KafkaException`` if the cluster refuses or does not answer in time.
+    """
+    asked = [kafka.TopicPartition(topic, number) for topic, number in partitions]
+    if not asked:
+        return []
+    with _consumer(kafka_config, group_id) as consumer:
+        found: Sequence[kafka.TopicPartition] = consumer.committed(asked, timeout=timeout_s)
+    _raise_first([place for place in found if place.error])
+    return found
+
+
+def store_place(
+    kafka_config: Mapping[str, Any], group_id: str, place: kafka.TopicPartition
+) -> None:
+    """Store one offset with its metadata; raises ``kafka.KafkaException`` if that failed."""
+    with _consumer(kafka_config, group_id) as consumer:
+        stored = consumer.commit(offsets=[place], asynchronous=False)
+    _raise_first([answer for answer in stored or () if answer.error])
+
+
+def _raise_first(failed: Sequence[kafka.TopicPartition]) -> None:
+    for place in failed:
+        raise kafka.KafkaException(place.error)
+
+
+@contextmanager
+def _consumer(kafka_config: Mapping[str, Any], group_id: str) -> Iterator[kafka.Consumer]:
+    own = {"group.id": group_id, "enable.auto.commit": False}
+    try:
+        consumer = kafka.Consumer({**for_other_clients(quiet(kafka_config)), **own})
+    except (kafka.KafkaException, ValueError, TypeError) as error:
+        raise unaccepted(error, kafka_config) from error
+    try:
+        yield consumer
+    finally:
+        consumer.close()

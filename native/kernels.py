@@ -1,0 +1,391 @@
+"""Does what is needed for every message or value, in C (``loops.c``) or else in Python.
+
+The C code is compiled when headgate is installed from source, if there is a compiler, and is part
+of its wheels. It knows nothing of Python: it is called through ``ctypes``, with the addresses of
+librdkafka's functions. Both ways give the same results; decision 0009 has the cost of each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from collections.abc import Mapping, Sequence
+from ctypes import c_int, c_int64, c_uint32, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import as_file, files
+from itertools import repeat
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+Integers = np.ndarray[Any, np.dtype[np.int64]]
+Addresses = np.ndarray[Any, np.dtype[np.uint64]]
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+Lanes = tuple[Words, Words]
+Octets = np.ndarray[Any, np.dtype[np.uint8]]
+Places = np.ndarray[Any, np.dtype[np.int32]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+_COMPILED = "_loops.abi3.so"
+_WORD_BYTES = 8
+_FAR = 1 << 28
+"""In bytes. Addresses further apart, as in a heap and a mapping, are copied separately."""
+
+
+class Loops(Protocol):
+    """The loops.
+
+    ``addresses`` and ``messages`` are places in this process's memory, and must be valid.
+    """
+
+    def gathered(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
+        """Copy the given number of bytes from each address; address 0 gives null."""
+
+    def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
+        """Return what librdkafka's ``rd_kafka_message_timestamp`` says for each."""
+
+    def give_back(self, destroy: Any, messages: Addresses) -> None:
+        """Call librdkafka's ``rd_kafka_message_destroy`` on each."""
+
+    def longs(
+        self, octets: Octets, rest: int, at: Integers, ends: Integers
+    ) -> tuple[Integers, Integers] | None:
+        """Return Avro's numbers that begin at these places, and where each of them ends.
+
+        A number is 0 if its place is ``rest``, which at least ten zeros follow. ``None`` if
+        somebody has to look more closely: one is not a number, or ends beyond its record.
+        """
+
+    def judged(self, values: pa.LargeBinaryArray, fields: Fields | None = None) -> Octets | None:
+        """Judge each value: 0 for a JSON object, 1 for anything else, 2 if it may name a key twice.
+
+        ``bad_value_scan`` has the rules. Added to that: 4 if it has a field with content that is
+        not one of these, 8 if it has one to be ignored; that is certain only for 0. ``None``: left
+        to the caller.
+        """
+
+    def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> Picks | None:
+        """Find the value at the end of this path of keys in each JSON object.
+
+        The objects are sound, and name no key twice. ``None``: left to the caller.
+        """
+
+    def scanned(self, octets: Octets, spans: Spans, wanted: Slots) -> Scanned | None:
+        """Return what is wanted of each Protobuf message. ``None``: left to the caller."""
+
+    def items(
+        self, octets: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
+    ) -> tuple[Integers, Integers] | None:
+        """Return the items of one repeated field of scanned messages, in the form of ``Scanned``.
+
+        ``which``: its number and wire type. ``None``: left to the caller.
+        """
+
+    def absorbed(self, words: Words, lanes: Lanes) -> Lanes | None:
+        """Mix one word of each row into the lanes of a hash (``key_hash``).
+
+        The result may be the given lanes. ``None``: left to the caller.
+        """
+
+    def absorbed_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> Lanes | None:
+        """Mix in the length of each value, and its bytes unless they are more than ``most``."""
+
+    def placed(self, ascending: Words, wanted: Words) -> Integers:
+        """Return where each wanted word belongs, before its equals. Both are sorted."""
+
+
+class Fields:
+    """The known fields of JSON objects. Places are numbered from 0, the record itself.
+
+    ``named``: for each field the place that contains it, its name and its own place, or ``OPAQUE``
+    if its content is not looked at, ``IGNORED`` if the field itself is ignored. ``any_key``: for
+    the place of a map, that of its values.
+    """
+
+    OPAQUE, IGNORED = -1, -3
+
+    def __init__(self, named: Sequence[tuple[int, bytes, int]], any_key: Mapping[int, int]) -> None:
+        self.names = np.frombuffer(b"".join((*(name for _, name, _ in named), b"\0")), np.uint8)
+        self.bounds = np.cumsum([0, *(len(name) for _, name, _ in named)], dtype=np.int64)
+        self.inside = np.array([inside for inside, _, _ in named], np.int64)
+        self.places = np.array([place for _, _, place in named], np.int64)
+        top = max((0, *any_key.values(), *any_key, *self.places.tolist()))
+        self.any = np.zeros(top + 1, np.int64)
+        for place, inside in any_key.items():
+            self.any[place] = inside
+        self.slots: Integers | None = None
+        """As numbered by the C code."""
+
+    @property
+    def slot_count(self) -> int:
+        return 1 << (2 * len(self.places) + 2).bit_length()
+
+
+@dataclass(frozen=True, slots=True)
+class Picks:
+    """For each value, its kind (``paths`` lists them) and the address of its text."""
+
+    kinds: Octets
+    addresses: Addresses
+    sizes: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Where values lie in a buffer."""
+
+    begins: Integers
+    ends: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What is wanted of a message.
+
+    ``kinds`` has a column for each field: its number, its wire type, its mode (``decoder``
+    lists them), its oneof (-1: none). ``by_number``: the field of each small number, or -1.
+    """
+
+    by_number: Places
+    kinds: Places
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """For each field and message, a number's bits, or where its bytes begin and how many there are.
+
+    A length of -1 means absent. For a repeated field, ``values`` has the number of items.
+
+    ``found``: 0 for a message; 1 for invalid bytes; 2 for a message whose parts must be merged.
+    """
+
+    values: Integers
+    sizes: Integers
+    found: Octets
+
+
+@cache
+def loops() -> Loops:
+    """Return this installation's loops."""
+    try:
+        # This also works from an archive, in which Spark's executors get this package.
+        with as_file(files(__package__) / _COMPILED) as path:
+            return InC(path)
+    except (OSError, AttributeError):  # missing, or for another platform or version
+        return InPython()
+
+
+class InC:
+    """Calls the C code, which runs without Python's lock."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ``OSError`` if it cannot be loaded, ``AttributeError`` if it does not match."""
+        self._c = ctypes.CDLL(str(path))
+        place = c_void_p
+        for name, result, arguments in (
+            ("gather", None, (place, place, c_int64, place)),
+            ("timestamps", None, (place, place, c_int64, place)),
+            ("give_back", None, (place, place, c_int64)),
+            ("longs", c_int, (place, c_int64, place, place, c_int64, place, place)),
+            ("judged", None, (place, place, c_int64, place, place, place, c_int64)),
+            ("numbered", None, (*[place] * 4, c_int64, place, c_int64)),
+            ("picked", None, (place, place, c_int64, place, place, c_int64, *[place] * 3)),
+            (
+                "scanned",
+                None,
+                (place, place, place, c_int64, place, c_int64, place, c_int64, *[place] * 3),
+            ),
+            ("items", None, (place, place, place, c_int64, c_uint32, c_uint32, *[place] * 3)),
+            ("absorb_words", None, (place, c_int64, place, place)),
+            ("absorb_bytes", None, (place, place, c_int64, c_int64, place, place)),
+            ("place_words", None, (place, c_int64, place, c_int64, place)),
+        ):
+            function = getattr(self._c, name)
+            # Without these ctypes would pass an address as an int of 32 bits.
+            function.restype, function.argtypes = result, arguments
+
+    def gathered(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
+        addresses = np.ascontiguousarray(addresses)
+        count = len(addresses)
+        bounds = np.zeros(count + 1, np.int64)
+        np.cumsum(sizes, out=bounds[1:])
+        octets = pa.allocate_buffer(int(bounds[-1]))  # not cleared: each byte is written below
+        self._c.gather(addresses.ctypes.data, bounds.ctypes.data, count, octets.address)
+        there = addresses != 0
+        valid = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+        parts = [valid, pa.py_buffer(bounds), octets]
+        return pa.Array.from_buffers(pa.large_binary(), count, parts)
+
+    def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
+        found = np.empty(len(messages), np.int64)
+        self._c.timestamps(_address(timestamp), *_span(messages), found.ctypes.data)
+        return found
+
+    def give_back(self, destroy: Any, messages: Addresses) -> None:
+        self._c.give_back(_address(destroy), *_span(messages))
+
+    def longs(
+        self, octets: Octets, rest: int, at: Integers, ends: Integers
+    ) -> tuple[Integers, Integers] | None:
+        numbers, behind = np.empty_like(at), np.empty_like(at)
+        read = (octets.ctypes.data, rest, _span(at)[0], *_span(ends))
+        sound = self._c.longs(*read, numbers.ctypes.data, behind.ctypes.data)
+        return (numbers, behind) if sound else None
+
+    def judged(self, values: pa.LargeBinaryArray, fields: Fields | None = None) -> Octets:
+        found = np.zeros(len(values), np.uint8)
+        if len(values):
+            _, bounds, octets = values.buffers()
+            first = bounds.address + values.offset * _WORD_BYTES
+            begin = octets.address if octets else 0  # only empty values
+            asked = (None, None, 0) if fields is None else self._numbered(fields)
+            self._c.judged(begin, first, len(values), found.ctypes.data, *asked)
+        return found
+
+    def _numbered(self, fields: Fields) -> tuple[int, int, int]:
+        count = fields.slot_count
+        if fields.slots is None:
+            slots = np.zeros(3 * count, np.int64)
+            told = (fields.names, fields.bounds, fields.inside, fields.places)
+            where = [each.ctypes.data for each in told]
+            self._c.numbered(*where, len(fields.places), slots.ctypes.data, count)
+            fields.slots = slots
+        return fields.any.ctypes.data, fields.slots.ctypes.data, count
+
+    def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> Picks:
+        count = len(values)
+        kinds = np.zeros(count, np.uint8)
+        begins, sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        if not count:
+            return Picks(kinds, begins.view(np.uint64), sizes)
+        _, bounds, octets = values.buffers()
+        first = bounds.address + values.offset * _WORD_BYTES
+        begin = octets.address if octets else 0  # only empty values
+        keys = np.frombuffer(b"".join((*path, b"\0")), np.uint8)
+        ends = np.cumsum([0, *map(len, path)], dtype=np.int64)
+        asked = (keys.ctypes.data, ends.ctypes.data, len(path))
+        found = (kinds.ctypes.data, begins.ctypes.data, sizes.ctypes.data)
+        self._c.picked(begin, first, count, *asked, *found)
+        # Addresses into the values' own buffer: they are good only while the caller holds these.
+        return Picks(kinds, (begins + begin).astype(np.uint64), sizes)
+
+    def scanned(self, octets: Octets, spans: Spans, wanted: Slots) -> Scanned:
+        count, rows = wanted.kinds.shape[1], len(spans.begins)
+        values, sizes = np.zeros((count, rows), np.int64), np.full((count, rows), -1, np.int64)
+        found = np.zeros(rows, np.uint8)
+        where = (octets.ctypes.data, spans.begins.ctypes.data, spans.ends.ctypes.data, rows)
+        asked = (wanted.by_number.ctypes.data, len(wanted.by_number), wanted.kinds.ctypes.data)
+        told = (values.ctypes.data, sizes.ctypes.data, found.ctypes.data)
+        self._c.scanned(*where, *asked, count, *told)
+        return Scanned(values, sizes, found)
+
+    def items(
+        self, octets: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
+    ) -> tuple[Integers, Integers]:
+        values, sizes = np.zeros(offsets[-1], np.int64), np.zeros(offsets[-1], np.int64)
+        rows = len(spans.begins)
+        where = (octets.ctypes.data, spans.begins.ctypes.data, spans.ends.ctypes.data, rows)
+        told = (offsets.ctypes.data, values.ctypes.data, sizes.ctypes.data)
+        self._c.items(*where, *which, *told)
+        return values, sizes
+
+    def absorbed(self, words: Words, lanes: Lanes) -> Lanes:
+        self._c.absorb_words(*_span(words), *(_span(lane)[0] for lane in lanes))
+        return lanes
+
+    def absorbed_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> Lanes:
+        if len(values):
+            _, bounds, octets = values.buffers()
+            first = bounds.address + values.offset * _WORD_BYTES
+            begin = octets.address if octets else 0  # only empty values
+            into = (_span(lane)[0] for lane in lanes)
+            self._c.absorb_bytes(begin, first, len(values), most, *into)
+        return lanes
+
+    def placed(self, ascending: Words, wanted: Words) -> Integers:
+        places = np.empty(len(wanted), np.int64)
+        self._c.place_words(*_span(ascending), *_span(wanted), places.ctypes.data)
+        return places
+
+
+def _address(function: Any) -> int | None:
+    return ctypes.cast(function, c_void_p).value
+
+
+def _span(numbers: np.ndarray[Any, Any]) -> tuple[int, int]:
+    # A slice with steps has the address of its first number, and C would read those in between.
+    assert numbers.flags.c_contiguous and numbers.itemsize == _WORD_BYTES, "no column of words"
+    return numbers.ctypes.data, len(numbers)
+
+
+class InPython:
+    """Makes one call from Python for each message's timestamp, and one to destroy it."""
+
+    def gathered(self, addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
+        order = np.argsort(addresses, kind="stable")
+        near = np.split(order, np.flatnonzero(np.diff(addresses[order]) > _FAR) + 1)
+        if len(near) == 1:
+            return _taken(addresses, sizes)
+        found = pa.concat_arrays([_taken(addresses[rows], sizes[rows]) for rows in near])
+        return found.take(pa.array(np.argsort(order)))
+
+    def timestamps(self, timestamp: Any, messages: Addresses) -> Integers:
+        found = map(timestamp, messages.tolist(), repeat(None))
+        return np.fromiter(found, np.int64, len(messages))
+
+    def give_back(self, destroy: Any, messages: Addresses) -> None:
+        deque(map(destroy, messages.tolist()), maxlen=0)
+
+    def longs(self, octets: Octets, rest: int, at: Integers, ends: Integers) -> None:
+        """Left to the caller, who has numpy."""
+
+    def judged(self, values: pa.LargeBinaryArray, fields: Fields | None = None) -> None:
+        """Left to the caller, who has regular expressions."""
+
+    def picked(self, values: pa.LargeBinaryArray, path: Sequence[bytes]) -> None:
+        """Left to the caller, who has Python's own parser."""
+
+    def scanned(self, octets: Octets, spans: Spans, wanted: Slots) -> None:
+        """Left to the caller (``decoder``)."""
+
+    def items(
+        self, octets: Octets, spans: Spans, which: tuple[int, int], offsets: Integers
+    ) -> None:
+        """Left to the caller (``decoder``)."""
+
+    def absorbed(self, words: Words, lanes: Lanes) -> None:
+        """Left to the caller, who has numpy."""
+
+    def absorbed_bytes(self, values: pa.LargeBinaryArray, most: int, lanes: Lanes) -> None:
+        """Left to the caller, who has numpy."""
+
+    def placed(self, ascending: Words, wanted: Words) -> Integers:
+        return np.searchsorted(ascending, wanted)
+
+
+def _taken(addresses: Addresses, sizes: Integers) -> pa.LargeBinaryArray:
+    """Read the values as a binary array over all of that memory.
+
+    Its elements are, in rising order, the values and what lies between them; taking every second
+    one copies the values and reads nothing else. Arrow reserves about half of what lies between the
+    first and the last.
+    """
+    if not sizes.any():
+        return pa.array([b"" if address else None for address in addresses], pa.large_binary())
+    low = int(addresses[sizes > 0].min()) - 1
+    # An empty value may stand anywhere, so put it in front of all others.
+    begins = np.where(sizes > 0, addresses.astype(np.int64) - low, 0)
+    order = np.argsort(begins, kind="stable")
+    bounds = np.stack([begins[order], begins[order] + sizes[order]], axis=1).reshape(-1)
+    # Borrowed from whoever gave the addresses, and not held: ``take`` below copies out of it before
+    # this returns, and nothing of it may leave here.
+    memory = pa.foreign_buffer(low, int(bounds[-1]))
+    pieces = pa.Array.from_buffers(
+        pa.large_binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), memory]
+    )
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(0, len(bounds), 2)
+    return pieces.take(pa.array(places, mask=addresses == 0))

@@ -1,0 +1,1 @@
+"""Opens what commands look at: tables and Kafka."""

@@ -1,0 +1,92 @@
+"""Connects commands to the Kafka that a sink's settings name."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from pyroaring import BitMap64
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.codec import Skipped, SkipReason
+from headgate.control_protocol.errors import MissingRights
+from headgate.control_protocol.events import Envelope
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.wire import REFUSED
+from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_messages, quiet
+from headgate.kafka.offset_scan import record_offsets
+from headgate.kafka.source_topics import KafkaSourceTopics
+
+_LATELY_MS = 60_000
+
+
+@contextmanager
+def source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]:
+    """Yield the source cluster.
+
+    A request takes at most ``ANSWER_S_MAX``; a dead cluster fails sooner.
+    """
+    Cluster(settings.kafka).brokers()
+    topics = KafkaSourceTopics(
+        quiet(settings.kafka), settings.source.topics, settings.source.group_id, ANSWER_S_MAX
+    )
+    try:
+        yield topics
+    finally:
+        topics.close()
+
+
+def scan_source(
+    settings: SinkSettings,
+    ranges: Mapping[TopicPartition, OffsetRange],
+    on_progress: Callable[[int], None],
+) -> Mapping[TopicPartition, BitMap64]:
+    """Return the offsets that hold a record, per partition. Raises ``Unreachable``."""
+    return record_offsets(settings.kafka, settings.source.group_id, ranges, on_progress)
+
+
+def control_tail(
+    settings: SinkSettings, records: int, refused: Counter[SkipReason] | None = None
+) -> list[Envelope]:
+    """Return this sink's envelopes among the control topic's last ``records``, oldest first.
+
+    Empty if there is no control topic. ``refused`` counts this sink's events that are not trusted,
+    and those that another version has written lately. Raises ``Unreachable``.
+    """
+    topic = settings.control.topic
+    messages = newest_messages(settings.kafka, topic, settings.source.group_id, records)
+    topic_id = TopicId("")
+    if messages and settings.control.keys:
+        topic_id = Cluster(settings.kafka).topic_id(topic)
+    read = [settings.wire.read(message, topic_id) for message in messages]
+    if refused is not None:
+        refused.update(e.reason for e in read if isinstance(e, Skipped) and e.reason in REFUSED)
+        lately = read[_lately(read, time.time_ns() // 1_000_000) :]
+        others = (e for e in lately if isinstance(e, Skipped))
+        refused.update(e.reason for e in others if e.reason is SkipReason.OTHER_VERSION)
+    return [envelope for envelope in read if isinstance(envelope, Envelope)]
+
+
+def _lately(read: Sequence[Envelope | Skipped], now_ms: int) -> int:
+    """Return where the last minute begins, by the events that are understood.
+
+    What precedes all of these was written before an upgrade.
+    """
+    understood = [(n, each.time_ms) for n, each in enumerate(read) if isinstance(each, Envelope)]
+    before = [number for number, time_ms in understood if time_ms < now_ms - _LATELY_MS]
+    return before[-1] if before else understood[0][0] if understood else 0
+
+
+def compacted(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, bool | None]:
+    """Whether Kafka removes records of these topics that are not the last ones of their keys."""
+    cluster = Cluster(kafka)
+    found: dict[str, bool | None] = {}
+    for name in topics:
+        try:
+            found[name] = cluster.compacts(name)
+        except MissingRights:  # who reads a topic need not see its settings
+            found[name] = None
+    return found

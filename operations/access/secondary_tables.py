@@ -1,0 +1,130 @@
+"""Opens tables that a ledger has paid, for commands that add rows to one of them (rule I6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import closing
+from dataclasses import replace
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.errors import ConfigurationError, WriteFailed
+from headgate.control_protocol.events import Destination, TableStart
+from headgate.control_protocol.ports import Batch, BatchNeeds, Lineage, TableView
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.replay_errors import ReplayRefused, ReplayUnfit
+from headgate.control_protocol.table_changes import Want
+from headgate.runtime.iceberg_format import IcebergFormat
+from headgate.runtime.table_creation import TableMaker
+from headgate.tables.iceberg.commit_lock import Gates
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.secondary_tables import FollowerTables
+
+
+class PaidTables:
+    """Paid tables; ``ledger`` is as it was read when this was created."""
+
+    def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self.ledger_table, self.ledger = self._opened(settings.tables.ledger)
+
+    def table(self, name: str) -> IcebergTable:
+        return IcebergTable(self._catalog, name, self._settings.name, self._settings.table.branch)
+
+    def parked(self) -> Mapping[str, str]:
+        """Return why each parked table is parked."""
+        record = self.ledger.record
+        return {each.table: each.why for each in record.parked} if record else {}
+
+    def in_order(self, name: str) -> tuple[Table, TableView]:
+        """Return the table as the ledger left it.
+
+        Raises ``ReplayRefused``, and what loading raises.
+        """
+        if why := self.parked().get(name):
+            raise ReplayRefused(
+                f"{name} is parked: {why}",
+                "headgate tables SINK resume TABLE, with --replay or --reread, opens it",
+            )
+        table, view = self._opened(name)
+        paid = view.record is not None and view.record.lead == self.ledger.uuid
+        if view.lineage is not Lineage.CONTAINS_TAG or not paid:
+            raise ReplayRefused(
+                f"{name} is not as sink {self._settings.name} left it, or has not been paid yet",
+                "start the sink: it pays the table, or parks it and says why (headgate tables "
+                "SINK); then ask again",
+            )
+        return table, view
+
+    def _opened(self, name: str) -> tuple[Table, TableView]:
+        iceberg = self.table(name)
+        table = iceberg.load()
+        return table, iceberg.seen(table)
+
+
+def refuse_one_table(settings: SinkSettings) -> None:
+    """Raise ``ConfigurationError`` for a sink without routes."""
+    if not settings.tables:
+        raise ConfigurationError("this sink fills one table", "only routed tables can be parked")
+
+
+def refuse_keyed(settings: SinkSettings, names: Collection[str], what: str, hint: str) -> None:
+    """Raise ``ReplayUnfit`` for tables with a key, to which nothing older can be given."""
+    if keyed := sorted(name for name in names if settings.tables.routing.key_of(name)):
+        raise ReplayUnfit(
+            f"{', '.join(keyed)} has a key, and later records may have replaced or deleted rows of "
+            f"what {what}",
+            "have the source send those keys again (a snapshot of its table), or take all tables "
+            f"back with headgate rollback{hint}",
+        )
+
+
+def record_of(view: TableView) -> CommitRecord:
+    """Return the commit record of a table that passed all checks."""
+    assert view.record is not None, "refused before"
+    return view.record
+
+
+# Meets what records need of tables without a coordinator, for a rehearsal or a replay.
+
+
+def with_what_is_needed(
+    settings: SinkSettings,
+    catalog: Catalog,
+    batch: Batch,
+    needs: BatchNeeds,
+    *,
+    maker: TableMaker | None = None,
+) -> Batch:
+    """Return the batch after creating and changing what a coordinator would for it (N1, S3).
+
+    Without a ``maker`` no table is created. Raises ``WriteFailed`` if a table could not be changed.
+    """
+    wants = [
+        Want(Destination(need.at.table, need.at.uuid), need.columns, need.raw)
+        for need in needs.tables
+    ]
+    tables = IcebergFormat(settings, catalog, Gates())
+    make = maker.wanted if maker else None
+    with closing(FollowerTables(tables.open, make=make)) as followers:
+        changed = followers.change(wants)
+    if failures := [said.failure for said in changed if said.failure]:
+        raise WriteFailed(failures[0])
+    told = {start.table: start for start in batch.told}
+    for said in changed:
+        refused = said.refused if said.uuid else (Refusal((), said.why),)
+        ids, prefix = (said.uuid, said.schema_id, said.spec_id), f"{said.data}/{batch.folder}"
+        told[said.table] = TableStart(said.table, *ids, prefix, refused=refused)
+        if said.any_other:
+            told[""] = replace(told[said.table], table="")
+    return replace(batch, told=tuple(told.values()))
+
+
+def start_of(view: TableView, folder: str) -> TableStart:
+    """Return what a START would say about the table as read; files go to the folder."""
+    prefix = f"{view.data_root}/{folder}"
+    return TableStart(view.table, view.uuid, view.schema_id, view.spec_id, prefix)

@@ -1,0 +1,1 @@
+"""Proves that every record is in its table exactly once."""

@@ -1,0 +1,586 @@
+"""Checks that every record of the source is in the table exactly once. Read-only.
+
+From the table alone it checks the order of the sink's commits (``commit_chain``), their files
+(``files``) and, with coordinate columns, each record (``records``); if the source
+answers, also against its records (``source``). The report says what cannot be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from pyroaring import BitMap64
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_formats import weaker
+from headgate.control_protocol.errors import ConfigurationError, RetryLater, TableChanged
+from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.table_history import History, LiveFile
+from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
+from headgate.operations.access.kafka import compacted, scan_source, source_topics
+from headgate.operations.access.table import opened_evidence
+from headgate.operations.audit.commit_chain import (
+    Move,
+    examine_chain,
+    moved_by_claims,
+    renewed_topics,
+)
+from headgate.operations.audit.files import (
+    OnProgress,
+    examine_commits,
+    examine_live,
+    examine_row_count,
+    of_other_sinks,
+    of_unknown_sinks,
+)
+from headgate.operations.audit.keys import NOT_FOLDED, offsets_behind
+from headgate.operations.audit.many_keyed_tables import KeyedTables
+from headgate.operations.audit.quarantine import QuarantineEvidence, examine_quarantine, lapsed
+from headgate.operations.audit.records import (
+    SeenOffsets,
+    TableRecords,
+    bitmap_of_ranges,
+    scan_records,
+)
+from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
+from headgate.operations.audit.source import (
+    SourceEvidence,
+    Witness,
+    absent,
+    begins,
+    comparable,
+    examine_commit_counts,
+    judge_partition,
+    passed_over,
+    rewound,
+)
+from headgate.operations.audit.totals import (
+    WholeTable,
+    accounts,
+    set_aside,
+    shared,
+    topics_of_others,
+    whole_table,
+)
+from headgate.operations.status.held_partitions import HeldPartition, held_of, told_of_held
+from headgate.runtime.sink_tables import SinkTables
+
+_TRIES = 3
+
+
+def _silent(*_: object) -> None: ...
+
+
+def audit(
+    settings: SinkSettings, *, with_source: bool = True, on_progress: OnProgress = _silent
+) -> AuditReport:
+    """Examine the sink.
+
+    Without ``with_source`` the brokers are not asked; if they do not answer, the audit uses the
+    table alone and says so. Raises ``RetryLater`` if the table cannot be reached, and what
+    ``opened_evidence`` raises if it is gone.
+    """
+    kind = _kind(settings)
+    for tries_left in reversed(range(_TRIES)):
+        with opened_evidence(settings, asks_group=with_source) as tables:
+            report, missing = None, None
+            try:
+                inquiry = kind(tables, on_progress)
+                inquiry.examine_table()
+                inquiry.examine_records(with_source=with_source)
+                report = inquiry.report()
+            except FileNotFoundError as error:
+                missing = error
+            # The fault may only have been expired or compacted away during the audit: look again.
+            final = tries_left == 0 or not tables.reader.moved()
+            if report and (not report.findings or final):
+                return report
+            if missing and final:
+                raise TableChanged(
+                    f"{settings.table.identifier} refers to a metadata file that is missing: "
+                    f"{missing}",
+                    "somebody deleted it; restore it, or roll the table back with its owner",
+                ) from missing
+    raise AssertionError("the last try returns or raises")
+
+
+def _kind(settings: SinkSettings) -> type[Inquiry]:
+    from headgate.operations.audit.many_tables import RoutedInquiry  # it imports from here
+
+    return RoutedInquiry if settings.tables else Inquiry
+
+
+class Inquiry:
+    """One audit under way, which gathers evidence step by step."""
+
+    _put_again: Mapping[TopicPartition, BitMap64] = MappingProxyType({})
+    """Offsets of the quarantine's records that were given back to their tables (I6)."""
+
+    def __init__(self, tables: SinkTables, on_progress: OnProgress) -> None:
+        settings, reader = tables.settings, tables.reader
+        self._tables = tables
+        self._settings = settings
+        self._reader = reader
+        self._on_progress = on_progress
+        self._history: History = reader.history()
+        self._files: list[LiveFile] = reader.live_files()
+        self._damaged: frozenset[str] = frozenset()
+        self._allowed: list[Move] = []
+        self._renewed = renewed_topics(self._history)
+        self._findings: list[Finding] = []
+        self._proven: list[str] = []
+        self._unproven: list[str] = []
+        self._expired: list[str] = []  # unproven only if records could not be compared
+        self._remarks: list[str] = list(filter(None, [weaker(settings)]))
+        self._whole: WholeTable | None = None
+        self._partitions: list[PartitionAudit] = []
+        self._aside: QuarantineEvidence | None = None
+        self._held: tuple[HeldPartition, ...] = ()
+        self._deleted_rows = 0
+        self._unlisted = 0  # of those that people deleted, rows whose records nothing tells
+        self._deleted: dict[TopicPartition, BitMap64] = {}
+        self._removed = 0  # rows that others took away
+        self._floors: dict[TopicPartition, int] = {}  # below them, snapshots of others have expired
+        self._take_deleted(self._history)
+        self._followers: set[str] = set()  # the UUIDs of tables that were examined
+        self._mixed = False  # some files hold rows of nobody knows which sink
+        self._found_deleted = 0  # records that are missing because people deleted their rows
+        self._absent: dict[TopicPartition, BitMap64] = {}  # that the source holds, and nobody else
+        self._harmless = 0  # skipped records that could not have become rows anyway
+        self._keyed = KeyedTables(settings, on_progress)
+        self._compacted: Mapping[str, bool | None] = {}
+
+    def examine_table(self) -> None:
+        self._findings += examine_chain(self._history)
+        self._examine_moves()
+        self._findings += examine_commits(self._reader, self._history, self._on_progress)
+        live, self._damaged = examine_live(self._reader, self._files, self._on_progress)
+        self._findings += live
+        if not self._keyed.one:
+            self._examine_row_count()
+        self._weigh_history()
+        self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
+        if self._keyed.one:
+            damaged = bool(self._damaged)
+            self._keyed.examine(self._reader, self._history, self._files, damaged=damaged)
+            self._take_keyed()
+
+    def _take_deleted(self, history: History) -> None:
+        """Note what was deleted from one of the sink's tables, or from its quarantine."""
+        self._removed += history.removed_rows
+        for at, floor in history.examined_from.items():
+            self._floors[at] = max(floor, self._floors.get(at, 0))
+        deleted = history.deleted
+        self._deleted_rows += deleted.rows
+        self._unlisted += deleted.unlisted
+        topic_ids = self._history.record.topic_ids if self._history.record else {}
+        for at, ranges in deleted.of(topic_ids).items():
+            self._deleted[at] = self._deleted.get(at, BitMap64()) | bitmap_of_ranges(ranges)
+
+    def _weigh_history(self) -> None:
+        if self._history.tag is not None and self._history.tag_on_branch is None:
+            self._unproven.append(
+                f"whether {self._history.branch} still holds what is under the sink's tag: others "
+                "have committed since, and what would tell has expired (HG-204)"
+            )
+        if not self._history.complete:
+            self._expired.append("older snapshots have expired: their commits cannot be examined")
+        if commits := self._history.commits:
+            back = "" if any(move.end < move.begin for move in self._allowed) else ", offsets"
+            self._proven.append(f"{len(commits)} commits in order: epochs{back} never fall")
+
+    def _examine_moves(self) -> None:
+        policies = self._settings.coordinator
+        allowed = (
+            policies.on_rollback is RollbackPolicy.KEEP_OFFSETS
+            or policies.on_offset_out_of_range is not OffsetPolicy.FAIL
+        )
+        for move in moved_by_claims(self._history):
+            if allowed or move.by_operator:
+                why = "" if move.by_operator else ", as a policy of this sink allows"
+                self._unproven.append(f"{move}{why}")
+                self._allowed.append(move)
+            else:
+                self._findings.append(
+                    Finding("gap", f"{move}, which no policy of this sink allows")
+                )
+
+    def _examine_row_count(self) -> None:
+        findings, expired = examine_row_count(self._history, self._files)
+        self._findings += findings
+        self._expired += expired
+
+    @property
+    def _live_rows(self) -> int:
+        return sum(-file.records if file.deletes else file.records for file in self._files)
+
+    # ----------------------------------------------------------------- each record, and the source
+
+    def examine_records(self, *, with_source: bool) -> None:
+        record, settings = self._history.record, self._settings
+        if record is None:
+            self._unproven.append("the sink has not committed anything yet")
+            return
+        began = begins(self._history, from_earliest=self._settings.source.start_at == "earliest")
+        spans = {at: (began.get(at), end) for at, end in sorted(record.offsets.items())}
+        seen = self._scan_table()
+        if settings.quarantine.keeps:
+            found = examine_quarantine(self._tables, self._history, self._on_progress)
+            self._aside, self._findings = found, [*self._findings, *found.findings]
+            self._remarks += found.remarks
+            self._take_deleted(found.history)
+        self._weigh_lapsed(record)
+        for topic in sorted(self._renewed):
+            self._unproven.append(
+                f"{topic}: re-created while this sink filled the table, so offsets mean two "
+                "records; only the commits' counts are compared"
+            )
+        self._unproven += [] if with_source else ["the source was not asked"]
+        source = self._ask_source(record, spans, seen) if with_source else SourceEvidence()
+        self._held = held_of(settings, record, source.topics)
+        lost: list[Finding] = []
+        for at, span in spans.items():
+            told = seen is not None and at.topic not in self._renewed
+            in_table = seen.partitions.get(at, SeenOffsets()) if seen and told else None
+            aside = self._aside.upto(at, span[1]) if self._aside and told else None
+            witness = source.witnesses.get(at)
+            partition, new = self._judge(at, span, witness, in_table, aside=aside)
+            self._partitions.append(partition)
+            lost += [finding for finding in new if finding.what == "record-lost"]
+            twice = [finding for finding in new if finding.what == "record-twice"]
+            if self._mixed:
+                self._unproven += [finding.evidence for finding in twice]
+            else:
+                self._findings += twice
+            apart = ("record-lost", "record-twice")
+            self._findings += [finding for finding in new if finding.what not in apart]
+        self._weigh_lost(lost)
+        self._weigh_skipped()
+        self._compare_counts(source)
+        self._weigh_whole(record, seen)
+        self._conclude(seen)
+
+    def _weigh_lapsed(self, record: CommitRecord) -> None:
+        """D8: a table that is gone does not tell whether it had received what lapsed."""
+        known = self._followers | {self._aside.history.uuid if self._aside else ""}
+        for debt in self._still_lapsed(record):
+            found = lapsed(debt)
+            if debt.follower in known:
+                self._findings.append(found)
+            else:
+                gone = f"that table (UUID {debt.follower}) is gone, and may have received them"
+                self._unproven.append(f"{found.evidence}: {gone}")
+
+    def _still_lapsed(self, record: CommitRecord) -> Sequence[Debt]:
+        """D8: return what followers were owed and have not received since."""
+        came = self._aside.came if self._aside else frozenset()
+        return [debt for debt in record.lapsed if debt not in came]
+
+    def _coordinates(self) -> tuple[tuple[str, str, str] | None, str]:
+        """Return the columns that identify a row's record, or the topic if no column holds it."""
+        places = self._settings.table.record_columns
+        if self._keyed.one:
+            return (places.topic, places.partition, places.offset), self._settings.source.topics[0]
+        return places.coordinates, ""
+
+    def _scan_table(self) -> TableRecords | None:
+        if self._keyed.one:
+            damaged = bool(self._damaged)
+            self._keyed.examine_keys(self._reader, self._history, self._files, damaged=damaged)
+            self._take_keyed()
+            if damaged:
+                return None
+        columns, topic = self._coordinates()
+        if columns is None:
+            self._unproven.append(
+                "table.record_columns does not name topic, partition and offset: only counts can "
+                "be compared, not single records"
+            )
+            return None
+        absent = [name for name in columns if name and name not in self._reader.columns()]
+        if absent or self._history.head is None:
+            self._unproven.append(f"the table has no column {', '.join(absent) or 'filled yet'}")
+            return None
+        try:
+            seen = scan_records(
+                self._reader,
+                columns,
+                self._damaged,
+                rewound=rewound(self._allowed),
+                on_progress=self._on_progress,
+                apart=of_other_sinks(self._files, self._history, self._settings.name),
+                topic=topic,
+            )
+        except (ValueError, NotImplementedError) as error:  # equality deletes, for example
+            self._unproven.append(f"the rows cannot be read here: {error}")
+            return None
+        self._tell_shared_files()
+        if told := sum(partition.told for partition in seen.partitions.values()):
+            self._unproven.append(f"{told} rows came again because offsets were set back")
+        if seen.foreign_rows:
+            text = f"{seen.foreign_rows} rows of others carry no coordinates"
+            theirs = sum(f.added_records for f in self._history.foreign if f.sink is None)
+            (self._remarks if seen.foreign_rows <= theirs else self._unproven).append(text)
+        return seen
+
+    def _tell_shared_files(self) -> None:
+        """Where other sinks fill the table, a file that others rewrote may hold rows of each."""
+        unknown = {
+            SinkName(name): dict[str, TopicId]() for name in self._settings.table.shared_with
+        }
+        others = {**unknown, **self._history.others, **topics_of_others(self._history)}
+        record = self._history.record
+        read = set(record.topic_ids.items()) if record else set[tuple[str, TopicId]]()
+        sharers = {sink for sink, topics in others.items() if not topics or read & topics.items()}
+        own = self._settings.name
+        if sharers and (files := of_unknown_sinks(self._files, self._history, own)):
+            self._mixed = True
+            self._unproven.append(
+                f"{files} files are of no sink's own folder, and their snapshots do not tell whose "
+                f"rows they hold: those of {own}, or of {', '.join(sorted(sharers))}"
+            )
+
+    def _weigh_whole(self, record: CommitRecord, seen: TableRecords | None) -> None:
+        if seen is None or self._renewed:
+            return
+        others = {**self._history.others, **topics_of_others(self._history)}
+        self._whole = whole = whole_table(seen, seen.others, record, others)
+        self._findings += shared(whole, self._settings.table.shared_with)
+        self._remarks.append(accounts(whole))
+
+    def _ask_source(
+        self,
+        record: CommitRecord,
+        spans: Mapping[TopicPartition, tuple[int | None, int]],
+        seen: TableRecords | None,
+    ) -> SourceEvidence:
+        """Fold the topics of keyed tables, and compare the others record by record."""
+        self._keyed.moved_past = passed_over(self._history, self._allowed)
+        folded = {at: span for at, span in spans.items() if self._keyed.changed_by(at.topic)}
+        others = {at: span for at, span in spans.items() if at not in folded}
+        source = self._ask_appended(record, others, seen)
+        if folded and source.topics:
+            self._ask_keyed(record, folded, seen, source)
+        return source
+
+    def _ask_keyed(
+        self,
+        record: CommitRecord,
+        folded: Mapping[TopicPartition, tuple[int | None, int]],
+        seen: TableRecords | None,
+        source: SourceEvidence,
+    ) -> None:
+        one = self._keyed.one
+        ranges = self._comparable(source, record, folded, seen if one else None)
+        for at in folded if one else ranges:
+            topic = source.topics.get(at.topic)
+            if topic is not None and at.partition in topic.partitions:
+                source.witnesses[at] = Witness(topic.partitions[at.partition], None)
+        if not one:
+            self._unproven += [f"{at}: {NOT_FOLDED}" for at, span in ranges.items() if span is None]
+        try:
+            topics = {at.topic: source.topics[at.topic] for at in ranges}
+            self._compacted = compacted(self._settings.kafka, topics)
+        except RetryLater as error:
+            self._unproven.append(f"the source was not asked: {error.message}")
+            return
+        left_out = dict(self._keyed.moved_past)
+        for at in folded if self._aside else ():
+            aside = self._aside.upto(at, folded[at][1]) if self._aside else BitMap64()
+            deleted = self._deleted.get(at, BitMap64())
+            left_out[at] = left_out.get(at, BitMap64()) | aside | deleted
+        known = {at: span for at, span in ranges.items() if span is not None}
+        behind = offsets_behind(record, self._allowed)
+        self._unproven += behind[:1]
+        if not (self._renewed or behind or (one and seen is None)):
+            still = replace(record, lapsed=tuple(self._still_lapsed(record)))
+            self._keyed.fold(still, self._history.uuid, known, left_out)
+
+    def _ask_appended(
+        self,
+        record: CommitRecord,
+        spans: Mapping[TopicPartition, tuple[int | None, int]],
+        seen: TableRecords | None,
+    ) -> SourceEvidence:
+        try:
+            with source_topics(self._settings) as topics:
+                source = SourceEvidence(topics.describe())
+            ranges = self._comparable(source, record, spans, seen)
+            offsets = scan_source(
+                self._settings,
+                {at: span for at, span in ranges.items() if span is not None},
+                lambda records: self._on_progress("source records", records, 0),
+            )
+        except (RetryLater, ConfigurationError) as error:
+            what = "asked" if self._keyed.one else "compared"
+            self._unproven.append(f"the source was not {what}: {error.message}")
+            return SourceEvidence()
+        missing = passed_over(self._history, self._allowed)
+        for at in ranges:
+            log = source.topics[at.topic].partitions[at.partition]
+            expected = offsets[at] - missing.get(at, BitMap64()) if at in offsets else None
+            source.witnesses[at] = Witness(log, expected)
+        return source
+
+    def _comparable(
+        self,
+        source: SourceEvidence,
+        record: CommitRecord,
+        spans: Mapping[TopicPartition, tuple[int | None, int]],
+        seen: TableRecords | None,
+    ) -> dict[TopicPartition, OffsetRange | None]:
+        known = seen.partitions if seen else {}
+        ranges, unproven = comparable(source.topics, record.topic_ids, spans, known)
+        self._unproven += unproven
+        return ranges
+
+    def _weigh_lost(self, lost: list[Finding]) -> None:
+        self._harmless = self._keyed.harmless  # the source shows that they are rows of no table
+        self._weigh_appended(lost)
+        self._keyed.weigh(self._compacted, self._skipped_records)
+        self._take_keyed()
+        self._partitions = [self._keyed.judged(partition) for partition in self._partitions]
+
+    def _take_keyed(self) -> None:
+        told = self._keyed.taken()
+        self._findings += told.findings
+        self._proven += told.proven
+        self._unproven += told.unproven
+        self._expired += told.expired
+
+    def _weigh_appended(self, lost: list[Finding]) -> None:
+        """Judge missing records: some were deleted or skipped, but the table does not say which.
+
+        What is missing below the oldest commit that is left is not known to be lost: what others
+        deleted, and where a person moved offsets, has expired with it.
+        """
+        missing = sum(partition.lost or 0 for partition in self._partitions)
+        skipped = max(0, self._skipped_records - self._harmless)
+        reasons = (
+            ("others deleted", self._removed),
+            ("persons deleted", self._unlisted),
+            ("the sink skipped", skipped),
+        )
+        why = [f"{who} {rows}" for who, rows in reasons if rows]
+        explained = self._removed + self._unlisted + skipped
+        old = sum(
+            records.range_cardinality(0, self._floors.get(at, 0))
+            for at, records in self._absent.items()
+        )
+        if old and missing - old <= explained:
+            why.append(
+                f"{old} of them lie below the oldest commit that is left: whether somebody deleted "
+                "or passed over them has expired"
+            )
+        elif missing > explained:
+            self._findings += lost
+            text = f"{missing} records of the source are absent, and {', '.join(why)}"
+            self._remarks += [f"{text}: nothing tells which"] if why else []
+            return
+        if missing:
+            text = f"{missing} records of the source are absent, and {', '.join(why)}"
+            self._unproven.append(text)
+
+    def _judge(
+        self,
+        at: TopicPartition,
+        span: tuple[int | None, int],
+        witness: Witness | None,
+        seen: SeenOffsets | None,
+        *,
+        aside: BitMap64 | None,
+    ) -> tuple[PartitionAudit, list[Finding]]:
+        again = self._put_again.get(at)
+        if self._keyed.alone(at.topic):  # whatever was put again is in the fold
+            seen, again = seen if self._keyed.one else None, None
+        elif witness is not None and self._keyed.changed_by(at.topic):
+            witness = replace(witness, offsets=self._keyed.appended(at))
+        deleted, gone = self._deleted.get(at, BitMap64()), absent(span, witness, seen, aside)
+        self._absent[at] = gone - deleted
+        self._found_deleted += len(gone & deleted)
+        return judge_partition(
+            at, span, witness, seen, aside=aside, put_again=again, deleted=deleted
+        )
+
+    def _weigh_skipped(self) -> None:
+        """What the source shows to be nothing for its tables is as it should be."""
+        findings, unproven = set_aside(self._history, self._settings)
+        self._findings += findings
+        whole = self._history.complete and self._skipped_records <= self._keyed.harmless
+        (self._remarks if whole else self._unproven).extend(unproven)
+
+    @property
+    def _skipped_records(self) -> int:
+        return sum(commit.record.skipped for commit in self._history.commits)
+
+    def _compare_counts(self, source: SourceEvidence) -> None:
+        topic_ids = {name: topic.topic_id for name, topic in source.topics.items()}
+        witnesses: Mapping[TopicPartition, Witness] = source.witnesses
+        what = "hold as many rows as the source has records"
+        if self._keyed.one:
+            witnesses = self._keyed.counted(witnesses, self._compacted)
+            what = "count each record that the source has of them"
+        findings, compared = examine_commit_counts(self._history, witnesses, topic_ids)
+        self._findings += findings
+        if compared:
+            self._proven.append(f"{compared} commits {what}")
+
+    def _conclude(self, seen: TableRecords | None) -> None:
+        surplus = self._whole is not None and bool(self._whole.surplus)
+        if seen is not None and not self._renewed and not surplus:
+            where = "in the table and its quarantine" if self._aside else "in the table"
+            beyond = "" if self._allowed else ", none beyond the stored offsets"
+            self._proven.append(f"no record is {where} twice{beyond}")
+        (self._remarks if self._conclude_source() else self._unproven).extend(self._expired)
+        self._expired = []
+
+    def _conclude_source(self) -> bool:
+        """Return whether the table was proven to hold everything that the source holds."""
+        if self._keyed.one:
+            return not self._findings and self._keyed.proves(self._compacted)
+        compared = [partition.lost == 0 for partition in self._partitions]
+        if compared and all(compared):
+            forward = any(move.begin < move.end for move in self._allowed)
+            but = ", except those that moved offsets skip" if forward else ""
+            deleted = f", except {self._found_deleted} that people deleted"
+            but += deleted * bool(self._found_deleted)
+            self._proven.append(
+                f"every record that the source holds up to the stored offsets is there{but}"
+            )
+        return bool(compared) and all(compared)
+
+    # --------------------------------------------------------------------------------- the verdict
+
+    def report(self) -> AuditReport:
+        history = self._history
+        return AuditReport(
+            sink=self._settings.name,
+            table=self._settings.table.identifier,
+            uuid=history.uuid,
+            branch=history.branch,
+            snapshot_id=history.head,
+            epochs=tuple(sorted({c.record.transaction.epoch for c in history.commits})),
+            commits=sum(not commit.record.claim for commit in history.commits),
+            claims=sum(commit.record.claim for commit in history.commits),
+            committed_records=sum(commit.record.records for commit in history.commits),
+            live_files=len(self._files),
+            live_rows=self._live_rows,
+            rows=self._whole.rows if self._whole else None,
+            distinct=self._whole.distinct if self._whole else None,
+            surplus=self._whole.surplus if self._whole else {},
+            quarantined_rows=self._aside.rows if self._aside else None,
+            skipped_records=self._skipped_records,
+            partitions=tuple(self._partitions),
+            # What was disproved must not be listed as proven next to the finding.
+            proven=() if self._findings else tuple(self._proven),
+            unproven=(*self._unproven, *self._expired),
+            findings=tuple(self._findings),
+            remarks=tuple(self._remarks),
+            deleted_rows=self._deleted_rows,
+            held=self._held,
+            waiting=tuple(told_of_held(self._settings, self._held, history.commits)),
+        )

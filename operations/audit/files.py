@@ -1,0 +1,166 @@
+"""Checks a table's metadata and storage: each commit's files, and each live file once and whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+
+from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.record import Debt
+from headgate.control_protocol.table_history import History, LiveFile, TableReader
+from headgate.operations.audit.report import Finding
+from headgate.tables.storage.read_ahead import in_turn
+
+OnProgress = Callable[[str, int, int], None]
+"""Receives what is being done, how much of it is done, and how much there is."""
+
+
+def examine_commits(
+    reader: TableReader, history: History, on_progress: OnProgress
+) -> list[Finding]:
+    """Check that each commit's files hold what its record says, and none is committed twice."""
+    findings: list[Finding] = []
+    brought_by: dict[str, str] = {}
+    asked = [each for each in history.commits if each.record.records or each.added_files]
+    for done, (commit, added) in enumerate(zip(asked, in_turn(reader.added, asked), strict=True)):
+        on_progress("commits", done, len(asked))
+        if added is None:
+            continue
+        records, where = sum(count for _, count in added), commit.where
+        if records != commit.record.records:
+            findings.append(
+                Finding(
+                    "record-count",
+                    f"{where}: its record claims {commit.record.records} rows, its "
+                    f"files hold {records}",
+                )
+            )
+        for path, _ in added:
+            if path in brought_by:
+                findings.append(
+                    Finding(
+                        "file-twice",
+                        f"{where} adds {path}, which {brought_by[path]} had added",
+                    )
+                )
+            brought_by[path] = where
+    return findings
+
+
+def examine_row_count(history: History, files: list[LiveFile]) -> tuple[list[Finding], list[str]]:
+    """Check that the live files hold as many rows, dead ones included, as all commits added.
+
+    Also returns why that could not be compared.
+    """
+    theirs = any(found.row_deletes for found in history.foreign if not found.upkeep)
+    if any(file.deletes for file in files) and (theirs or not history.complete):
+        return [], ["others marked rows as deleted: live rows cannot be counted"]
+    others = sum(found.added_records - found.deleted_records for found in history.foreign)
+    expected = sum(commit.record.records for commit in history.commits) + others
+    stored = sum(file.records for file in files if not file.deletes)
+    if not history.complete or expected == stored:
+        return [], []
+    evidence = f"the live files hold {stored} rows, all commits together {expected}"
+    return [Finding("row-count", evidence)], []
+
+
+def landed(
+    reader: TableReader, files_of: Mapping[Debt, Collection[str]], lead: str
+) -> Mapping[Debt, bool | None]:
+    """Return whether a payment has brought each debt's files into the table, whatever came since.
+
+    ``files_of``: the paths of each; ``lead``: the UUID of the table that decided. ``None``: the
+    history does not reach back to the decision, so that a payment may have expired.
+    """
+    history = reader.history()
+    oldest = min(debt.transaction for debt in files_of)
+    told = {file.path for file in reader.live_files()}
+    for commit in history.commits:
+        if commit.record.records and commit.record.transaction >= oldest:
+            told |= {path for path, _ in reader.added(commit) or ()}
+    known = [c.record.transaction for c in history.commits if c.record.lead == lead]
+
+    def judged(debt: Debt, paths: Collection[str]) -> bool | None:
+        if not told.isdisjoint(paths):
+            return True
+        reaches = history.complete or (bool(known) and known[0] < debt.transaction)
+        return False if reaches else None
+
+    return {debt: judged(debt, paths) for debt, paths in files_of.items()}
+
+
+def of_other_sinks(
+    files: list[LiveFile], history: History, own: SinkName
+) -> Mapping[str, SinkName]:
+    """Return the files that other sinks added, and which sink: also behind an expiry."""
+    authors = _authors(files, history, own)
+    return {path: sink for path, sink in authors.items() if sink not in (None, own)}
+
+
+def of_unknown_sinks(files: list[LiveFile], history: History, own: SinkName) -> int:
+    """Return how many files may hold rows of several sinks: others have rewritten or added them."""
+    return sum(sink is None for sink in _authors(files, history, own).values())
+
+
+def _authors(
+    files: list[LiveFile], history: History, own: SinkName
+) -> Mapping[str, SinkName | None]:
+    """Return each file's sink. Where its snapshot has expired, its folder tells."""
+    brought = {found.snapshot_id: found.sink for found in history.foreign}
+    brought |= dict.fromkeys((commit.snapshot_id for commit in history.commits), own)
+    data = (file for file in files if not file.deletes)
+    return {file.path: brought.get(file.added_by) or folder_of(file.path) for file in data}
+
+
+def folder_of(path: str) -> SinkName | None:
+    """Return the sink in whose folder the file lies, if it is one's."""
+    _, folder, below = path.rpartition("/headgate/")
+    name, deeper, _ = below.partition("/")
+    return SinkName(name) if folder and deeper else None
+
+
+def examine_live(
+    reader: TableReader, files: list[LiveFile], on_progress: OnProgress
+) -> tuple[list[Finding], frozenset[str]]:
+    """Check that each file is referenced once, exists, and has the size and rows that are claimed.
+
+    Also returns the paths that are missing or damaged: nobody can read rows from them.
+    """
+    findings: list[Finding] = []
+    damaged: set[str] = set()
+    for path, times in Counter(file.path for file in files if not file.vector).items():
+        if times > 1:
+            findings.append(Finding("file-twice", f"the head refers {times} times to {path}"))
+    examined = in_turn(lambda file: _examine_file(reader, file), files)
+    for done, (file, finding) in enumerate(zip(files, examined, strict=True)):
+        on_progress("files", done + 1, len(files))
+        if finding:
+            findings.append(finding)
+            damaged.add(file.path)
+    return findings, frozenset(damaged)
+
+
+def _examine_file(reader: TableReader, file: LiveFile) -> Finding | None:
+    """Read the size and, for Parquet, the footer. Raises ``Unreachable`` without an answer."""
+    try:
+        size, rows = reader.size_and_rows(file)
+    except FileNotFoundError:
+        return Finding("file-missing", f"{file.path} ({file.records} rows) does not exist")
+    except PermissionError:
+        return Finding("file-unreadable", f"{file.path} may not be read")
+    except OSError as error:
+        raise Unreachable(
+            f"the table's storage did not answer about {file.path}: {error}", "try again"
+        ) from error
+    except ValueError as error:  # pyarrow's ArrowInvalid: not a Parquet file
+        return Finding("file-unreadable", f"{file.path}: {error}")
+    if size != file.size_bytes:
+        return Finding(
+            "file-size", f"{file.path} has {size} bytes, the manifest says {file.size_bytes}"
+        )
+    if rows != file.records:
+        return Finding(
+            "file-rows", f"{file.path} holds {rows} rows, the manifest says {file.records}"
+        )
+    return None

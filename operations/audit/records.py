@@ -1,0 +1,216 @@
+"""Collects which records the table holds, by their coordinates (topic, partition, offset).
+
+Offsets are kept as compressed bitmaps. Dense ranges cost next to nothing, so memory grows with the
+gaps of the source, not with the size of the table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from headgate.control_protocol.identifiers import SinkName, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.table_history import FileRows, TableReader
+from headgate.data_plane.batch.record_numbers import bitmap
+from headgate.operations.audit.files import OnProgress
+from headgate.tables.iceberg.row_deletion import leaf
+from headgate.tables.iceberg.upsert.key_index import KeyHash
+from headgate.tables.storage.read_ahead import STORAGE_THREADS, in_turn
+
+EXAMPLES_MAX = 5
+
+_BYTES_A_KEY = 64
+"""Two words, as parts and as a whole, which are copied and sorted for comparison."""
+
+_BYTES_READ_AHEAD = 1024 * 1024
+"""Smaller files are read many at a time, because requests take most of their time."""
+
+
+@dataclass(slots=True)
+class SeenOffsets:
+    """The offsets of one partition that the table holds, and those that it holds repeatedly.
+
+    ``rewound``: offsets that a person told the sink to read again; repeated rows of theirs count in
+    ``told``, not in ``twice``.
+    """
+
+    offsets: BitMap64 = field(default_factory=BitMap64)
+    rewound: BitMap64 = field(default_factory=BitMap64)
+    twice: int = 0
+    told: int = 0
+    examples: list[tuple[int, str]] = field(default_factory=list)
+    """Some repeated offsets, each with a file that repeats it."""
+
+    def add(self, values: pa.Int64Array, path: str) -> None:
+        """Count the rows of one file; ``values`` has no nulls."""
+        fresh = bitmap(values)
+        again = fresh & self.offsets
+        told = again & self.rewound
+        again -= told
+        self.told += len(told)
+        inside = len(values) - len(fresh)
+        if inside:
+            repeated = [offset for offset, n in Counter(values.to_pylist()).items() if n > 1]
+            self._remember(repeated, path)
+        self._remember(again, path)
+        self.twice += inside + len(again)
+        self.offsets |= fresh
+
+    def _remember(self, offsets: Iterable[int], path: str) -> None:
+        for offset in offsets:
+            if len(self.examples) >= EXAMPLES_MAX:
+                return
+            self.examples.append((offset, path))
+
+
+@dataclass(slots=True)
+class TableRecords:
+    """Everything the scan saw. ``foreign_rows`` have no coordinates of this sink's topics."""
+
+    partitions: dict[TopicPartition, SeenOffsets] = field(default_factory=dict)
+    rewound: Mapping[TopicPartition, BitMap64] = field(default_factory=dict)
+    foreign_rows: int = 0
+    others: dict[SinkName, TableRecords] = field(default_factory=dict)
+
+    def of(self, at: TopicPartition) -> SeenOffsets:
+        if at not in self.partitions:
+            self.partitions[at] = SeenOffsets(rewound=self.rewound.get(at, BitMap64()))
+        return self.partitions[at]
+
+
+def bitmap_of_ranges(ranges: Iterable[OffsetRange]) -> BitMap64:
+    """Return the offsets of these ranges."""
+    found = BitMap64()
+    for each in ranges:
+        found.add_range(each.begin, each.end)
+    return found
+
+
+def scan_records(
+    reader: TableReader,
+    columns: tuple[str, str, str],
+    skipped_files: frozenset[str],
+    *,
+    rewound: Mapping[TopicPartition, BitMap64],
+    on_progress: OnProgress,
+    apart: Mapping[str, SinkName] | None = None,
+    into: TableRecords | None = None,
+    topic: str = "",
+) -> TableRecords:
+    """Read the three coordinate columns of every live file except the skipped ones.
+
+    ``topic``: the only topic, if no column names it. ``apart``: files of other sinks, whose records
+    are kept apart under ``others``. ``into``: the records of the sink's other tables, to which this
+    table's are added.
+    """
+    count, every_file = reader.scan([name for name in columns if name])
+    files = (file for file in every_file if file.path not in skipped_files)
+    found = into or TableRecords(rewound=rewound)
+
+    def soon(file: FileRows) -> tuple[FileRows, list[pa.RecordBatch] | None]:
+        small = file.size_bytes <= _BYTES_READ_AHEAD
+        return file, list(file.at_once()) if small else None
+
+    for done, (file, batches) in enumerate(in_turn(soon, files, STORAGE_THREADS)):
+        on_progress("rows", done, count)
+        sink = (apart or {}).get(file.path)
+        into_one = found if sink is None else found.others.setdefault(sink, TableRecords())
+        for batch in file.batches() if batches is None else batches:
+            _count_in(into_one, batch, columns, file.path, only_topic=topic)
+    for seen in found.partitions.values():
+        seen.offsets.run_optimize()
+    return found
+
+
+def scan_draft(
+    files: Iterable[FileRows], columns: tuple[str, str, str], into: TableRecords
+) -> None:
+    """Count the rows of files that no snapshot lists yet."""
+    for file in files:
+        for batch in file.batches():
+            _count_in(into, batch, columns, file.path)
+
+
+def rows_where(rows: pa.RecordBatch, name: str, values: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows whose column has one of these values."""
+    wanted = pc.is_in(leaf(rows, name), value_set=pa.array(values))
+    found: list[dict[str, Any]] = rows.filter(wanted).to_pylist()
+    return found
+
+
+def places_of(
+    rows: pa.RecordBatch, columns: tuple[str, str, str], wanted: Mapping[TopicPartition, BitMap64]
+) -> Iterator[int]:
+    """Yield the positions of rows whose records are wanted; ``rows`` has no nulls there."""
+    values = (leaf(rows, name).to_pylist() for name in columns)
+    for place, (topic, partition, offset) in enumerate(zip(*values, strict=True)):
+        if offset in wanted.get(TopicPartition(topic, partition), ()):
+            yield place
+
+
+def count_keys(
+    reader: TableReader, key: tuple[str, ...], rows: int, memory_bytes: int
+) -> tuple[int, int]:
+    """Return how many live rows there are, and how many distinct keys.
+
+    If ``rows`` of them would need more memory, the table is read several times, each time for
+    another part of the hashes.
+    """
+    hashed, parts = KeyHash(), max(1, -(-rows * _BYTES_A_KEY // memory_bytes))
+    found, different = 0, 0
+    for part in range(parts):
+        hashes = np.concatenate(
+            [np.zeros((0, 2), np.uint64), *_hashes_of(reader, key, hashed, (part, parts))]
+        )
+        found, different = found + len(hashes), different + len(np.unique(hashes, axis=0))
+    return found, different
+
+
+def _hashes_of(
+    reader: TableReader, key: tuple[str, ...], hashed: KeyHash, part: tuple[int, int]
+) -> Iterator[npt.NDArray[np.uint64]]:
+    """Yield hashes of rows that belong to the part: its number, and the number of parts."""
+    number, parts = part
+    _, files = reader.scan(key)
+    for file in files:
+        for batch in file.batches():
+            if batch.num_rows:
+                words = np.stack(hashed([batch.column(name) for name in key]), axis=1)
+                yield words[words[:, 0] % np.uint64(parts) == number] if parts > 1 else words
+
+
+def _count_in(
+    found: TableRecords,
+    batch: pa.RecordBatch,
+    columns: tuple[str, str, str],
+    path: str,
+    *,
+    only_topic: str = "",
+) -> None:
+    topic, partition, offset = columns
+    named = {name: leaf(batch, name) for name in columns if name}
+    rows = pa.table({topic: pa.repeat(only_topic, batch.num_rows), **named})
+    for group in (
+        rows.group_by([topic, partition], use_threads=False)
+        .aggregate([(offset, "list")])
+        .to_batches()
+    ):
+        topics, numbers = group.column(topic), group.column(partition)
+        offsets = group.column(f"{offset}_list")
+        for topic_name, number, values in zip(topics, numbers, offsets, strict=True):
+            known = values.values.drop_null().cast(pa.int64())
+            found.foreign_rows += len(values.values) - len(known)
+            if topic_name.as_py() is None or number.as_py() is None:
+                found.foreign_rows += len(known)
+                continue
+            at = TopicPartition(topic_name.as_py(), number.as_py())
+            found.of(at).add(known, path)

@@ -1,0 +1,299 @@
+"""Compares one slice of the source's records with the same slice of the table's rows.
+
+The record with the highest offset of each key is its last one, in the youngest partition if some
+were added (U8). Its row must be in the table with the record's values, and no other row with that
+key; if it deletes, there must be no row at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from headgate.native.kernels import Flags, Integers, Words
+from headgate.operations.audit.records import EXAMPLES_MAX
+from headgate.operations.audit.replay_spill import DELETES, HIGH, LOW, OFFSET, OURS, SOURCE
+from headgate.tables.iceberg.upsert.changed_keys import Sources
+
+
+class Fault(StrEnum):
+    """How a table differs from the fold of its source, or what nobody can say."""
+
+    LOST = "row-lost"
+    """The last record of a key has a row, but the table has none with that key."""
+    ANEW = "table-made-anew"
+    """The same, of a record that went into an earlier table of that name."""
+    OUTDATED = "row-outdated"
+    """The table has an older record of the key."""
+    UNDELETED = "row-undeleted"
+    """The last record of the key deletes it, but a row exists."""
+    INVENTED = "row-invented"
+    """No record of the source matches this row."""
+    TWICE = "key-twice"
+    """A row exists in addition to the right one of its key."""
+    VALUE = "value-differs"
+    """The row comes from the right record, but has another value."""
+    VANISHED = "vanished"
+    """The source's log covers the row's offset, but has no record there: a compacted topic."""
+    AGED = "aged"
+    """The row's record is older than what the source holds."""
+    CROSSED = "crossed"
+    """Records of the key are in several partitions, none of which is younger."""
+    NEW_COLUMN = "new-column"
+    """The row has no value in a column that was added later; its record has one."""
+
+
+WRONG = (
+    Fault.LOST,
+    Fault.ANEW,
+    Fault.OUTDATED,
+    Fault.UNDELETED,
+    Fault.INVENTED,
+    Fault.TWICE,
+    Fault.VALUE,
+)
+
+
+@dataclass(slots=True)
+class Faults:
+    """How many rows have a fault, by the source's number, with some of their records' offsets.
+
+    ``columns``: where values differ. ``rows``: how many were compared value by value. ``old``: of
+    the lost ones, how many lie below the ``floors``, where commits have expired that may have
+    deleted them.
+    """
+
+    rows: int = 0
+    records: int = 0
+    floors: Mapping[int, int] = field(default_factory=dict)
+    old: int = 0
+    counts: dict[tuple[Fault, int], int] = field(default_factory=dict)
+    examples: dict[Fault, list[tuple[int, int]]] = field(default_factory=dict)
+    columns: dict[Fault, set[str]] = field(default_factory=dict)
+
+    def count(self, fault: Fault, source: int | None = None) -> int:
+        return sum(
+            found
+            for (what, where), found in self.counts.items()
+            if what is fault and source in (None, where)
+        )
+
+    def note(self, fault: Fault, sources: Integers, offsets: Integers) -> None:
+        known = self.examples.setdefault(fault, [])
+        for source, offset in zip(sources[:EXAMPLES_MAX], offsets[:EXAMPLES_MAX], strict=True):
+            if len(known) < EXAMPLES_MAX:
+                known.append((int(source), int(offset)))
+        for source, found in zip(*np.unique(sources, return_counts=True), strict=True):
+            at = fault, int(source)
+            self.counts[at] = self.counts.get(at, 0) + int(found)
+            if fault is Fault.LOST:
+                floor = self.floors.get(int(source), 0)
+                self.old += int(((sources == source) & (offsets < floor)).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the source holds, by its number: its first offset, and the offsets with records.
+
+    ``later``: columns that some of the table's schemas lack; ``sources`` tells which of them are
+    younger. ``earlier``: the offsets up to which an earlier table of that name was filled.
+    """
+
+    begins: Mapping[int, int]
+    offsets: Mapping[int, BitMap64]
+    later: frozenset[str] = frozenset()
+    sources: Sources = field(default_factory=Sources)
+    earlier: Mapping[int, int] = field(default_factory=dict)
+
+
+def compare(records: pa.Table, rows: pa.Table, held: Held, faults: Faults) -> None:
+    """Compare replayed records with the table's rows, and note what differs in ``faults``.
+
+    Both have the table's columns, then the internal ones of ``OURS``.
+    """
+    faults.records += records.num_rows
+    last, crossed = _last(records, held.sources)
+    ids = _numbered(last, rows)
+    of_last, of_rows = ids[: last.num_rows], ids[last.num_rows :]
+    place = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
+    place[of_last] = np.arange(last.num_rows)
+    _Slice(last, rows, place[of_rows], held=held, faults=faults).judge(crossed)
+
+
+def _last(records: pa.Table, known: Sources) -> tuple[pa.Table, Flags]:
+    """Return the last record of each key, and which keys have records without an order."""
+    high, low = _words(records)
+    sources, offsets = _array(records, SOURCE), _array(records, OFFSET)
+    order = np.lexsort((offsets, sources, known.ages(sources), low, high))
+    high, low, sources = high[order], low[order], sources[order]
+    same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+    chosen = np.append(~same, True)[: len(order)]
+    begins = np.append(True, ~same)[: len(order)]
+    puzzling = same & (sources[1:] != sources[:-1])
+    puzzling[puzzling] = ~known.younger(sources[1:][puzzling], sources[:-1][puzzling])
+    mixed = np.append(False, puzzling)[: len(order)]
+    keys = np.cumsum(begins) - 1
+    crossed = np.bincount(keys, mixed, int(chosen.sum())) > 0
+    return records.take(pa.array(order[chosen])), crossed
+
+
+def _numbered(one: pa.Table, other: pa.Table) -> Integers:
+    """Number the keys of both tables' rows: equal keys get equal numbers."""
+    (high, low), (more_high, more_low) = _words(one), _words(other)
+    high, low = np.concatenate([high, more_high]), np.concatenate([low, more_low])
+    order = np.lexsort((low, high))
+    high, low = high[order], low[order]
+    begins = np.append(True, (high[1:] != high[:-1]) | (low[1:] != low[:-1]))[: len(order)]
+    found = np.empty(len(order), np.int64)
+    found[order] = np.cumsum(begins) - 1
+    return found
+
+
+class _Slice:
+    """The last records of some keys, and the rows; ``place``: the key's position for each row."""
+
+    def __init__(
+        self, last: pa.Table, rows: pa.Table, place: Integers, *, held: Held, faults: Faults
+    ) -> None:
+        self._last, self._rows, self._place = last, rows, place
+        self._held, self._faults = held, faults
+        self._sources, self._offsets = _array(rows, SOURCE), _array(rows, OFFSET)
+        self._last_sources, self._last_offsets = _array(last, SOURCE), _array(last, OFFSET)
+        self._deletes = np.asarray(last.column(DELETES).combine_chunks()).astype(np.bool_)
+
+    def judge(self, crossed: Flags) -> None:
+        own = (self._sources >= 0) & (self._offsets >= 0)
+        known = own & (self._place >= 0)
+        puzzling = np.zeros(len(own), np.bool_)
+        puzzling[known] = crossed[self._place[known]]
+        self._note_last(Fault.CROSSED, crossed)
+        own, known = own & ~puzzling, known & ~puzzling
+        right = known.copy()
+        at = self._place[known]
+        right[known] = (
+            (self._sources[known] == self._last_sources[at])
+            & (self._offsets[known] == self._last_offsets[at])
+            & ~self._deletes[at]
+        )
+        right, doubled = self._once(right)
+        self._note(Fault.TWICE, doubled)
+        self._note_wrong(own & ~right & ~doubled, known, right)
+        there = np.zeros(len(self._last_sources), np.bool_)
+        there[self._place[known]] = True
+        lost = ~self._deletes & ~there & ~crossed
+        earlier = self._of_an_earlier_table()
+        self._note_last(Fault.ANEW, lost & earlier)
+        self._note_last(Fault.LOST, lost & ~earlier)
+        self._compare_values(right)
+
+    def _of_an_earlier_table(self) -> Flags:
+        """Return which last records went into an earlier table of that name."""
+        found = np.zeros(len(self._last_sources), np.bool_)
+        for source, end in self._held.earlier.items():
+            found |= (self._last_sources == source) & (self._last_offsets < end)
+        return found
+
+    def _once(self, right: Flags) -> tuple[Flags, Flags]:
+        """Split right rows into the first one of each key and the others."""
+        places = np.flatnonzero(right)
+        _, first = np.unique(self._place[places], return_index=True)
+        once = np.zeros(len(right), np.bool_)
+        once[places[first]] = True
+        return once, right & ~once
+
+    def _note_wrong(self, wrong: Flags, known: Flags, right: Flags) -> None:
+        """Note why these rows are not those of the last records of their keys."""
+        held, aged = self._held_at(wrong)
+        older = np.zeros(len(wrong), np.bool_)
+        at = self._place[known]
+        own, last = self._sources[known], self._last_sources[at]
+        before = (self._offsets[known] < self._last_offsets[at]) & (own == last)
+        older[known] = before | self._held.sources.younger(last, own)
+        older &= wrong
+        undeleted, beside = older.copy(), older.copy()
+        undeleted[older] = self._deletes[self._place[older]]
+        beside[older] = np.isin(self._place[older], self._place[right])
+        self._note(Fault.UNDELETED, undeleted)
+        self._note(Fault.TWICE, beside & ~undeleted)
+        self._note(Fault.OUTDATED, older & ~undeleted & ~beside)
+        self._note(Fault.INVENTED, wrong & ~older & held)
+        self._note(Fault.AGED, wrong & ~older & aged)
+        self._note(Fault.VANISHED, wrong & ~older & ~held & ~aged)
+
+    def _held_at(self, some: Flags) -> tuple[Flags, Flags]:
+        """Return which rows have a record at their offset in the source, and which are too old."""
+        held, aged = np.zeros(len(some), np.bool_), np.zeros(len(some), np.bool_)
+        for row in np.flatnonzero(some).tolist():
+            source, offset = int(self._sources[row]), int(self._offsets[row])
+            held[row] = offset in self._held.offsets.get(source, BitMap64())
+            aged[row] = offset < self._held.begins.get(source, offset + 1)
+        return held, aged & ~held
+
+    def _compare_values(self, right: Flags) -> None:
+        rows = self._rows.filter(pa.array(right))
+        records = self._last.take(pa.array(self._place[right]))
+        sources, offsets = self._sources[right], self._offsets[right]
+        self._faults.rows += len(offsets)
+        wrong, new = np.zeros(len(offsets), np.bool_), np.zeros(len(offsets), np.bool_)
+        for name in rows.schema.names[: -len(OURS)]:
+            ours, theirs = (_whole(table, name) for table in (records, rows))
+            places = np.array(differing(ours, theirs), np.int64)
+            if not len(places):
+                continue
+            empty = np.asarray(theirs.is_null())[places] & (name in self._held.later)
+            for fault, some, found in (
+                (Fault.VALUE, wrong, places[~empty]),
+                (Fault.NEW_COLUMN, new, places[empty]),
+            ):
+                some[found] = True
+                if len(found):
+                    self._faults.columns.setdefault(fault, set()).add(name)
+        for fault, some in ((Fault.VALUE, wrong), (Fault.NEW_COLUMN, new & ~wrong)):
+            if some.any():
+                self._faults.note(fault, sources[some], offsets[some])
+
+    def _note(self, fault: Fault, some: Flags) -> None:
+        if some.any():
+            self._faults.note(fault, self._sources[some], self._offsets[some])
+
+    def _note_last(self, fault: Fault, some: Flags) -> None:
+        if some.any():
+            self._faults.note(fault, self._last_sources[some], self._last_offsets[some])
+
+
+def differing(one: pa.Array, other: pa.Array, begin: int = 0) -> list[int]:
+    """Return the positions where two arrays of one type differ; NaN equals NaN."""
+    one, other = _bits(one), _bits(other)
+    if one.equals(other):
+        return []
+    if len(one) == 1:
+        return [begin] if repr(one[0].as_py()) != repr(other[0].as_py()) else []
+    half = len(one) // 2
+    return differing(one[:half], other[:half], begin) + differing(
+        one[half:], other[half:], begin + half
+    )
+
+
+def _bits(values: pa.Array) -> pa.Array:
+    """Return fractions as their bits, which also makes NaN equal to NaN."""
+    if pa.types.is_floating(values.type):
+        return values.view(pa.int64() if values.type.bit_width == 64 else pa.int32())
+    return values
+
+
+def _whole(table: pa.Table, name: str) -> pa.Array:
+    return table.column(name).combine_chunks()
+
+
+def _words(table: pa.Table) -> tuple[Words, Words]:
+    return table.column(HIGH).to_numpy(), table.column(LOW).to_numpy()
+
+
+def _array(table: pa.Table, name: str) -> Integers:
+    found: Integers = table.column(name).to_numpy()
+    return found

@@ -1,0 +1,290 @@
+"""Compares table and source: which records were lost, doubled or invented. Pure set arithmetic."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from pyroaring import BitMap64
+
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import TopicState
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.table_history import History
+from headgate.operations.audit.commit_chain import Move, ranges_of
+from headgate.operations.audit.records import EXAMPLES_MAX, SeenOffsets
+from headgate.operations.audit.report import Finding, PartitionAudit
+
+EVERYTHING = 2**63
+
+
+def begins(history: History, *, from_earliest: bool) -> dict[TopicPartition, int | None]:
+    """Return where the sink started in each partition; ``None`` if that expired with old snapshots.
+
+    The first claim records it (rule C2), and no later one: whatever is left when that has expired
+    goes on from where others ended. Partitions that appear later start at their log's beginning.
+    """
+    unknown = 0 if from_earliest else None
+    found: dict[TopicPartition, int | None] = {}
+    topic_ids: dict[str, TopicId] = {}
+    for number, commit in enumerate(history.commits):
+        record = commit.record
+        for at, offset in record.offsets.items():
+            known = topic_ids.get(at.topic)
+            anew = known is not None and known != record.topic_ids.get(at.topic)
+            if at in found and not anew:
+                if record.by_operator:
+                    found[at] = min(found[at] or 0, offset)
+                continue
+            if number == 0 and not history.complete and not _first_claim(record):
+                found[at] = unknown
+            else:
+                found[at] = offset if record.claim else 0
+        topic_ids.update(record.topic_ids)
+    if not history.commits and not history.complete and history.tagged:
+        found = dict.fromkeys(history.tagged.offsets, unknown)
+    return found
+
+
+def _first_claim(record: CommitRecord) -> bool:
+    return record.claim and record.transaction.epoch == 1
+
+
+def passed_over(history: History, moves: Sequence[Move]) -> dict[TopicPartition, BitMap64]:
+    """Return offsets that these moves skipped, and that no later commit covered."""
+    forward = {(move.where, move.partition): move for move in moves if move.begin < move.end}
+    missing: defaultdict[TopicPartition, BitMap64] = defaultdict(BitMap64)
+    for before, after in pairwise(history.commits):
+        if after.record.claim:
+            for (where, at), move in forward.items():
+                if where == after.where:
+                    missing[at].add_range(move.begin, move.end)
+            continue
+        for at, span in ranges_of(before.record, after.record).items():
+            if at in missing:
+                missing[at].remove_range(span.begin, span.end)
+    return dict(missing)
+
+
+def rewound(moves: Sequence[Move]) -> dict[TopicPartition, BitMap64]:
+    """Return offsets that a person told the sink to read again."""
+    again: defaultdict[TopicPartition, BitMap64] = defaultdict(BitMap64)
+    for move in moves:
+        if move.by_operator and move.end < move.begin:
+            again[move.partition].add_range(move.end, move.begin)
+    return dict(again)
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """One partition as the source shows it now: its log, and the offsets that hold records."""
+
+    log: OffsetRange
+    offsets: BitMap64 | None
+
+
+@dataclass(slots=True)
+class SourceEvidence:
+    """What the brokers know; ``witnesses`` only for partitions that can be compared."""
+
+    topics: Mapping[str, TopicState] = field(default_factory=dict)
+    witnesses: dict[TopicPartition, Witness] = field(default_factory=dict)
+
+
+def comparable(
+    topics: Mapping[str, TopicState],
+    topic_ids: Mapping[str, TopicId],
+    spans: Mapping[TopicPartition, tuple[int | None, int]],
+    seen: Mapping[TopicPartition, SeenOffsets],
+) -> tuple[dict[TopicPartition, OffsetRange | None], list[str]]:
+    """Return what to read from the source, and what cannot be proven for lack of it.
+
+    A range is ``None`` for a partition whose beginning is unknown. ``topic_ids``: the topics that
+    the stored offsets belong to.
+    """
+    ranges: dict[TopicPartition, OffsetRange | None] = {}
+    unproven: list[str] = []
+    for at, (begin, end) in spans.items():
+        topic = topics.get(at.topic)
+        if topic is None or at.partition not in topic.partitions:
+            unproven.append(f"{at} is not in the source any more")
+        elif topic_ids.get(at.topic, topic.topic_id) != topic.topic_id:
+            unproven.append(f"{at}: the topic was re-created since")
+        else:
+            known = _first_row(at, seen, unproven) if begin is None else begin
+            log = topic.partitions[at.partition]
+            if known is not None and known < min(log.begin, end):
+                unproven.append(f"{at}: offsets below {log.begin} are no longer in the source")
+            ranges[at] = _retained_part(log, known, end)
+    return ranges, unproven
+
+
+def _first_row(
+    at: TopicPartition, seen: Mapping[TopicPartition, SeenOffsets], unproven: list[str]
+) -> int | None:
+    """Return the best known beginning of a partition whose first claim has expired."""
+    if at not in seen or not seen[at].offsets:
+        unproven.append(f"{at}: where the sink began has expired")
+        return None
+    first = int(seen[at].offsets.min())
+    unproven.append(f"{at}: records before {first}: where the sink began has expired")
+    return first
+
+
+def _retained_part(log: OffsetRange, begin: int | None, end: int) -> OffsetRange | None:
+    if begin is None:
+        return None
+    first = min(max(begin, log.begin), end)
+    return OffsetRange(first, max(first, min(end, log.end)))
+
+
+def judge_partition(
+    at: TopicPartition,
+    span: tuple[int | None, int],
+    witness: Witness | None,
+    seen: SeenOffsets | None,
+    *,
+    aside: BitMap64 | None = None,
+    put_again: BitMap64 | None = None,
+    deleted: BitMap64 | None = None,
+) -> tuple[PartitionAudit, list[Finding]]:
+    """Compare one partition. ``span``: where the sink started, and the stored next offset.
+
+    ``witness`` is ``None`` without a source, ``seen`` without coordinate columns. ``aside`` are the
+    offsets in the quarantine, if there is one; those ``put_again`` are also in a table, once (I6).
+    ``deleted`` are those whose rows people deleted: they need not be anywhere. Only offsets that
+    the source still retains are compared.
+    """
+    begin, end = span
+    findings: list[Finding] = []
+    produced = in_table = lost = twice = invented = lag = None
+    inside = None
+    if seen is not None:
+        inside = between(seen.offsets, begin or 0, end)
+        in_table, twice = len(inside), seen.twice
+        findings += _table_alone(at, end, seen)
+        both = (inside & aside) - seen.rewound if aside is not None else BitMap64()
+        both -= put_again or BitMap64()
+        twice += len(both)
+        findings += difference("record-twice", f"{at}: in the table and in its quarantine", both)
+        inside = inside | aside if aside is not None else inside
+    if witness is not None:
+        lag = witness.log.end - end
+        if not witness.log.begin <= end <= witness.log.end:
+            findings.append(
+                Finding("offset-out-of-source", f"{at}: next is {end}, the log is {witness.log}")
+            )
+    if witness is not None and witness.offsets is not None:
+        produced = len(witness.offsets)
+        if inside is not None:
+            missing = witness.offsets - inside - (deleted or BitMap64())
+            extra = between(inside, witness.log.begin, end) - witness.offsets
+            lost, invented = len(missing), len(extra)
+            findings += difference("record-lost", f"{at}: in the source, not in the table", missing)
+            findings += difference(
+                "record-invented", f"{at}: in the table, not in the source", extra
+            )
+    audit = PartitionAudit(
+        topic=at.topic,
+        partition=at.partition,
+        begin=begin,
+        next_offset=end,
+        produced=produced,
+        in_table=in_table,
+        in_quarantine=None if aside is None else len(aside),
+        lost=lost,
+        twice=twice,
+        invented=invented,
+        lag=lag,
+    )
+    return audit, findings
+
+
+def absent(
+    span: tuple[int | None, int],
+    witness: Witness | None,
+    seen: SeenOffsets | None,
+    aside: BitMap64 | None,
+) -> BitMap64:
+    """Return the records that the source holds, and neither table nor quarantine."""
+    if witness is None or witness.offsets is None or seen is None:
+        return BitMap64()
+    inside = between(seen.offsets, span[0] or 0, span[1])
+    return witness.offsets - (inside | aside if aside is not None else inside)
+
+
+def _table_alone(at: TopicPartition, end: int, seen: SeenOffsets) -> list[Finding]:
+    findings = []
+    if seen.twice:
+        places = "; ".join(f"offset {offset} again in {path}" for offset, path in seen.examples)
+        findings.append(Finding("record-twice", f"{at}: {seen.twice} rows too many: {places}"))
+    beyond = between(seen.offsets, end, EVERYTHING) - seen.rewound
+    findings += difference("record-beyond", f"{at}: at or beyond the stored offset {end}", beyond)
+    return findings
+
+
+def between(offsets: BitMap64, begin: int, end: int) -> BitMap64:
+    kept = offsets.copy()
+    kept.remove_range(0, begin)
+    kept.remove_range(end, EVERYTHING * 2 - 1)
+    return kept
+
+
+def difference(what: str, where: str, offsets: BitMap64) -> list[Finding]:
+    if not offsets:
+        return []
+    first = [offset for offset, _ in zip(offsets, range(EXAMPLES_MAX), strict=False)]
+    more = ", ..." if len(offsets) > len(first) else ""
+    listed = ", ".join(str(offset) for offset in first)
+    return [Finding(what, f"{where}: {len(offsets)} records, offsets {listed}{more}")]
+
+
+def examine_commit_counts(
+    history: History, witnesses: Mapping[TopicPartition, Witness], topic_ids: Mapping[str, TopicId]
+) -> tuple[list[Finding], int]:
+    """Compare each commit's rows with the records in its ranges; also count compared commits."""
+    findings: list[Finding] = []
+    compared = 0
+    if not witnesses or history.record is None:
+        return findings, compared
+    stored = history.record.offsets  # what lies beyond it (offsets were set back) was not read
+    for before, after in pairwise(history.commits):
+        ranges = ranges_of(before.record, after.record)
+        same_topics = all(
+            after.record.topic_ids.get(at.topic) == topic_ids.get(at.topic) for at in ranges
+        )
+        retained = all(
+            _retained(witnesses.get(at), span) and span.end <= stored.get(at, 0)
+            for at, span in ranges.items()
+        )
+        if after.record.claim or not (same_topics and retained):
+            continue
+        compared += 1
+        source = sum(_records(witnesses[at], span) for at, span in ranges.items())
+        record = after.record
+        if source != record.read:
+            spans = ", ".join(f"{at} {span}" for at, span in sorted(ranges.items()))
+            changed = record.read - record.quarantined - record.skipped
+            what = "changes" if record.keys else "rows"
+            findings.append(
+                Finding(
+                    "commit-count",
+                    f"{after.where}: {changed} {what}, {record.quarantined} quarantined and "
+                    f"{record.skipped} skipped, but the source holds {source} records in {spans}",
+                )
+            )
+    return findings, compared
+
+
+def _retained(witness: Witness | None, span: OffsetRange) -> bool:
+    if witness is None or witness.offsets is None:
+        return False
+    return span.begin >= witness.log.begin
+
+
+def _records(witness: Witness, span: OffsetRange) -> int:
+    assert witness.offsets is not None  # checked by _retained
+    return int(witness.offsets.range_cardinality(span.begin, span.end))

@@ -1,0 +1,1 @@
+"""Checks a sink file and what it names before the first start."""

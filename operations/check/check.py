@@ -1,0 +1,459 @@
+"""Checks whether this sink would run: settings, reachability, rights, and what the table says.
+
+It changes nothing except for a one-line file below the location of a table on an object store,
+which it writes, reads and removes: rights on files cannot be checked in another way.
+
+Each question is one line: well, wrong with what to do, or not checked and why. What depends on
+something that failed is not asked.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headgate.config.sections import WriterKind
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_formats import other_kind, traits_of
+from headgate.control_protocol.errors import (
+    ClockDiffers,
+    ConfigurationError,
+    ControlTopicUnfit,
+    HeadgateError,
+    MissingRights,
+    Unreachable,
+)
+from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, appended_at, quiet
+from headgate.kafka.consumer_group import refuse_member
+from headgate.kafka.control_topic import control_topic_exists, takes_append_time
+from headgate.native.kernels import InPython, loops
+from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.routed_tables import routed
+from headgate.operations.check.catalog import TableCheck
+from headgate.operations.check.features import check_keys, check_transform
+from headgate.operations.check.quarantine import check_rights_aside
+from headgate.operations.check.records import check_records, looked_at
+from headgate.operations.check.rights import RIGHTS, Rights, Role
+from headgate.operations.check.rows import check_rows, rehearsable
+from headgate.operations.check.state import NotChecked, StateCheck
+from headgate.operations.check.table_format import KindCheck
+from headgate.operations.http.app import require_server
+from headgate.operations.http.certificates import tls_of
+from headgate.operations.local_kafka.java import java_version, require_java
+from headgate.operations.many_tables.list import routes
+from headgate.runtime.configuration_comparison import SIGNS_MISSED, running_otherwise, said_lately
+from headgate.runtime.health import heard
+from headgate.runtime.telemetry.opentelemetry import require_libraries
+
+CLOCKS_DIFFER_MS_MAX = 60_000
+"""Signs of life, ages and lapsed debts compare clocks; a minute harms none of them."""
+
+_TOO_WIDE = frozenset({"alter", "alter_configs", "delete"})
+"""Operations from a principal's rights on a topic that go beyond any role."""
+
+
+class State(StrEnum):
+    """The answer to one question."""
+
+    OK = "ok"
+    WRONG = "wrong"
+    UNCHECKED = "unchecked"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the answer. ``code`` and ``exit_code`` come from the underlying error."""
+
+    what: str
+    state: State
+    detail: str
+    hint: str = ""
+    code: str = ""
+    exit_code: int = 0
+
+
+def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
+    """Ask every question about a sink whose file could be loaded. Raises nothing foreseeable.
+
+    For a role other than the sink's, only the rights that it needs are asked.
+    """
+    if role is not Role.SINK:
+        return _check_role(settings, RIGHTS[role])
+    questions = _Questions(settings)
+    questions.ask("settings", lambda: _settings(settings))
+    cluster = questions.ask_for("broker", lambda: Cluster(settings.kafka), _brokers)
+    if cluster:
+        questions.ask("source topics", lambda: _source(settings, cluster))
+        questions.ask("control topic", lambda: _control_topic(settings, cluster))
+        questions.ask("consumer group", lambda: _group(settings, cluster))
+        if questions.well("control topic"):
+            questions.ask("control events", lambda: _events(settings, cluster))
+            questions.ask("participants", lambda: _participants(settings))
+            questions.ask("clock", lambda: _clock(settings))
+        if settings.quarantine.dead_letter_topic:
+            questions.ask("dead-letter topic", lambda: _dead_letter_topic(settings, cluster))
+        if looked_at(settings) and questions.well("source topics"):
+            questions.ask("records", lambda: check_records(settings))
+        if settings.tables and questions.well("source topics"):
+            _ask_routes(questions, settings)
+    asks_group = questions.well("source topics", "consumer group")
+    table: StateCheck
+    if kind := other_kind(settings):
+        table = KindCheck(settings, kind, asks_group=asks_group)
+        _ask_of_kind(questions, table, settings)
+    else:
+        table = TableCheck(settings, asks_group=asks_group)
+        _ask_of_iceberg(questions, table, settings)
+    if rehearsable(settings) and questions.well("source topics", "table"):
+        questions.ask("rows", lambda: check_rows(settings))
+    questions.ask("writer", lambda: _writer(settings))
+    if settings.http.listen or settings.http.certificate or settings.telemetry.otlp_endpoint:
+        questions.ask("http", lambda: _http(settings))
+    if settings.spark.writes and questions.well("writer", "storage"):
+        questions.ask("executors", table.executors)
+    if settings.transform and questions.well("writer", "table"):
+        questions.ask("transform", lambda: check_transform(settings))
+    return tuple(questions.answers)
+
+
+def _ask_of_kind(questions: _Questions, table: KindCheck, settings: SinkSettings) -> None:
+    questions.ask("table", table.table)
+    if questions.well("table") and table.exists:
+        questions.ask("columns", table.columns)
+        if settings.tables:
+            questions.ask("routed tables", lambda: routed(settings))
+        _ask_state(questions, table)
+    if table.has_lock:
+        questions.ask("lock", table.lock)
+    if settings.quarantine.keeps:
+        questions.ask("quarantine", table.quarantine)
+    if settings.apart and questions.well("quarantine"):
+        questions.ask("quarantine rights", lambda: check_rights_aside(settings))
+    questions.ask("storage", table.storage)
+
+
+def _ask_routes(questions: _Questions, settings: SinkSettings) -> None:
+    questions.ask("routes", lambda: routes(settings))
+    if settings.tables.keyed:
+        questions.ask("keys", lambda: check_keys(settings))
+
+
+def _ask_of_iceberg(questions: _Questions, table: TableCheck, settings: SinkSettings) -> None:
+    questions.ask("catalog", table.catalog)
+    if not questions.well("catalog"):
+        return
+    questions.ask("table", table.table)
+    if questions.well("table"):
+        questions.ask("catalog rights", table.rights)
+    if questions.well("table") and table.exists:
+        questions.ask("columns", table.columns)
+        questions.ask("files", table.files)
+        if settings.tables:
+            questions.ask("routed tables", table.routed)
+        _ask_state(questions, table)
+    if settings.quarantine.keeps and questions.well("table"):
+        questions.ask("quarantine", table.quarantine)
+    questions.ask("storage", table.storage)
+
+
+def _ask_state(questions: _Questions, table: StateCheck) -> None:
+    questions.ask("sink state", table.sink_state)
+    if questions.well("sink state", "source topics"):
+        questions.ask("stored offsets", table.stored_offsets)
+
+
+def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
+    questions = _Questions(settings)
+    questions.ask("settings", lambda: _settings(settings))
+    cluster = questions.ask_for("broker", lambda: Cluster(settings.kafka), _brokers)
+    if cluster:
+        questions.ask("source topics", lambda: _source(settings, cluster, rights))
+        questions.ask("control topic", lambda: _control_topic(settings, cluster, rights))
+        questions.ask("consumer group", lambda: _group(settings, cluster, rights))
+    if kind := other_kind(settings):
+        questions.ask("table", KindCheck(settings, kind).table)
+        return tuple(questions.answers)
+    table = TableCheck(settings)
+    questions.ask("catalog", table.catalog)
+    if questions.well("catalog"):
+        questions.ask("table", table.table)
+        if questions.well("table") and rights.commits:
+            questions.ask("catalog rights", table.rights)
+    return tuple(questions.answers)
+
+
+def exit_code(answers: tuple[Check, ...]) -> int:
+    """Return 0 if well, else what a person must fix first: configuration, state, network."""
+    found = {answer.exit_code for answer in answers}
+    return next((code for code in (2, 1, 3) if code in found), 0)
+
+
+class _Questions:
+    """Asks, and keeps the answers."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+        self.answers: list[Check] = []
+
+    def ask(self, what: str, question: Callable[[], str]) -> None:
+        try:
+            answer = Check(what, State.OK, question())
+        except NotChecked as reason:
+            answer = Check(what, State.UNCHECKED, str(reason))
+        except HeadgateError as error:
+            answer = Check(
+                what,
+                State.WRONG,
+                self._settings.redacted(error.message),
+                self._settings.redacted(error.hint),
+                error.code,
+                error.exit_code,
+            )
+        self.answers.append(answer)
+
+    def ask_for(
+        self, what: str, opened: Callable[[], Cluster], question: Callable[[Cluster], str]
+    ) -> Cluster | None:
+        """Return the object itself if the answer to its question is good."""
+        things: list[Cluster] = []
+
+        def both() -> str:
+            things.append(opened())
+            return question(things[0])
+
+        self.ask(what, both)
+        return things[0] if self.well(what) else None
+
+    def well(self, *names: str) -> bool:
+        """Return whether all of these were asked and none is wrong."""
+        states = {answer.what: answer.state for answer in self.answers}
+        return all(states.get(name, State.WRONG) is not State.WRONG for name in names)
+
+
+def _settings(settings: SinkSettings) -> str:
+    return (
+        f"sink {settings.name!r}: {', '.join(settings.source.topics)} into "
+        f"{settings.table.identifier} ({settings.table.branch}), {traits_of(settings).guarantee}"
+    )
+
+
+def _brokers(cluster: Cluster) -> str:
+    count = cluster.brokers()
+    return f"{count} broker{'s' if count != 1 else ''} answer{'s' if count == 1 else ''}"
+
+
+def _source(settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]) -> str:
+    with source_topics(settings) as topics:
+        found = topics.describe()
+    for name in found:
+        granted = cluster.topic(name)
+        if granted and (lacking := granted.lacks(*rights.source)):
+            raise MissingRights(
+                f"topic {name}: not allowed to {', '.join(lacking)}",
+                f"grant {_listed(rights.source)} to the principal",
+            )
+    return ", ".join(
+        f"{name} ({len(topic.partitions)} partitions)" for name, topic in found.items()
+    )
+
+
+def _control_topic(
+    settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]
+) -> str:
+    name = settings.control.topic
+    looks = "describe_configs" in rights.control  # a viewer may not, and need not
+    if looks:
+        exists = control_topic_exists(quiet(settings.kafka), name, int(ANSWER_S_MAX * 1000))
+    else:
+        exists = cluster.topic(name) is not None
+    if not exists:
+        if not cluster.may_create(name):
+            raise ControlTopicUnfit(
+                f"control topic {name} does not exist and may not be created",
+                "create it with one partition, or grant CREATE",
+            )
+        return f"{name} does not exist yet; the first start creates it"
+    topic = cluster.topic(name)
+    needed = tuple(operation for operation in rights.control if operation != "describe_configs")
+    if topic and (lacking := topic.lacks(*needed)):
+        raise MissingRights(
+            f"control topic {name}: not allowed to {', '.join(lacking)}",
+            f"grant {_listed(needed)} to the principal",
+        )
+    written = " and written" if "write" in needed else ""
+    fit = "is as it should be, and " if looks else ""
+    own_time = ""
+    if looks and not takes_append_time(quiet(settings.kafka), name, int(ANSWER_S_MAX * 1000)):
+        own_time = (
+            "; it takes its writers' time, so brokers refuse one whose clock is far ahead: set its "
+            "message.timestamp.type=LogAppendTime"
+        )
+    return f"{name} {fit}may be read{written}{own_time}"
+
+
+def _clock(settings: SinkSettings) -> str:
+    """Compare this machine's clock with the brokers' as the newest event shows it."""
+    topic, interval_ms = settings.control.topic, settings.participant.presence_interval_ms
+    newest_ms = appended_at(settings.kafka, topic, settings.source.group_id)
+    if newest_ms is None:
+        raise NotChecked(f"{topic} does not say what time the brokers have")
+    ahead_ms = time.time_ns() // 1_000_000 - newest_ms
+    if ahead_ms > interval_ms:  # nothing was said lately; or by this clock only
+        said = said_lately(settings)
+        if heard(said, newest_ms, SIGNS_MISSED * interval_ms).ended is not False:
+            raise NotChecked("nobody is at work, so that no event says what time the brokers have")
+        wait_s = 2 * interval_ms / 1000
+        next_ms = appended_at(settings.kafka, topic, settings.source.group_id, wait_s)
+        if next_ms is None:
+            raise NotChecked("nobody says anything now that would tell the brokers' time")
+        ahead_ms = time.time_ns() // 1_000_000 - next_ms
+    if abs(ahead_ms) > CLOCKS_DIFFER_MS_MAX:
+        raise ClockDiffers(
+            f"this machine's clock is {abs(ahead_ms) / 1000:.0f} s "
+            f"{'ahead of' if ahead_ms > 0 else 'behind'} the brokers'",
+            "synchronize the clocks of both",
+        )
+    return f"within {max(1, -(-abs(ahead_ms) // 1000))} s of the brokers'"
+
+
+def _participants(settings: SinkSettings) -> str:
+    """P11: ask what a start asks: whether those at work have this file."""
+    said, now_ms = said_lately(settings), time.time_ns() // 1_000_000
+    error, _ = running_otherwise(settings, said, now_ms)
+    if error:
+        raise error
+    silent_ms = SIGNS_MISSED * settings.participant.presence_interval_ms
+    alive = heard(said, now_ms, silent_ms).alive
+    return f"{len(alive)} at work, with this sink file" if alive else "none is at work"
+
+
+def _events(settings: SinkSettings, cluster: Cluster) -> str:
+    """Report who could speak for the sink, and whether this principal may do more than it needs."""
+    name = settings.control.topic
+    granted = cluster.topic(name)
+    wide = sorted(_TOO_WIDE & (granted.operations or frozenset())) if granted else []
+    if wide:
+        raise NotChecked(
+            f"this principal may {', '.join(wide)} control topic {name}, which no role needs "
+            "(docs/security.md)"
+        )
+    if settings.control.keys:
+        return "signed: only members with control.key are heard"
+    return f"not signed: anybody who may write to {name} is heard (docs/security.md)"
+
+
+def _group(settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]) -> str:
+    name = settings.source.group_id
+    if "read" in rights.group:
+        refuse_member(settings.kafka, name, settings.source.group_protocol.value)
+    group = cluster.group(name)
+    may = "joined" if "read" in rights.group else "described"
+    if group.lacks(*rights.group):
+        raise MissingRights(
+            f"consumer group {name} may not be {may}",
+            f"grant {_listed(rights.group)} to the principal",
+        )
+    state = "has no members" if group.state in ("dead", "empty") else f"is {group.state}"
+    return f"{name} may be {may}, and {state} now"
+
+
+def _listed(operations: tuple[str, ...]) -> str:
+    *most, last = (operation.upper() for operation in operations)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _dead_letter_topic(settings: SinkSettings, cluster: Cluster) -> str:
+    name = settings.quarantine.dead_letter_topic
+    topic = cluster.topic(name)
+    if topic is None:
+        raise ConfigurationError(
+            f"dead-letter topic {name} does not exist",
+            "create it; until then dead letters wait in the quarantine",
+        )
+    if lacking := topic.lacks("read", "write", "describe"):
+        raise MissingRights(
+            f"dead-letter topic {name}: not allowed to {', '.join(lacking)}",
+            "grant READ (for its group's offset), WRITE and DESCRIBE to the principal",
+        )
+    return f"{name} may be written"
+
+
+def _writer(settings: SinkSettings) -> str:
+    without = "; installed without a C compiler, which makes it slower (docs/performance.md)"
+    return _engine(settings) + (without if isinstance(loops(), InPython) else "")
+
+
+def _connect_server(remote: str) -> str:
+    if remote.startswith("local"):
+        require_java()
+        return f"Spark Connect in this process, with Java {java_version()}"
+    host, _, port = remote.removeprefix("sc://").partition("/")[0].rpartition(":")
+    if not host:
+        host, port = port, "15002"  # Spark's own default
+    if error := _not_accepted(host, port):
+        raise Unreachable(
+            f"spark.remote: nothing answers at {host}:{port}: {error}",
+            "start the Spark Connect server, or correct the address",
+        ) from error
+    return f"Spark Connect: {host}:{port} accepts connections"
+
+
+def _standalone_master(master: str) -> None:
+    """Raise ``Unreachable`` if none of a standalone cluster's masters accepts a connection."""
+    if not master.startswith("spark://"):
+        return
+    errors = []
+    for at in master.removeprefix("spark://").split(","):
+        host, _, port = at.rpartition(":")
+        if (error := _not_accepted(host or port, port if host else "7077")) is None:
+            return
+        errors.append(error)
+    raise Unreachable(
+        f"spark.master: nothing answers at {master}: {errors[0]}",
+        "start Spark's master, or correct the address",
+    )
+
+
+def _not_accepted(host: str, port: str) -> Exception | None:
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S_MAX).close()
+    except (OSError, ValueError) as error:
+        return error
+    return None
+
+
+def _http(settings: SinkSettings) -> str:
+    """Ask what a participant asks before it serves its state or sends metrics."""
+    require_libraries(settings.telemetry)
+    if settings.http.listen:
+        require_server()
+    encrypted = tls_of(settings.http) is not None
+    listen = settings.http.listen
+    where = f"listens at {listen} {'with' if encrypted else 'without'} TLS" if listen else ""
+    sent = settings.telemetry.otlp_endpoint and "metrics are sent over OTLP"
+    return "; ".join(filter(None, (where, sent))) or "the certificate can be used"
+
+
+def _engine(settings: SinkSettings) -> str:
+    if settings.spark.writer is WriterKind.IN_PROCESS:
+        return "in-process, without Spark"
+    for module, extra in (("pyspark", "spark"), ("pandas", "spark")):
+        if importlib.util.find_spec(module) is None:
+            raise ConfigurationError(
+                f"spark.writer is spark, but {module} is not installed",
+                f"pip install 'headgate[{extra}]', or set spark.writer to in-process",
+            )
+    if settings.spark.remote:
+        if importlib.util.find_spec("grpc") is None:
+            raise ConfigurationError(
+                "spark.remote is set, but grpcio is not installed",
+                "pip install 'headgate[spark-connect]'",
+            )
+        return _connect_server(settings.spark.remote)
+    _standalone_master(settings.spark.master or settings.spark.conf.get("spark.master", ""))
+    require_java()
+    return f"Spark with Java {java_version()}"

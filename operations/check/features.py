@@ -1,0 +1,127 @@
+"""Checks for ``headgate check`` whether routed tables with a key can be filled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyiceberg.table import Table
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import HeadgateError, KeyUnfit, TableMissing
+from headgate.control_protocol.record_codec import key_property, marker_property
+from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
+from headgate.data_plane.cdc.policy import Tombstones
+from headgate.data_plane.files.format_choice import refuse_for_keys
+from headgate.data_plane.routing.keyed_routes import may_key, may_name
+from headgate.data_plane.spark.job import transformed_nothing
+from headgate.data_plane.spark.session import open_session
+from headgate.data_plane.spark.transform import transformation
+from headgate.operations.access.kafka import compacted, source_topics
+from headgate.operations.access.routed_tables import own_tables
+from headgate.operations.access.table import iceberg_of, refuse_other_kind
+from headgate.operations.check.state import NotChecked
+from headgate.runtime.catalogs import spark_options
+from headgate.runtime.sink_tables import looked_at
+from headgate.runtime.write_planning import record_columns, shaping
+from headgate.tables.iceberg.upsert.key_property import key_text, refuse_other_key
+
+
+def check_keys(settings: SinkSettings) -> str:
+    """List the topics' tables that have a key; if records name the tables, the existing ones.
+
+    Raises ``KeyUnfit`` and ``KeyChanged`` for an existing one that cannot be filled by it, and the
+    error of one that cannot be read.
+    """
+    routing = settings.tables.routing
+    with source_topics(settings) as topics:
+        known = [name for name in sorted(topics.describe()) if may_key(routing, name)]
+    if not known:
+        return "no topic goes to a table with a key"
+    names = {named.table for name in known if (named := routing.named_by(name))}
+    telling = [name for name in known if routing.named_by(name) is None]
+    refuse_other_kind(settings)
+    try:
+        with looked_at(settings) as tables:
+            if telling:
+                there = tables.primary.named_by_routes() - own_tables(settings)
+                names |= {n for n in there if any(may_name(routing, t, n) for t in telling)}
+            names = {name for name in names if routing.key_of(name)}
+            unread = list[HeadgateError]()
+            for name, answer in tables.primary.each_at_rest(sorted(names)):
+                if isinstance(answer, HeadgateError):
+                    unread.append(answer)
+                else:
+                    _refuse(settings, name, iceberg_of(answer.reader).table)
+            for error in unread:
+                raise error
+    except TableMissing:  # the catalog has no database yet, and so no table
+        pass
+    said = [f"{name} by {', '.join(routing.key_of(name))}" for name in sorted(names)]
+    return "; ".join([*said, *_told(settings, telling)])
+
+
+def _told(settings: SinkSettings, topics: list[str]) -> list[str]:
+    """What a person should know of topics whose records name keyed tables."""
+    if not topics:
+        return []
+    said = [f"records of {', '.join(topics)} name tables"]
+    if settings.changes.tombstones is not Tombstones.DELETE:
+        found = compacted(settings.kafka, topics)
+        said += [
+            f"{name} is compacted: of a key that was deleted it may hold no more than a record "
+            "without a value, which deletes nothing here"
+            for name in topics
+            if found[name]
+        ]
+    return said
+
+
+def _refuse(settings: SinkSettings, name: str, table: Table) -> None:
+    try:
+        wanted = key_text(table.schema(), settings.tables.routing.key_of(name))
+    except KeyUnfit as error:
+        raise KeyUnfit(f"{name}: {error.message}", error.hint) from None
+    refuse_for_keys(name, table.properties)
+    stored = table.properties.get(key_property(settings.name))
+    filled = marker_property(settings.name) in table.properties
+    refuse_other_key(name, stored, wanted, filled=filled)
+
+
+# Asks the question of ``headgate check`` about a transform: Spark's own answer, on no rows.
+
+
+def check_transform(settings: SinkSettings) -> str:
+    """Check that the transform can be read, and that its columns fit the table.
+
+    With many tables, checks that routes find what they look at. Instead of a cluster, a session on
+    this machine answers: the analysis is the same.
+    """
+    transform = shaping(settings).transform
+    assert transform is not None, "asked only when there is one"
+    transformation(transform)
+    try:
+        plan = _plan(settings)
+    except TableMissing:
+        raise NotChecked(
+            f"{transform.name} can be read; its columns were not compared because there is no table"
+        ) from None
+    options = spark_options(settings)
+    session = open_session(
+        replace(options, master="" if options.remote else "local[1]", parallelism=1)
+    )
+    try:
+        columns = transformed_nothing(session.spark, plan)
+    finally:
+        session.close()
+    return f"{transform.name} gives {', '.join(columns)}"
+
+
+def _plan(settings: SinkSettings) -> WriterPlan:
+    source = SourcePlan({}, record_columns=settings.table.record_columns.named())
+    tables = settings.tables
+    with looked_at(settings) as opened:
+        plan = opened.primary.plan(source)
+    if not tables:
+        return plan
+    behind = SourcePlan({}, record_columns=record_columns(settings), routing=tables.routing)
+    return replace(plan, source=behind)

@@ -1,0 +1,201 @@
+"""Asks the question of ``headgate check`` about records: how they look, and what fits them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from headgate.config.multi_table_settings import OneTableSettings
+from headgate.config.route_checks import section_of
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_settings import TableSettings
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.errors import EnvelopeUnfit, RecordsWouldStop
+from headgate.data_plane.cdc.detection import MARKS, Looks, looks_of
+from headgate.data_plane.cdc.policy import Envelope, Tombstones
+from headgate.data_plane.formats.column_options import FROM
+from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.formats.record_format import DefaultingFormat
+from headgate.data_plane.routing.keyed_routes import may_key
+from headgate.kafka.record_samples import newest_records
+from headgate.operations.access.kafka import source_topics
+
+SAMPLE_RECORDS = 200
+_TOPICS_MAX = 3
+_FRAMED = {"connect-json": "a schema and a payload in each record", "avro-registry": "Avro"}
+
+
+def looked_at(settings: SinkSettings) -> bool:
+    """Return whether the sink's format has fields that show what its records are."""
+    wanted = settings.format
+    made = record_format(wanted.type, ValueOptions.taken(wanted.options).of_format)
+    told = not settings.tables or settings.tables.keyed
+    return told and FROM in getattr(made, "rules", ())
+
+
+def check_records(settings: SinkSettings) -> str:
+    """Describe the newest records of the first topics. Raises ``EnvelopeUnfit``.
+
+    With routes, looks at topics that go to keyed tables.
+    """
+    with source_topics(settings) as topics:
+        known = sorted(topics.describe())
+    routing = settings.tables.routing
+    names = [n for n in known if not settings.tables or may_key(routing, n)][:_TOPICS_MAX]
+    said = []
+    for name in names:
+        records = newest_records(settings.kafka, name, SAMPLE_RECORDS)
+        said.append(judged(settings, name, [value for _, value in records]))
+        refuse_keys(settings, name, [key for key, value in records if value is None])
+    return "; ".join(said)
+
+
+def judged(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -> str:
+    """Describe these values. Raises ``EnvelopeUnfit`` if no change among them fits."""
+    looks = _looks(settings, settings.format.type, values)
+    if not looks.records:
+        return f"{topic} has no records yet"
+    if other := _other_format(settings, values, looks):
+        raise EnvelopeUnfit(
+            f"{topic}: {looks.records} records were looked at, and none is read as "
+            f"{settings.format.type}: they have {_FRAMED[other]}",
+            f'set format.type = "{other}"',
+        )
+    found = ", ".join(f"{count} {kind}" for kind, count in sorted(looks.envelopes.items()))
+    text = f"{topic}: of {looks.records} records {found or 'no value can be read'}"
+    text += f", {looks.tombstones} without a value" if looks.tombstones else ""
+    text += f", {looks.unreadable} not to be read: {looks.why}" if looks.unreadable else ""
+    text += _replaced_nulls(settings, values)
+    envelope = looks.envelope
+    table = table_of(settings, topic)
+    if envelope is None or not table.key or _fits(settings, table, looks):
+        _refuse_stopping(settings, table, looks, text)
+    if envelope is None or _fits(settings, table, looks):
+        return text
+    if not table.key:
+        if envelope is Envelope.PLAIN:
+            return text
+        return (
+            f"{text}; they are changes: with table.key and changes.envelope = "
+            f'"{envelope}" they replace and delete rows (docs/changes.md)'
+        )
+    raise EnvelopeUnfit(
+        f"{text}; changes.envelope is {settings.changes.envelope}",
+        f'set changes.envelope = "{envelope}" (docs/changes.md)',
+    )
+
+
+def _refuse_stopping(
+    settings: SinkSettings, table: TableSettings | OneTableSettings, looks: Looks, text: str
+) -> None:
+    """Raise ``RecordsWouldStop`` where a start would stop, or keep not one record."""
+    aside = settings.quarantine
+    if looks.unreadable and not looks.envelopes:
+        raise RecordsWouldStop(
+            text, f"{settings.format.type} reads none of them: correct format.type or its options"
+        )
+    if looks.unreadable and aside.policy is Disposal.FAIL:
+        raise RecordsWouldStop(
+            f"{text}; quarantine.policy is fail, so the sink would stop there",
+            'set quarantine.policy = "quarantine", or mend the producer',
+        )
+    unkeyed = not settings.tables and not table.key
+    if looks.tombstones and unkeyed and aside.tombstones is Disposal.FAIL:
+        raise RecordsWouldStop(
+            f"{text}; quarantine.tombstones is fail, so the sink would stop there",
+            'set quarantine.tombstones = "skip" or "quarantine"',
+        )
+
+
+def _replaced_nulls(settings: SinkSettings, values: Sequence[bytes | None]) -> str:
+    """Name the columns whose nulls the records' own schemas let a converter replace."""
+    options = ValueOptions.taken(settings.format.options).of_format
+    records = record_format(settings.format.type, options)
+    if not isinstance(records, DefaultingFormat):
+        return ""
+    found = records.defaulted([value for value in values if value is not None])
+    if not found:
+        return ""
+    return (
+        f"; a null in {', '.join(found)} may have become the column's default before it got here: "
+        f"set {records.keeps_nulls} in Kafka Connect (docs/changes.md)"
+    )
+
+
+def refuse_keys(settings: SinkSettings, topic: str, keys: Sequence[bytes | None]) -> None:
+    """Refuse keys of deleting records that are records themselves, if the sink reads them as text.
+
+    The sink would take each for the value of its only key column. Raises ``EnvelopeUnfit``.
+    """
+    table = table_of(settings, topic)
+    alike = settings.changes.of(table.key)
+    own = (settings.tables or settings.table).record_columns.key
+    if settings.format.key_type or not alike or alike.tombstones is not Tombstones.DELETE:
+        return
+    if alike.keys_like_values(settings.format.type, own):
+        return
+    there = [key for key in keys if key is not None]
+    if there and all(map(_is_object, there)):
+        raise EnvelopeUnfit(
+            f"{topic}: the keys of all {len(there)} records without a value are JSON objects, and "
+            f"are taken for {table.key[0]} as they are",
+            'set format.key_type = "json"',
+        )
+
+
+def _is_object(key: bytes) -> bool:
+    try:
+        return isinstance(json.loads(key), dict)
+    except (ValueError, RecursionError):  # not UTF-8, for example
+        return False
+
+
+def _looks(settings: SinkSettings, format_name: str, values: Sequence[bytes | None]) -> Looks:
+    own = format_name == settings.format.type
+    options = ValueOptions.taken(settings.format.options).of_format if own else {}
+    return looks_of(values, lambda: record_format(format_name, options))
+
+
+def table_of(settings: SinkSettings, topic: str) -> TableSettings | OneTableSettings:
+    """Return what the sink file declares about the table that takes the topic's records.
+
+    Of several tables it is the first one with a key.
+    """
+    tables = settings.tables
+    if not tables:
+        return settings.table
+    if target := tables.routing.named_by(topic):
+        section = section_of(tables, target.table)
+    else:
+        changed = may_key(tables.routing, topic)
+        section = next((each for each in tables.table if each.key and changed), None)
+    return section or OneTableSettings(match="")
+
+
+def _fits(settings: SinkSettings, table: TableSettings | OneTableSettings, looks: Looks) -> bool:
+    """Return whether any value is what the settings say.
+
+    A flattened row may lack its marks, and a plain one may have columns with their names.
+    """
+    if not table.key:
+        return False
+    envelope = settings.changes.envelope
+    if envelope is Envelope.PLAIN and MARKS & {column.name for column in table.columns}:
+        return True
+    plain = looks.envelopes[Envelope.PLAIN] if envelope is Envelope.FLATTENED else 0
+    return looks.envelopes[envelope] + plain > 0
+
+
+def _other_format(
+    settings: SinkSettings, values: Sequence[bytes | None], looks: Looks
+) -> str | None:
+    """Return the format that reads all of the values if the settings' own reads none."""
+    if settings.format.type != "json":
+        return None
+    there = [value for value in values if value is not None]
+    if there and all(value[:1] == b"\0" for value in there):
+        return "avro-registry"
+    if there and looks.envelopes[Envelope.PLAIN] == len(there):
+        enclosed = _looks(settings, "connect-json", values)
+        return "connect-json" if enclosed.envelopes.total() == len(there) else None
+    return None

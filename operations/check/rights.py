@@ -1,0 +1,118 @@
+"""Lists the rights that each role needs on Kafka and on the catalog, as commands to paste. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headgate.config.catalog_settings import CatalogSettings
+from headgate.config.sink_settings import SinkSettings
+
+
+class Role(StrEnum):
+    """Who uses a sink file: a participant, an operator, or a viewer."""
+
+    SINK = "sink"
+    OPERATOR = "operator"
+    VIEWER = "viewer"
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Kafka's operations, in the brokers' lower-case words. ``commits``: to the table."""
+
+    source: tuple[str, ...]
+    control: tuple[str, ...]
+    group: tuple[str, ...]
+    commits: bool
+
+
+RIGHTS: Mapping[Role, Rights] = {
+    Role.SINK: Rights(
+        ("read", "describe"),
+        ("read", "write", "describe", "describe_configs"),
+        ("read", "describe"),
+        commits=True,
+    ),
+    Role.OPERATOR: Rights(
+        ("describe",),
+        ("read", "write", "describe", "describe_configs"),
+        ("read", "describe"),
+        commits=True,
+    ),
+    Role.VIEWER: Rights(("describe",), ("read", "describe"), ("describe",), commits=False),
+}
+
+
+def commands(settings: SinkSettings, role: Role, principal: str) -> str:
+    """Return what an administrator pastes into a shell, and into the catalog's database."""
+    rights = RIGHTS[role]
+    lines = [f"# {role.value} of sink {settings.name}; B holds the bootstrap servers"]
+    for topic in settings.source.topics:
+        if topic.startswith("^"):
+            lines.append(f"# every topic that matches {topic} needs the same as the next line")
+        lines.append(_acl(principal, rights.source, "topic", topic.removeprefix("^")))
+    lines.append(_acl(principal, rights.control, "topic", settings.control.topic))
+    lines.append(_acl(principal, rights.group, "group", settings.source.group_id))
+    if role is Role.SINK and settings.quarantine.dead_letter_topic:
+        letters = ("read", "write", "describe")
+        lines.append(_acl(principal, letters, "topic", settings.quarantine.dead_letter_topic))
+        group = f"{settings.source.group_id}-dead-letters"
+        lines.append(_acl(principal, ("read", "describe"), "group", group))
+    return "\n".join([*lines, "", *_catalogs(settings, role, principal), ""])
+
+
+def _acl(principal: str, operations: tuple[str, ...], kind: str, name: str) -> str:
+    words = [
+        *("--add", "--allow-principal", f"User:{principal}"),
+        *(word for o in operations for word in ("--operation", _spelt(o))),
+        *(f"--{kind}", name),
+    ]
+    start = 'kafka-acls --bootstrap-server "$B" --command-config admin.conf'
+    return f"{start} {shlex.join(words)}"
+
+
+def _spelt(operation: str) -> str:
+    """Spell ``describe_configs`` as kafka-acls does."""
+    return "".join(part.capitalize() for part in operation.split("_"))
+
+
+def _catalogs(settings: SinkSettings, role: Role, principal: str) -> list[str]:
+    table, aside = settings.table.identifier, settings.quarantine.table
+    creates = role is Role.SINK and settings.table.create
+    if settings.apart:
+        its_own = settings.quarantine.catalog
+        return [
+            *_catalog(settings.catalog, [table], role, principal, creates=creates),
+            "",
+            *_catalog(its_own, [aside], role, principal, creates=role is Role.SINK),
+        ]
+    tables = [table, aside] if settings.quarantine.keeps else [table]
+    return _catalog(settings.catalog, tables, role, principal, creates=creates)
+
+
+def _catalog(
+    catalog: CatalogSettings, tables: list[str], role: Role, principal: str, *, creates: bool
+) -> list[str]:
+    named = " and ".join(tables)
+    uri = catalog.properties.get("uri", "")
+    if catalog.properties.get("type") == "sql" and uri.startswith("postgresql"):
+        user = '"' + principal.replace('"', '""') + '"'
+        may = "SELECT, UPDATE" if RIGHTS[role].commits else "SELECT"
+        if creates:
+            may += ", INSERT"
+        lines = [f"-- catalog, in PostgreSQL: for {named}, and every table of this catalog"]
+        lines.append(f"GRANT {may} ON iceberg_tables TO {user};")
+        properties = "SELECT, INSERT" if creates else "SELECT"
+        return [*lines, f"GRANT {properties} ON iceberg_namespace_properties TO {user};"]
+    may = "load and commit" if RIGHTS[role].commits else "load"
+    if creates:
+        may += ", and create,"
+    storage = {
+        Role.SINK: "read, write and delete files below the table's location",
+        Role.OPERATOR: "read and write files below the table's location/metadata",
+        Role.VIEWER: "read files below the table's location/metadata",
+    }[role]
+    return [f"# catalog: {principal} may {may} {named}", f"# storage: {storage}"]

@@ -1,0 +1,1 @@
+"""Contains the commands of ``headgate``, with their options."""

@@ -1,0 +1,96 @@
+"""Implements ``headgate delete``: shows what would be deleted, asks, and reports."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headgate.operations.cli.options import as_json_option, loaded, sink_file
+from headgate.operations.terminal import print_json
+
+if TYPE_CHECKING:
+    from headgate.config.sink_settings import SinkSettings
+    from headgate.operations.control.delete_rows import Asked, Deleted
+
+_LATER = (
+    "no reader shows them any more; their bytes go with headgate maintain, when files are "
+    "rewritten and older snapshots expire (docs/maintenance.md#deleting-rows)"
+)
+
+
+@click.command()
+@sink_file
+@click.option("--where", metavar="PREDICATE", help="Rows to delete: \"email = 'a@b.c'\".")
+@click.option("--quarantine-where", "aside", metavar="PREDICATE", help="Quarantined records.")
+@click.option("--table", "tables", multiple=True, help="Only in this table; default: all tables.")
+@click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@as_json_option
+@click.pass_context
+def delete(
+    ctx: click.Context,
+    /,
+    sink: Path,
+    *,
+    where: str | None,
+    aside: str | None,
+    tables: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete rows and quarantined records that match a condition.
+
+    docs/maintenance.md#deleting-rows has the rules.
+    """
+    if where is None and aside is None:
+        raise click.UsageError("give --where, --quarantine-where, or both")
+    settings = loaded(ctx, sink)
+    # imports Arrow: not for every command
+    from headgate.operations.control.delete_rows import Asked
+
+    asked = Asked(where, aside, tables)
+    if (dry_run or not yes) and not _agreed(settings, asked, dry_run=dry_run, as_json=as_json):
+        return
+    _carry_out(settings, asked, as_json=as_json)
+
+
+def _agreed(settings: SinkSettings, asked: Asked, *, dry_run: bool, as_json: bool) -> bool:
+    """Return whether there is something to delete and the user has seen it and agrees."""
+    from headgate.operations.control.delete_rows import plan
+
+    planned = plan(settings, asked)
+    if not as_json:
+        _say(settings, planned, "would be deleted")
+    elif dry_run:
+        print_json([asdict(each) for each in planned])
+    if dry_run or not any(each.rows for each in planned):
+        return False
+    return click.confirm("Delete them?", abort=True, err=as_json)
+
+
+def _carry_out(settings: SinkSettings, asked: Asked, *, as_json: bool) -> None:
+    from headgate.operations.control.delete_rows import carry_out
+
+    done = []
+    for each in carry_out(settings, asked):
+        done.append(each)
+        if not as_json:
+            _say(settings, [each], "deleted")
+    if as_json:
+        print_json([asdict(each) for each in done])
+    elif any(each.rows for each in done):
+        click.echo(_LATER)
+
+
+def _say(settings: SinkSettings, tables: list[Deleted], what: str) -> None:
+    for each in tables:
+        text = f"{each.table}: {each.rows} rows in {each.files} files {what}"
+        if each.owed:
+            text += f"; {each.owed} rows are still owed to it, and were not looked at"
+        if each.lapsed:
+            text += f"; {each.lapsed} rows lapsed, were not looked at, and come with --reread"
+        click.echo(settings.redacted(text))

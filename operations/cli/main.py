@@ -1,0 +1,467 @@
+"""Defines ``headgate``: thin commands, each of which hands over to one module.
+
+Exit codes: 0 well, 1 found wrong, 2 bad usage or configuration, 3 unreachable. An error is one line
+with its code and what to do; ``--verbose`` (or ``HEADGATE_VERBOSE=1``) shows where it arose.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.kind_errors import LogUnreadable
+from headgate.operations.cli.delete import delete
+from headgate.operations.cli.options import (
+    as_json_option,
+    deleted_back_option,
+    echo_positions,
+    loaded,
+    loaded_all,
+    sink_file,
+    sink_files,
+    worst,
+)
+from headgate.operations.cli.status import status
+from headgate.operations.cli.stop import restart, start, stop
+from headgate.operations.terminal import console, print_json
+from headgate.runtime import early_signals
+from headgate.tables.storage.damaged_files import FileDamaged
+
+if TYPE_CHECKING:
+    from headgate.config.sink_settings import SinkSettings
+
+
+GROUPS = {
+    "Begin": ("demo", "kafka", "init", "check", "run"),
+    "Look": ("status", "audit", "events", "offsets", "tables", "serve"),
+    "Act": ("pause", "resume", "stop", "start", "restart", "rollback", "delete", "maintain"),
+    "Set up": ("rights",),
+}
+"""The commands in the order in which people meet them."""
+
+
+class _Headgate(click.Group):
+    """Lists its commands in groups, and reports a foreseen failure in one line, with its code."""
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click calls it so
+        formatter: click.HelpFormatter,
+    ) -> None:
+        for group, names in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl(
+                    [(name, self.commands[name].get_short_help_str(100)) for name in names]
+                )
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (HeadgateError, FileDamaged) as found:
+            error = found if isinstance(found, HeadgateError) else LogUnreadable(str(found))
+            text = f"headgate: {error}"
+            if ctx.params["verbose"]:
+                text = "".join(traceback.format_exception(error)).rstrip()
+            settings: SinkSettings | None = ctx.obj
+            click.echo(settings.redacted(text) if settings else text, err=True)
+            ctx.exit(error.exit_code)
+
+
+@click.group(cls=_Headgate, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="headgate", prog_name="headgate")
+@click.option("--verbose", is_flag=True, envvar="HEADGATE_VERBOSE", help="Show where errors arise.")
+def main(verbose: bool) -> None:  # noqa: FBT001, ARG001 - read from the context
+    """Move Kafka topics into lake tables, exactly once."""
+    # Arrow reads this when it is loaded, so it comes before any import of Arrow (decision 0010).
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    # Our errors report what goes wrong; only ``run`` shows the log.
+    logging.getLogger("headgate").addHandler(logging.NullHandler())
+
+
+_STEPS = click.Choice(["compact", "expire", "orphans"])
+_ROLES = click.Choice(["sink", "operator", "viewer"])
+
+
+@main.command()
+@click.argument("name")
+@click.option("--from-topic", "topic", metavar="TOPIC", help="Propose columns from its records.")
+@click.option(
+    "--kafka",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A key of Kafka's client, such as bootstrap.servers=HOST:PORT.",
+)
+def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
+    """Write NAME.toml, a commented sink file.
+
+    With --from-topic, with columns that fit the topic's records.
+    """
+    from headgate.operations.init.sink_file import init as write
+
+    keys = {key: value for key, _, value in (text.partition("=") for text in kafka)}
+    if "" in keys or not all("=" in text for text in kafka):
+        raise click.UsageError("--kafka takes KEY=VALUE, such as bootstrap.servers=HOST:PORT")
+    path, proposal = write(name, Path(), topic=topic, kafka=keys)
+    if proposal:
+        left_out = f", {len(proposal.left_out)} left out" if proposal.left_out else ""
+        records = f"{proposal.records} records of {topic}"
+        click.echo(f"{len(proposal.columns)} columns proposed from {records}{left_out}")
+    click.echo(f"{path} is written; next: edit it, then headgate check {path}")
+
+
+@main.command()
+@sink_file
+@as_json_option
+@click.option("--role", default="sink", type=_ROLES, help="Check only what this role needs.")
+@click.pass_context
+def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
+    """Check settings, reachability and rights.
+
+    Nothing that it writes as a test stays (docs/catalogs.md).
+    """
+    settings = loaded(ctx, sink)
+    from headgate.operations.check.check import check as ask
+    from headgate.operations.check.check import exit_code
+    from headgate.operations.check.rights import Role
+    from headgate.operations.render import show_checks
+
+    answers = ask(settings, Role(role))
+    if as_json:
+        print_json([asdict(answer) for answer in answers])
+    else:
+        show_checks(console(), answers)
+    ctx.exit(exit_code(answers))
+
+
+@main.command()
+@sink_files
+@click.option("--listen", default="", metavar="HOST:PORT", help="Else http.listen, or port 8080.")
+@click.pass_context
+def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
+    """Serve a status page and metrics over HTTP (docs/http.md)."""
+    every = loaded_all(ctx, sinks)
+    from headgate.operations.http.app import serve as serve_all
+    from headgate.runtime.console_log import show_log
+
+    show_log(list(every.values()))
+    serve_all(every, listen)
+
+
+@main.command()
+@sink_file
+@click.option("--follow", is_flag=True, help="Continue with new events.")
+@click.option("--last", type=click.IntRange(min=0), default=50, help="Number of past events (50).")
+@as_json_option
+@click.pass_context
+def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: bool) -> None:
+    """Show the events on the control topic (docs/events.md)."""
+    settings = loaded(ctx, sink)
+    from headgate.operations.render import show_event
+    from headgate.operations.status.event_tail import events as said
+    from headgate.operations.status.event_tail import fields
+
+    shown = console()
+    try:
+        for told in map(fields, said(settings, last, follow=follow)):
+            if as_json:
+                click.echo(settings.redacted(json.dumps(told)))
+            else:
+                show_event(shown, told)
+    except KeyboardInterrupt:
+        ctx.exit(0)
+
+
+@main.command()
+@sink_file
+@as_json_option
+@click.option("--no-source", is_flag=True, help="Examine only the table, not the source.")
+@click.option("--accept-unproven", is_flag=True, help="Exit with 0 when nothing is wrong.")
+@click.pass_context
+def audit(
+    ctx: click.Context, sink: Path, *, as_json: bool, no_source: bool, accept_unproven: bool
+) -> None:
+    """Prove that every record is in the table exactly once.
+
+    The verdict is well, not proven, or wrong (docs/audit.md).
+
+    Exits with 0 only if all is well; see --accept-unproven.
+    """
+    settings = loaded(ctx, sink)
+    from headgate.operations.audit.audit import audit as judge
+    from headgate.operations.progress_bar import shown_progress
+    from headgate.operations.render import show_audit
+
+    with shown_progress() as on_progress:
+        report = judge(settings, with_source=not no_source, on_progress=on_progress)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        show_audit(console(), report)
+    ctx.exit(report.exit_code(accept_unproven=accept_unproven))
+
+
+@main.command()
+@sink_file
+@click.argument("action", type=click.Choice(["show", "resume"]), default="show")
+@click.argument("names", nargs=-1, metavar="[TABLE]...")
+@click.option("--replay/--reread", default=None, help="Also write missed records, or lapsed rows.")
+@as_json_option
+@click.pass_context
+def tables(
+    ctx: click.Context,
+    sink: Path,
+    action: str,
+    names: tuple[str],
+    *,
+    replay: bool | None,
+    as_json: bool,
+) -> None:
+    """List the tables of a sink with many, or resume them.
+
+    docs/tables.md says what they show.
+    """
+    settings = loaded(ctx, sink)
+    from headgate.operations.cli.tables import resume, show
+
+    if action == "resume":
+        resume(settings, names, replay=replay)
+    else:
+        show(ctx, settings, names, replay=replay, as_json=as_json)
+
+
+@main.command()
+@sink_file
+@click.argument("action", type=click.Choice(["show", "set"]), default="show")
+@click.argument("wanted", nargs=-1, metavar="[TOPIC/PARTITION=OFFSET]...")
+@click.option("--yes", is_flag=True, help="Set them without asking.")
+@deleted_back_option
+@as_json_option
+@click.pass_context
+def offsets(
+    ctx: click.Context,
+    sink: Path,
+    action: str,
+    wanted: tuple[str, ...],
+    *,
+    yes: bool,
+    deleted_back: bool,
+    as_json: bool,
+) -> None:
+    """Show the stored offsets, or set those of a stopped sink.
+
+    An OFFSET is a number, "earliest", "latest" or a time: trips=2026-01-31T06:00:00Z.
+    """
+    settings = loaded(ctx, sink)
+    from headgate.operations.cli.offsets import move, show
+
+    if action == "set":
+        move(settings, wanted, yes=yes, deleted_back=deleted_back)
+    elif wanted or yes or deleted_back:
+        raise click.UsageError("only headgate offsets SINK set takes offsets")
+    else:
+        show(ctx, settings, as_json=as_json)
+
+
+@main.command()
+@sink_files
+@click.option(
+    "--dry-run",
+    "rehearsed",
+    type=click.IntRange(min=1),
+    is_flag=False,
+    flag_value=1_000,
+    metavar="[RECORDS]",
+    help="Show what the newest records of each partition (1,000) would become; write nothing.",
+)
+@click.pass_context
+def run(ctx: click.Context, sinks: tuple[Path, ...], rehearsed: int | None) -> None:
+    """Run a participant of each sink until SIGINT or SIGTERM."""
+    if len(sinks) > 1:
+        if rehearsed is not None:
+            raise click.UsageError("--dry-run takes one sink file")
+        _run_several(ctx, sinks)
+    if rehearsed is not None:
+        early_signals.let_go()
+    settings = loaded(ctx, sinks[0])
+    if rehearsed is not None:
+        from headgate.operations.dry_run import rehearse
+        from headgate.operations.render import show_rehearsal
+
+        seen = rehearse(settings, rehearsed)
+        show_rehearsal(console(), seen)
+        ctx.exit(1 if seen.wrong else 0)
+    from headgate.operations.cli.run import run as participate
+
+    verbose = bool(ctx.find_root().params["verbose"])
+    participate(settings, verbose=verbose, sink_file=sinks[0])
+
+
+def _run_several(ctx: click.Context, sinks: tuple[Path, ...]) -> NoReturn:
+    files = loaded_all(ctx, sinks)
+    from headgate.operations.cli.run import run_several
+
+    errors = run_several(files, verbose=bool(ctx.find_root().params["verbose"]))
+    for name, error in errors.items():
+        click.echo(f"headgate: sink {name}: {error}", err=True)
+    ctx.exit(worst(error.exit_code for error in errors.values()))
+
+
+@main.command()
+@sink_file
+@click.pass_context
+def pause(ctx: click.Context, sink: Path) -> None:
+    """Make the sink stop fetching until it is resumed."""
+    settings = loaded(ctx, sink)
+    from headgate.operations.control.pause import pause as ask
+
+    record = ask(settings)
+    click.echo("paused: nothing is fetched until headgate resume")
+    echo_positions(record)
+
+
+@main.command()
+@sink_file
+@click.option(
+    "--accept",
+    "accepted",
+    multiple=True,
+    metavar="CODE=CHOICE",
+    help="Resolve the error that stopped the sink, once: HG-201=follow-table, for example.",
+)
+@deleted_back_option
+@click.pass_context
+def resume(
+    ctx: click.Context, sink: Path, accepted: tuple[str, ...], *, deleted_back: bool
+) -> None:
+    """Make a paused sink fetch again.
+
+    With --accept, resolve what stopped it.
+    """
+    settings = loaded(ctx, sink)
+    if accepted:
+        from headgate.operations.control.resolve_stop import accept
+
+        for error in accept(settings, accepted, deleted_back=deleted_back):
+            click.echo(f"accepted, once: {error}")
+        click.echo("start the sink: it continues from there")
+        return
+    if deleted_back:
+        raise click.UsageError("only headgate resume --accept reads records again")
+    from headgate.operations.control.pause import resume as ask
+
+    record = ask(settings)
+    click.echo("resumed")
+    echo_positions(record)
+
+
+@main.command()
+@sink_file
+@click.option("--role", default="sink", show_default=True, type=_ROLES)
+@click.option("--principal", default="PRINCIPAL", help="Kafka's user, and the database's.")
+@click.pass_context
+def rights(ctx: click.Context, sink: Path, role: str, principal: str) -> None:
+    """Print the rights that a role needs (docs/security.md).
+
+    They are commands to paste.
+    """
+    settings = loaded(ctx, sink)
+    from headgate.operations.check.rights import Role, commands
+
+    click.echo(commands(settings, Role(role), principal), nl=False)
+
+
+@main.command()
+@click.option("--folder", required=True, type=click.Path(file_okay=False, path_type=Path))
+@click.option("--port", default=9092, show_default=True, type=click.IntRange(1, 65_535))
+def kafka(folder: Path, port: int) -> None:
+    """Run a real Kafka on this machine until Ctrl-C."""
+    from headgate.operations.local_kafka.broker import keep
+
+    keep(folder, port, click.echo)
+
+
+@main.command()
+@sink_file
+@click.argument("to", metavar="TRANSACTION|TAG")
+@click.option("--drop-foreign", is_flag=True, help="Also remove others' snapshots.")
+@deleted_back_option
+@click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.option("--to-branch", "branch", metavar="NAME", help="Only create this branch, to look at.")
+@click.pass_context
+def rollback(
+    ctx: click.Context,
+    sink: Path,
+    to: str,
+    *,
+    drop_foreign: bool,
+    deleted_back: bool,
+    dry_run: bool,
+    yes: bool,
+    branch: str | None,
+) -> None:
+    """Take table and offsets back together (docs/rollback.md).
+
+    The sink has to be stopped.
+    """
+    settings = loaded(ctx, sink)
+    from headgate.operations.control.rollback import carry_out, plan_rollback, show_on_branch
+
+    looks = branch is not None
+    plan = plan_rollback(
+        settings, to, drop_foreign=drop_foreign, deleted_back=deleted_back, look_only=looks
+    )
+    click.echo(str(plan))
+    if dry_run:
+        return
+    if branch is not None:
+        show_on_branch(settings, plan, branch)
+        click.echo(f"branch {branch} of {settings.table.identifier} shows it, for seven days")
+        return
+    if not yes:
+        click.confirm("Go back?", abort=True)
+    carry_out(settings, plan)
+    click.echo("done; the next start continues from there")
+
+
+@main.command()
+@sink_file
+@click.option("--table", "tables", multiple=True, help="Only this table, not all of the sink.")
+@click.option("--only", multiple=True, type=_STEPS, help="Only this job; default: all three.")
+@click.option("--dry-run", is_flag=True, help="Show what it would do; change nothing.")
+@as_json_option
+@click.pass_context
+def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
+    """Compact files, expire snapshots, delete orphan files.
+
+    docs/maintenance.md says when the sink does so by itself.
+    """
+    settings = loaded(ctx, sink)
+    from headgate.operations.cli.maintain import carry_out
+
+    ctx.exit(carry_out(settings, **asked))
+
+
+@main.command(
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def demo(ctx: click.Context, arguments: tuple[str, ...]) -> None:
+    """Run the whole system here and watch it survive a kill."""
+    from headgate.operations.demo.demo import main as demonstrate
+
+    ctx.exit(demonstrate(list(arguments)) or 0)
+
+
+for command in (status, stop, start, restart, delete):
+    main.add_command(command)

@@ -1,0 +1,53 @@
+"""Implements ``headgate maintain``: reports what was done to each table, or would be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict
+
+import click
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import Unreachable
+from headgate.operations.control.maintain import STEPS, maintain
+from headgate.operations.progress_bar import shown_progress
+from headgate.operations.terminal import print_json
+from headgate.runtime.maintenance.rounds import Done
+
+
+def carry_out(
+    settings: SinkSettings,
+    tables: Collection[str],
+    only: Collection[str],
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Return the exit code. Raises as ``maintain``."""
+    found: list[Done] = []
+    with shown_progress() as on_progress:
+        for done in maintain(
+            settings, tables, only or STEPS, dry_run=dry_run, on_progress=on_progress
+        ):
+            found.append(done)
+            if not as_json:
+                click.echo(settings.redacted(said(done, dry_run=dry_run)))
+    if as_json:
+        print_json([asdict(done) for done in found])
+    return Unreachable.exit_code if any(done.failed for done in found) else 0
+
+
+def said(done: Done, *, dry_run: bool) -> str:
+    """Return what people read about one table."""
+    would = "would: " if dry_run else ""
+    about = f"about {done.into_files}" if dry_run else str(done.into_files)
+    compacted = f"{done.compacted_files} small files into {about}"
+    gone = f"{done.expired_snapshots} snapshots expired, {done.orphans} orphans deleted"
+    lines = [f"{done.table}: {would}{compacted}, {gone}"]
+    if done.young_orphans:
+        lines.append(
+            f"  {done.young_orphans} unreferenced files are too young: they may still be committed"
+        )
+    lines += [f"  left alone: {why}" for why in done.left]
+    lines += [f"  failed: {done.failed}"] if done.failed else []
+    return "\n".join(lines)

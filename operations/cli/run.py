@@ -1,0 +1,42 @@
+"""Runs a participant of one sink, or of several, until told to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import HeadgateError
+from headgate.native.malloc_settings import keep_freed_memory
+from headgate.operations.http.app import faced
+from headgate.runtime.console_log import show_log
+from headgate.runtime.multi_sink_process import run_side_by_side
+from headgate.runtime.process import logged
+from headgate.runtime.process import run as run_sink
+from headgate.runtime.telemetry.metering import measured
+from headgate.runtime.telemetry.sink_metrics import SinkMeters
+
+
+def run(settings: SinkSettings, *, verbose: bool = False, sink_file: Path | None = None) -> None:
+    """Block until SIGINT or SIGTERM. Raises ``HeadgateError`` if the sink stops by itself.
+
+    A ``sink_file`` that changes is read again.
+    """
+    keep_freed_memory()
+    show_log([settings], verbose=verbose)
+    with logged(settings):
+        run_sink(settings, measuring=_measuring, sink_file=sink_file)
+
+
+def run_several(
+    files: Mapping[Path, SinkSettings], *, verbose: bool = False
+) -> Mapping[str, HeadgateError]:
+    """Block until SIGINT or SIGTERM, or until no sink is left; return the errors, by sink."""
+    keep_freed_memory()
+    show_log(list(files.values()), verbose=verbose)
+    return run_side_by_side(files, measuring=_measuring)
+
+
+def _measuring(settings: SinkSettings) -> AbstractContextManager[SinkMeters | None]:
+    return faced(settings) if settings.http.listen else measured(settings)

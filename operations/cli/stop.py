@@ -1,0 +1,61 @@
+"""Defines the commands that stop a sink, start it again, and restart it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from headgate.operations.cli.options import echo_positions, loaded, sink_file
+
+if TYPE_CHECKING:
+    from headgate.operations.control.stop import Stopping
+
+
+@click.command()
+@sink_file
+@click.pass_context
+def stop(ctx: click.Context, sink: Path) -> None:
+    """Make every participant leave until headgate start.
+
+    The table stores it: who is started meanwhile waits, too.
+    """
+    settings = loaded(ctx, sink)
+    from headgate.operations.control.stop import stop as ask
+
+    _echo_stopped(ask(settings), "stopped: no participant works until headgate start")
+
+
+@click.command()
+@sink_file
+@click.pass_context
+def start(ctx: click.Context, sink: Path) -> None:
+    """Let a stopped sink work again.
+
+    Its processes wait for that, or are started by you.
+    """
+    settings = loaded(ctx, sink)
+    from headgate.operations.control.stop import start as ask
+
+    record = ask(settings)
+    click.echo("started: waiting processes continue within seconds")
+    echo_positions(record)
+
+
+@click.command()
+@sink_file
+@click.pass_context
+def restart(ctx: click.Context, sink: Path) -> None:
+    """Make every participant leave in order and come again."""
+    settings = loaded(ctx, sink)
+    from headgate.operations.control.stop import restart as ask
+
+    _echo_stopped(ask(settings), "restarted: running processes continue within seconds")
+
+
+def _echo_stopped(done: Stopping, text: str) -> None:
+    click.echo(text)
+    if done.participants:
+        click.echo(f"not seen leaving yet: {', '.join(done.participants)}")
+    echo_positions(done.record)

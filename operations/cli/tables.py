@@ -1,0 +1,63 @@
+"""Implements ``headgate tables``: lists the tables of the routes, or resumes parked ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.operations.many_tables.list import tables
+from headgate.operations.many_tables.resume import resume_and_open, resume_tables
+from headgate.operations.render import show_tables
+from headgate.operations.terminal import console, print_json
+
+
+def show(
+    ctx: click.Context,
+    settings: SinkSettings,
+    names: Sequence[str],
+    *,
+    replay: bool | None,
+    as_json: bool,
+) -> None:
+    """Show or resume tables. ``names`` and ``replay`` are for ``resume`` alone."""
+    if names or replay is not None:
+        raise click.UsageError("only headgate tables SINK resume takes tables and how")
+    report = tables(settings)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        show_tables(console(), report)
+    ctx.exit(report.exit_code)
+
+
+def resume(settings: SinkSettings, names: Sequence[str], *, replay: bool | None) -> None:
+    """Resume tables.
+
+    ``replay``: also replay what the quarantine took in; ``False``: also what lapsed.
+    """
+    if replay is None:
+        _tell_resumed(resume_tables(settings, names))
+    elif replay:
+        from headgate.operations.many_tables.replay_quarantined import refuse_replay, replay_tables
+
+        refuse_replay(settings, names)
+        _tell_resumed(resume_and_open(settings, names))
+        _tell("replayed", replay_tables(settings, names), "nothing waits in the quarantine")
+    else:
+        from headgate.operations.many_tables.rewrite_expired import refuse_reread, reread_tables
+
+        refuse_reread(settings, names)
+        _tell_resumed(resume_and_open(settings, names))
+        _tell("reread", reread_tables(settings, names), "nothing has lapsed")
+
+
+def _tell_resumed(names: Sequence[str]) -> None:
+    for name in names:
+        click.echo(f"resumed: {name}")
+
+
+def _tell(what: str, given: Sequence[object], nothing: str) -> None:
+    for each in given or (nothing,):
+        click.echo(f"{what}: {each}")

@@ -1,0 +1,1 @@
+"""Contains the commands that change what a sink does or holds."""

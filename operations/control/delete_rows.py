@@ -1,0 +1,200 @@
+"""Deletes rows and quarantined records that match a predicate, while the sink runs or not.
+
+Each table takes a call of its own (``tables/iceberg/row_deletion.py``): a crash in between leaves
+some tables done, and the same command does the rest. To the sink these are foreign commits: no
+record is read again, and no later record is kept out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import BooleanExpression
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.deletion_errors import DeletionRefused, DeletionUnsettled
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.table_history import TableReader
+from headgate.operations.access.routed_tables import every_table
+from headgate.operations.access.table import (
+    iceberg_of,
+    opened_reader,
+    refuse_other_kind,
+)
+from headgate.operations.audit.quarantine import COLUMNS
+from headgate.operations.control.maintain import behind_a_commit
+from headgate.operations.control.operator_claim import actor, tell
+from headgate.operations.control.set_offsets import stored
+from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, persistently
+from headgate.tables.iceberg.row_deletion import Deletion, parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What to delete:
+
+    ``where`` in the sink's tables or only in ``tables``, ``aside`` in its quarantine.
+    """
+
+    where: str | None = None
+    aside: str | None = None
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """How many rows of a table match, and in how many files; or how many were deleted.
+
+    ``owed``: rows that the sink still owes the table; ``lapsed``: rows that it owed for too long,
+    and that ``--reread`` would write (I6). They were not searched.
+    """
+
+    table: str
+    rows: int
+    files: int
+    owed: int = 0
+    lapsed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    table: str
+    predicate: BooleanExpression
+    owed: int
+    lapsed: int
+
+
+def plan(settings: SinkSettings, asked: Asked) -> list[Deleted]:
+    """Return what would be deleted now, table by table; nothing is changed.
+
+    Raises ``PredicateUnfit`` and ``DeletionRefused`` for an invalid request, and what other
+    commands raise for a table that is not as the sink left it.
+    """
+    found = []
+    with _wanted(settings, asked) as (catalog, every):
+        for each in every:
+            with _told(each.table):
+                doomed = _deletion(settings, catalog, each).doomed()
+            found.append(
+                Deleted(each.table, doomed.count, len(doomed.alive), each.owed, each.lapsed)
+            )
+    return found
+
+
+def carry_out(settings: SinkSettings, asked: Asked) -> Iterator[Deleted]:
+    """Delete what matches by then; yield the result for each table.
+
+    Raises as ``plan`` if something is refused before anything is deleted, and
+    ``DeletionUnsettled``: the tables before that one are done.
+    """
+    with _wanted(settings, asked) as (catalog, every):
+        deletions = [_deletion(settings, catalog, each) for each in every]
+        for each, deletion in zip(every, deletions, strict=True):
+            with _told(each.table):
+                deletion.require_allowed()
+        for each, deletion in zip(every, deletions, strict=True):
+            quiet = behind_a_commit(settings, catalog, each.table)
+            with _told(each.table):
+                outcome = persistently(deletion.settle, quiet, threading.Event())
+            if outcome is not Settled.LANDED:
+                raise DeletionUnsettled(
+                    f"the rows of {each.table} are not deleted: the last call was {outcome}",
+                    "run the same command again: nothing is done twice",
+                )
+            yield Deleted(each.table, deletion.rows, deletion.files, each.owed, each.lapsed)
+    tell(settings, "delete")  # not what: the predicate may name the person to forget
+
+
+@contextmanager
+def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, list[_Wanted]]]:
+    """Yield each table with its predicate, and what it is owed. Raises as ``plan``."""
+    refuse_other_kind(settings)
+    if settings.table.key:
+        raise _fold_of_its_source(settings.table.identifier)
+    where = None if asked.where is None else parsed(asked.where)
+    aside = None if asked.aside is None else parsed(asked.aside)
+    if aside is not None and not settings.quarantine.keeps:
+        raise DeletionRefused(
+            f"sink {settings.name} has no quarantine", "leave --quarantine-where out"
+        )
+    with opened_reader(settings) as opened:
+        record = stored(settings, opened.reader.view())
+        catalog = iceberg_of(opened.reader).table.catalog
+        owed = opened.unpaid(record)
+        known, lapsed = [settings.table.identifier], dict[str, int]()
+        if settings.tables:
+            with every_table(opened, opened.reader.history()) as tables:
+                known = sorted({*tables.tables, *tables.unread})
+                for name, error in tables.unread.items():  # its rows would stay, unsaid
+                    if where is not None and (name in asked.tables or not asked.tables):
+                        raise error
+                lapsed = {n: _lapsed(record, each.reader) for n, each in tables.tables.items()}
+        if strange := sorted(set(asked.tables) - set(known)):
+            raise DeletionRefused(
+                f"{', '.join(strange)} is not a table of sink {settings.name}",
+                f"it has: {', '.join(known)}",
+            )
+        predicates = {} if where is None else dict.fromkeys(asked.tables or known, where)
+        if keyed := sorted(n for n in predicates if settings.tables.routing.key_of(n)):
+            raise _fold_of_its_source(", ".join(keyed))
+        if aside is not None:
+            predicates[settings.quarantine.table] = aside
+        yield (
+            catalog,
+            [
+                _Wanted(
+                    table,
+                    predicate,
+                    sum(debt.rows for debt in owed if debt.table == table),
+                    lapsed.get(table, 0),
+                )
+                for table, predicate in predicates.items()
+            ],
+        )
+
+
+def _lapsed(record: CommitRecord, reader: TableReader) -> int:
+    """Return how many rows of the table lapsed and were not written again."""
+    view = reader.view()
+    done = view.record.replayed.lapsed if view.record and view.record.replayed else None
+    left = (d for d in record.lapsed if d.follower == view.uuid and d.manifest)
+    return sum(debt.rows for debt in left if done is None or debt.transaction > done)
+
+
+def _fold_of_its_source(tables: str) -> DeletionRefused:
+    return DeletionRefused(
+        f"{tables} has a key: its rows are the fold of its source, which would bring them back",
+        "send a record that deletes the key (docs/changes.md), then headgate maintain; of other "
+        "tables of the sink name the ones that are meant",
+    )
+
+
+def _deletion(settings: SinkSettings, catalog: Catalog, each: _Wanted) -> Deletion:
+    of = settings.name, settings.table.branch
+    columns = _columns(settings, each.table)
+    return Deletion(catalog, each.table, of, each.predicate, asked_by=actor(), columns=columns)
+
+
+def _columns(settings: SinkSettings, table: str) -> tuple[str, str, str] | None:
+    """Return the columns that say of which record a row of the table is."""
+    if settings.quarantine.keeps and table == settings.quarantine.table:
+        return COLUMNS
+    part = settings.tables or settings.table
+    return part.record_columns.coordinates
+
+
+@contextmanager
+def _told(table: str) -> Iterator[None]:
+    """Name the table in errors of catalogs and storage."""
+    try:
+        yield
+    except HeadgateError:
+        raise
+    except Exception as error:
+        raise catalog_failure(error, f"rows of {table} are not deleted") from error

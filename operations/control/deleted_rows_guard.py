@@ -1,0 +1,76 @@
+"""Keeps commands from bringing back what a person deleted (rule T8).
+
+A table that goes back to an older snapshot may hold deleted rows again, and so may one whose
+records are read again: the source may still have them. Such a command is refused by name, unless a
+person says that the deletion was a mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.deleted_records import DeletedRecords, read_again
+from headgate.control_protocol.deleted_records import refuse_read_again as refuse_of_one
+from headgate.control_protocol.deletion_errors import DeletedBack
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.table_history import Newest
+from headgate.operations.access.routed_tables import every_table
+from headgate.operations.access.table import opened_reader
+from headgate.operations.control.removed_snapshots import Leaving
+
+_HINT = (
+    "choose a place behind that deletion; --bring-back-deleted does it all the same, for a "
+    "deletion that was a mistake"
+)
+_HEAD = Newest(1, 2**63)
+
+
+def refuse_rows_back(name: str, leaving: Leaving) -> None:
+    """Raise ``DeletedBack`` if the target still has rows that people deleted since."""
+    if rows := max(leaving.deleted, leaving.untold):
+        upto = "up to " if leaving.untold else ""
+        raise DeletedBack(
+            f"{name}: {upto}{rows} rows that people deleted (headgate delete) would be back", _HINT
+        )
+
+
+def refuse_read_again(
+    settings: SinkSettings,
+    before: Mapping[TopicPartition, int],
+    after: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, TopicId],
+) -> None:
+    """Raise ``DeletedBack`` if records whose rows people deleted would be read again.
+
+    ``before``: the next offsets until now, where they are known; ``after``: those to come. Raises
+    what opening the tables raises.
+    """
+    if again := read_again(before, after):
+        for name, deleted in _lists(settings):
+            refuse_of_one(name, deleted, again, topic_ids, hint=_HINT)
+
+
+def refuse_unknown(name: str) -> None:
+    """Raise ``DeletedBack`` where the table's list of what was deleted is gone with the table."""
+    raise DeletedBack(
+        f"{name}: records are read again, and the table that knew which of their rows people had "
+        "deleted (headgate delete) is gone",
+        "--bring-back-deleted says that none were deleted, or that they may come back",
+    )
+
+
+def _lists(settings: SinkSettings) -> Iterator[tuple[str, DeletedRecords]]:
+    """Yield what people deleted from each table of the sink, and from its quarantine."""
+    with opened_reader(settings) as opened:
+        history = opened.reader.history()
+        yield settings.table.identifier, history.deleted
+        if settings.tables:
+            with every_table(opened, history) as tables:
+                for error in tables.unread.values():  # nothing tells what was deleted from it
+                    raise error
+                for name, follower in tables.tables.items():
+                    yield name, follower.reader.history(_HEAD).deleted
+        if settings.quarantine.keeps:
+            with opened.at_rest(settings.quarantine.table) as aside:
+                yield settings.quarantine.table, aside.reader.history(_HEAD).deleted

@@ -1,0 +1,114 @@
+"""Maintains a sink's tables once: compaction, expiry, orphans; whether the sink runs or not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+
+from pyiceberg.catalog import Catalog
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import MaintenanceUnfit
+from headgate.control_protocol.identifiers import tag_name
+from headgate.operations.access.table import (
+    opened_aside,
+    opened_catalog,
+    opened_lead,
+    refuse_other_kind,
+)
+from headgate.runtime.maintenance.rounds import Done, OnProgress, Round
+from headgate.runtime.maintenance.scheduler import found_places, maintained, parked_of
+from headgate.tables.iceberg.catalog import catalog_failure
+
+STEPS = ("compact", "expire", "orphans")
+_LOOK_S = 0.2
+
+
+def maintain(
+    settings: SinkSettings,
+    tables: Collection[str],
+    steps: Collection[str],
+    *,
+    dry_run: bool,
+    on_progress: OnProgress,
+    ending: threading.Event | None = None,
+) -> Iterator[Done]:
+    """Do the steps on these tables, or on all that the sink maintains; yield each result.
+
+    A table that fails stops no other: its result says why. Raises ``MaintenanceUnfit`` for a table
+    that is not maintained, and what reading the sink's own table raises.
+    """
+    if not settings.apart:
+        refuse_other_kind(settings)
+    with opened_lead(settings) as lead:
+        view = lead.read()
+    known, parked = maintained(settings, view), parked_of(view)
+    if strange := sorted(set(tables) - set(known)):
+        raise MaintenanceUnfit(
+            f"{', '.join(strange)} is not maintained by this sink", f"it has: {', '.join(known)}"
+        )
+    with (opened_aside if settings.apart else opened_catalog)(settings) as catalog:
+        places = found_places(catalog, known)
+        for name in known if not tables else [name for name in known if name in tables]:
+            if name in parked:
+                yield Done(name, left=[f"it is parked: {parked[name]}"])
+            elif name in places.unread:
+                yield Done(name, failed=str(places.unread[name]))
+            elif name not in places.locations:
+                yield Done(name, left=["the table is not there"])
+            else:
+                one = Round(
+                    settings,
+                    catalog,
+                    name,
+                    beside=places.beside(name),
+                    unread=tuple(places.unread),
+                    dry_run=dry_run,
+                    quiet=behind_a_commit(settings, catalog, name),
+                    ending=ending or threading.Event(),
+                    on_progress=on_progress,
+                )
+                try:
+                    _do(one, steps)
+                except Exception as error:  # noqa: BLE001 - it becomes one of ours
+                    one.done.failed = str(catalog_failure(error, f"{name} is not maintained"))
+                yield one.done
+
+
+def _do(one: Round, steps: Collection[str]) -> None:
+    for step in (one.compact, one.expire, one.remove_orphans):
+        if step.__name__.removeprefix("remove_") in steps:
+            step()
+
+
+def behind_a_commit(settings: SinkSettings, catalog: Catalog, table: str) -> Callable[[], None]:
+    """Return a function that waits until a live sink has committed, at most half an interval ago.
+
+    Its next commit is then half an interval away, or more. A sink that has not committed for two
+    intervals and time-outs is not waited for.
+    """
+    tag = tag_name(settings.name, settings.table.branch)
+    calm_s = settings.coordinator.commit_interval_ms / 2000
+    waits_s = (
+        settings.coordinator.commit_interval_ms + settings.coordinator.commit_timeout_ms
+    ) / 1000
+
+    def place() -> tuple[int | None, float]:
+        metadata = catalog.load_table(table).metadata
+        ref = metadata.refs.get(tag)
+        snapshot = metadata.snapshot_by_id(ref.snapshot_id) if ref else None
+        if snapshot is None:
+            return None, float("inf")
+        return snapshot.snapshot_id, time.time() - snapshot.timestamp_ms / 1000
+
+    def wait() -> None:
+        before, age_s = place()
+        until_s = time.monotonic() + waits_s
+        while calm_s < age_s < 2 * waits_s and time.monotonic() < until_s:
+            time.sleep(_LOOK_S)
+            now, age_s = place()
+            if now != before:
+                return
+
+    return wait

@@ -1,0 +1,124 @@
+"""Makes a claim whose coordinator is a person (rule C2), on the sink's own table.
+
+It requires what every commit requires (rule C1): if the sink is running after all, one of the two
+is refused. It raises the epoch, so that nothing said before counts any more.
+"""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from headgate.config.shared_configuration import agreed, fingerprint
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import RetryLater
+from headgate.control_protocol.events import Notice, NoticeKind
+from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
+from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, Unknown
+from headgate.control_protocol.record import OPERATOR, CommitRecord, Debt
+from headgate.operations.access.table import opened_lead
+from headgate.runtime.lifecycle_notices import say
+from headgate.tables.iceberg.commit_request import GoingBack
+
+if TYPE_CHECKING:
+    from headgate.tables.iceberg.table import IcebergTable
+
+
+# Identifies who issues a command, for commit records and notices.
+
+
+_ACTOR: ContextVar[str] = ContextVar("actor", default="")
+_CHARS_MAX = 200
+_ANSWER_MS = 8_000
+"""Processes leave because of this notice when the sink is stopped, so it gets more patience."""
+
+
+@contextmanager
+def acting(actor: str) -> Iterator[None]:
+    """Name somebody other than this process's user, within this context."""
+    before = _ACTOR.set(actor[:_CHARS_MAX])
+    try:
+        yield
+    finally:
+        _ACTOR.reset(before)
+
+
+def actor() -> str:
+    """Return who acts: the user of this process, unless somebody else was named."""
+    if named := _ACTOR.get():
+        return named
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"[:_CHARS_MAX]
+
+
+def tell(settings: SinkSettings, what: str) -> None:
+    """Announce on the control topic what was done, by whom, and with which sink file; best effort.
+
+    For people, and for those that wait for a start (P11).
+    """
+    sender = Sender(OPERATOR, uuid.uuid4().hex[:12])
+    digest = fingerprint(dict(agreed(settings)))
+    notice = Notice(NoticeKind.ASKED, text=what, actor=actor(), configuration=digest)
+    say(settings, sender, notice, answer_ms=_ANSWER_MS)
+
+
+def operators_claim(before: CommitRecord, command: str, **changes: Any) -> CommitRecord:
+    """Return the claim that follows ``before``, made by ``command``; it adds no rows."""
+    return replace(
+        before,
+        transaction=TransactionId(Epoch(before.transaction.epoch + 1), TransactionNumber(0)),
+        coordinator=Sender(OPERATOR, uuid.uuid4().hex[:12]),
+        records=0,
+        quarantined=0,
+        skipped=0,
+        command=command,
+        actor=actor(),
+        **changes,
+    )
+
+
+def claiming_followers(settings: SinkSettings, claim: CommitRecord) -> CommitRecord:
+    """D9: claim the followers too, because records are read again before the next START."""
+    uuids = set(claim.followers.values())
+    claims = tuple(
+        Debt(claim.transaction, claim.coordinator, uuid_, name or settings.quarantine.table)
+        for name, uuid_ in sorted(claim.followers.items())
+    )
+    kept = tuple(debt for debt in claim.debts if debt.manifest or debt.follower not in uuids)
+    return replace(claim, debts=(*kept, *claims))
+
+
+def land(
+    settings: SinkSettings,
+    view: TableView,
+    claim: CommitRecord,
+    failed: RetryLater,
+    *,
+    back: GoingBack | None = None,
+) -> None:
+    """Commit the claim on the table as it was read.
+
+    Raises an error like ``failed``, with the reason, if it was refused or if it is unknown whether
+    it landed.
+    """
+    with opened_lead(settings) as table:
+        attempt = CommitAttempt(view, claim)
+        if back is None:
+            outcome = table.commit(attempt)
+        else:
+            # No other kind is rolled back.
+            outcome = cast("IcebergTable", table).commit(attempt, back)
+        unknown = isinstance(outcome, Unknown)
+        if isinstance(outcome, Landed) or (unknown and claim.same_commit(table.read().record)):
+            tell(settings, claim.command or "claim")
+            return
+    raise RetryLater(f"{failed.message}: {outcome.reason}", failed.hint)

@@ -1,0 +1,122 @@
+"""Asks a sink to stop fetching, or to continue: an event on its control topic, and its effect.
+
+A request is permanent once the table's record carries it; until then, a coordinator that dies takes
+it to its grave. So it is repeated until then.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import ControlTopicUnfit, RetryLater
+from headgate.control_protocol.events import Envelope, Pause, Resume
+from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
+from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.record import CommitRecord
+from headgate.kafka.cluster import ANSWER_S_MAX, quiet
+from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
+from headgate.kafka.control_topic import control_topic_exists
+from headgate.operations.access.table import opened_lead
+from headgate.operations.control.operator_claim import tell
+
+_SAID_AGAIN_S = 5.0
+LOOKED_AT_S = 0.2
+_PATIENCE_S = 15.0
+"""Beyond the commit time-out: the request may have to wait for the commit that stores it."""
+
+
+def pause(settings: SinkSettings, patience_s: float | None = None) -> CommitRecord:
+    """Return the record that holds the pause: how far the sink has come, according to its table.
+
+    Raises ``ControlTopicUnfit`` without a control topic, what opening the table raises, and
+    ``RetryLater`` if nobody took the request within ``patience_s``.
+    """
+    return ask(settings, Pause(), lambda record: record.paused, patience_s)
+
+
+def resume(settings: SinkSettings, patience_s: float | None = None) -> CommitRecord:
+    """Return the record that ends the pause: where the sink continues. Raises as ``pause``."""
+    return ask(settings, Resume(), lambda record: not record.paused, patience_s)
+
+
+def ask(
+    settings: SinkSettings,
+    event: Pause | Resume,
+    holds: Callable[[CommitRecord], bool],
+    patience_s: float | None = None,
+) -> CommitRecord:
+    """Send the event until the table's record shows its effect. Raises as ``pause``."""
+    config, topic = quiet(settings.kafka), settings.control.topic
+    answer_ms = int(ANSWER_S_MAX * 1000)
+    if not control_topic_exists(config, topic, answer_ms):
+        raise ControlTopicUnfit(
+            f"control topic {topic} does not exist, so nobody would hear the request",
+            "start the sink first, or correct control.topic",
+        )
+    patience_s = patience_of(settings) if patience_s is None else patience_s
+    times = KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms)
+    with opened_lead(settings) as table:
+        table.read()  # without a table there is nobody to ask
+        group = {"group.id": settings.source.group_id}
+        log = KafkaLog({**config, **group}, topic, times, settings.wire)
+        try:
+            said = _envelope(settings, event)
+            record = _say_until_it_holds(said, log, table, (holds, patience_s))
+            tell(settings, type(event).__name__.lower())
+            return record
+        finally:
+            log.close()
+
+
+def patience_of(settings: SinkSettings) -> float:
+    """Return how many seconds a request is worth waiting for."""
+    return settings.coordinator.commit_timeout_ms / 1000 + _PATIENCE_S
+
+
+def _say_until_it_holds(
+    said: Envelope,
+    log: KafkaLog,
+    table: SinkTable,
+    awaited: tuple[Callable[[CommitRecord], bool], float],
+) -> CommitRecord:
+    holds, patience_s = awaited
+    begun_s = time.monotonic()
+    again_s = begun_s
+    record = table.read().record
+    while True:
+        if time.monotonic() >= again_s:
+            log.append([_seeing(said, record)])
+            again_s = time.monotonic() + _SAID_AGAIN_S
+        record = table.read().record
+        if record is not None and holds(record):
+            return record
+        if time.monotonic() - begun_s >= patience_s:
+            raise RetryLater(
+                f"sink {said.sink} did not take the request within {patience_s:g} s",
+                "is a participant running? headgate status shows it; then try again",
+            )
+        time.sleep(LOOKED_AT_S)
+
+
+def _seeing(said: Envelope, record: CommitRecord | None) -> Envelope:
+    """C11: the request carries the table's newest transaction, and counts until it is answered."""
+    if record is None:
+        return said
+    newest = record.transaction
+    return replace(said, epoch=newest.epoch, transaction=newest.number)
+
+
+def _envelope(settings: SinkSettings, event: Pause | Resume) -> Envelope:
+    return Envelope(
+        sink=settings.name,
+        epoch=Epoch(0),
+        transaction=TransactionNumber(0),
+        sender=Sender("operator", uuid.uuid4().hex),
+        sequence=0,
+        time_ms=time.time_ns() // 1_000_000,
+        event=event,
+    )

@@ -1,0 +1,225 @@
+"""Resolves a sink's stop once, through a claim that a person makes (rule C2).
+
+The policies of a sink file apply to every start; a choice made here applies to this one claim. Each
+choice names the code of the error that it answers, so it cannot answer another one.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headgate.config.keyed_table_checks import KeysByRoute
+from headgate.config.route_checks import refuse_going_back
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
+from headgate.control_protocol.followers import Followers
+from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    Landed,
+    Lead,
+    SourceTopics,
+    TableView,
+    Unknown,
+)
+from headgate.control_protocol.record import OPERATOR, CommitRecord
+from headgate.coordinator.actions import DescribeFollowers
+from headgate.coordinator.claim import claim, followers_found, table_found
+from headgate.coordinator.driver import StartAt, described, followers_read
+from headgate.coordinator.fencing import Resolution, resolve
+from headgate.coordinator.recovery import recorded
+from headgate.coordinator.settings import (
+    CoordinatorSettings,
+    OffsetPolicy,
+    RollbackPolicy,
+    TableRecreatedPolicy,
+    TagMissingPolicy,
+)
+from headgate.coordinator.state import Identity, State
+from headgate.coordinator.transitions import Phase
+from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.table import opened_tables
+from headgate.operations.control.deleted_rows_guard import refuse_read_again, refuse_unknown
+from headgate.operations.control.operator_claim import actor, tell
+from headgate.runtime.sink_tables import follower_names, routing
+
+_BACK = (RollbackPolicy.KEEP_OFFSETS, RollbackPolicy.FOLLOW_TABLE)
+_PLACES = (OffsetPolicy.EARLIEST, OffsetPolicy.LATEST)
+
+_GOING_BACK = (
+    RollbackPolicy.FOLLOW_TABLE,
+    TableRecreatedPolicy.RESTART,
+    TagMissingPolicy.FOLLOW_TABLE,
+)
+
+CHOICES: Mapping[str, tuple[str, tuple[Any, ...]]] = {
+    "HG-201": ("on_rollback", _BACK),
+    "HG-202": ("on_table_recreated", (TableRecreatedPolicy.RESTART,)),
+    "HG-203": ("on_tag_missing", (TagMissingPolicy.FOLLOW_TABLE,)),
+    "HG-204": ("on_rollback", (RollbackPolicy.KEEP_OFFSETS,)),
+    "HG-205": ("on_offset_out_of_range", _PLACES),
+    "HG-206": ("on_topic_recreated", _PLACES),
+    "HG-215": ("on_table_recreated", (TableRecreatedPolicy.RESTART,)),
+}
+"""For each error code, the setting that decides what to do then, and its possible values."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The sink whose claim it is, and the state that it is based on."""
+
+    identity: Identity
+    table: Lead
+    topics: SourceTopics
+    start_at: StartAt
+    followers: Followers | None = None
+
+
+def accept(
+    settings: SinkSettings, wanted: Iterable[str], *, deleted_back: bool = False
+) -> list[str]:
+    """Resolve the stop, and return the errors that the choices (``HG-201=follow-table``) resolved.
+
+    ``deleted_back``: records whose rows people deleted may be read again; else they stand in the
+    way (``DeletedBack``).
+
+    Raises ``ConfigurationError`` for a choice that is invalid or does not apply, the ``StopSink``
+    that no choice answers, and ``RetryLater`` if it is unknown whether the claim landed.
+    """
+    wanted = tuple(wanted)
+    chosen = _parsed(wanted)
+    for code, choice in chosen.items():
+        if choice in _GOING_BACK:
+            refuse_going_back(settings, f"{code}={choice}")
+    start_ms = settings.source.start_at_ms
+    operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
+    with ExitStack() as opening:
+        lead, followers = opening.enter_context(opened_tables(settings))
+        topics = opening.enter_context(source_topics(settings))
+        world = World(
+            Identity(
+                settings.name,
+                settings.source.group_id,
+                operator,
+                frozenset(settings.table.shared_with),
+                followers=follower_names(settings),
+                routing=routing(settings),
+                routed=bool(settings.tables),
+                keyed=bool(settings.table.key),
+                routed_keys=KeysByRoute(settings.tables.routing),
+                growth_ms=settings.changes.held_ms,
+                multiples_only=settings.changes.multiples_only,
+                deleted_back=deleted_back,
+            ),
+            lead,
+            topics,
+            StartAt(settings.source.start_at if start_ms is None else start_ms),
+            followers,
+        )
+
+        def kept_deleted(view: TableView, record: CommitRecord) -> None:
+            if deleted_back:
+                return
+            if view.settled is None:
+                if "HG-202" in chosen:
+                    refuse_unknown(view.table)
+                return
+            before = view.record.offsets if view.record else Offsets()
+            refuse_read_again(settings, before, record.offsets, record.topic_ids)
+
+        answered = resolve_stop(world, settings.coordinator, chosen, kept_deleted)
+        tell(settings, " ".join(["resume", *(f"--accept {text}" for text in wanted)]))
+        return answered
+
+
+def resolve_stop(
+    world: World,
+    settings: CoordinatorSettings,
+    chosen: Mapping[str, Any],
+    allows: Callable[[TableView, CommitRecord], None] = lambda *_: None,
+) -> list[str]:
+    """Do the work of ``accept`` in a given world. ``allows`` raises what stands in the way."""
+    view = world.table.read()
+    answered: list[str] = []
+    words = ["resume"]
+    left = dict(chosen)
+    while True:
+        try:
+            attempt = _attempt(world, settings, view)
+            break
+        except StopSink as error:
+            if error.code not in left:
+                raise
+            choice = left.pop(error.code)
+            settings = replace(settings, **{CHOICES[error.code][0]: choice})
+            answered.append(str(error.message))
+            words.append(f"--accept {error.code}={choice.value}")
+    if left:
+        raise ConfigurationError(
+            f"nothing of sink {world.identity.sink} is stopped by {', '.join(sorted(left))}; "
+            "nothing was changed",
+            "accept only what the sink's own error names",
+        )
+    allows(view, attempt.record)
+    claim = replace(attempt.record, command=" ".join(words), actor=actor())
+    _land(world.table, replace(attempt, record=claim))
+    return answered
+
+
+def _attempt(world: World, settings: CoordinatorSettings, view: TableView) -> CommitAttempt:
+    state = State(world.identity, settings, phase=Phase.RECOVERING)
+    state, (asked,) = table_found(state, view)
+    if isinstance(asked, DescribeFollowers):
+        state = _with_followers(world, state, asked)
+    first = recorded(view, settings) is None
+    sources = described(world.topics, world.start_at, first_start=first)
+    claiming, _ = claim(state, view, sources, now_ms=0)
+    assert claiming.attempt is not None
+    return claiming.attempt
+
+
+def _with_followers(world: World, state: State, asked: DescribeFollowers) -> State:
+    """Judge followers like a coordinator, which looks a second time at what seems wrong (D9)."""
+    assert world.followers is not None
+    read = followers_read(world.followers, asked, time.time_ns() // 1_000_000)
+    needed = state.identity.followers if state.identity.routed else asked.tables
+    missing = sorted(set(needed) - read.views.keys())
+    if missing:
+        raise RetryLater(f"nothing was accepted: {', '.join(missing)} cannot be read", "try again")
+    state, _ = followers_found(state, read, 0)
+    return followers_found(state, read, 0)[0] if state.doubted else state
+
+
+def _land(table: Lead, attempt: CommitAttempt) -> None:
+    outcome = table.commit(attempt)
+    if isinstance(outcome, Landed):
+        return
+    if isinstance(outcome, Unknown) and resolve(attempt, table.read()) is Resolution.LANDED:
+        return
+    raise RetryLater(f"nothing was accepted: {outcome.reason}", "try again")
+
+
+def _parsed(wanted: Iterable[str]) -> dict[str, Any]:
+    chosen: dict[str, Any] = {}
+    for text in wanted:
+        code, _, word = text.partition("=")
+        if code not in CHOICES or code in chosen:
+            raise ConfigurationError(
+                f"--accept {text}: {code!r} "
+                + ("is named twice" if code in chosen else "cannot be accepted"),
+                f"write CODE=CHOICE, with one of {', '.join(CHOICES)}",
+            )
+        choices = CHOICES[code][1]
+        if word not in choices:
+            raise ConfigurationError(
+                f"--accept {text}: {word!r} is not a choice",
+                "write " + " or ".join(f"{code}={choice.value}" for choice in choices),
+            )
+        chosen[code] = next(choice for choice in choices if choice == word)
+    return chosen

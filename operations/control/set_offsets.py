@@ -1,0 +1,246 @@
+"""Moves a stopped sink's offsets by hand: a claim whose coordinator is a person (rule C2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from headgate.config.keyed_table_checks import added_to_keyed
+from headgate.config.sections import timestamp_ms
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    RetryLater,
+    SinkNameTaken,
+    StopSink,
+)
+from headgate.control_protocol.going_back import refuse_unfinished
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import (
+    Lineage,
+    TableView,
+    TopicState,
+)
+from headgate.control_protocol.record import CommitRecord
+from headgate.coordinator.watermark import carried_on
+from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.table import opened_lead
+from headgate.operations.control.deleted_rows_guard import refuse_read_again
+from headgate.operations.control.operator_claim import claiming_followers, land, operators_claim
+from headgate.operations.status.status import status
+
+_WORDS = ("earliest", "latest")
+_FORM = (
+    'write TOPIC/PARTITION=OFFSET, with a number, "earliest", "latest" or a time such as '
+    "2026-01-31T06:00:00Z; without /PARTITION for all of the topic, but by no number"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMove:
+    """One partition's next offset, from the table's value to the wanted one."""
+
+    partition: TopicPartition
+    begin: int
+    end: int
+
+    def __str__(self) -> str:
+        number = abs(self.end - self.begin)
+        what = f"up to {number} records "
+        if self.end < self.begin:
+            what += "are read again, and are in the table TWICE unless you deleted their rows"
+        else:
+            what += "are skipped, and are LOST to the table"
+        return f"{self.partition}: from {self.begin} to {self.end}: {what}"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetPlan:
+    """What to do to the table as it was read; a plan changes nothing."""
+
+    view: TableView
+    record: CommitRecord
+    moves: tuple[OffsetMove, ...]
+
+
+def plan_moves(
+    settings: SinkSettings, wanted: Iterable[str], *, deleted_back: bool = False
+) -> OffsetPlan:
+    """Plan the assignments: ``topic/0=17``, ``topic/0=earliest``, ``topic=TIME``.
+
+    By a time, it continues from the first record with that timestamp or a later one.
+    ``deleted_back``: records whose rows people deleted may be read again; else they stand in the
+    way (``DeletedBack``).
+
+    Raises ``ConfigurationError`` for an invalid request, and while participants are alive;
+    ``RetryLater`` if table or source do not answer; ``StopSink`` if the table is not in order, or
+    if what people deleted would be read again.
+    """
+    parsed = [_parsed(text) for text in wanted]
+    if not parsed:
+        raise ConfigurationError("no offset is named", _FORM)
+    require_stopped(settings)
+    with opened_lead(settings) as table:
+        view = table.read()
+    record = stored(settings, view)
+    with source_topics(settings) as topics:
+        described = topics.describe()
+        asked = _expanded(parsed, described, topics.offsets_at)
+    _refuse_added(settings, record, asked)
+    moves = [
+        OffsetMove(at, record.offsets.get(at, 0), _resolved(at, text, described, record))
+        for at, text in sorted(asked.items())
+    ]
+    if not deleted_back:
+        after = {move.partition: move.end for move in moves}
+        refuse_read_again(settings, record.offsets, after, record.topic_ids)
+    return OffsetPlan(view, record, tuple(move for move in moves if move.begin != move.end))
+
+
+def _refuse_added(
+    settings: SinkSettings, record: CommitRecord, asked: Iterable[TopicPartition]
+) -> None:
+    """U8: only a coordinator can tell when no older record comes any more."""
+    if added := added_to_keyed(settings, record.offsets, asked):
+        raise ConfigurationError(
+            f"{', '.join(map(str, added))}: added to a topic of a keyed table, and keys may have "
+            "moved there",
+            'name the other partitions; with changes.on_partitions_added = "wait" the sink reads '
+            "these when it can tell which records are newer",
+        )
+
+
+def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
+    """Commit once, on the table as it was when the plan was made.
+
+    Raises ``RetryLater`` if it was refused, or if it is unknown whether it landed.
+    """
+    moved = {move.partition: move.end for move in plan.moves}
+    offsets = Offsets({**plan.record.offsets, **moved})
+    claim = operators_claim(
+        plan.record,
+        "offsets set",
+        offsets=offsets,
+        valid_through_ms=carried_on(plan.record, offsets, plan.record.topic_ids),
+    )
+    failed = RetryLater(
+        f"the offsets of sink {settings.name} were not moved",
+        "look with headgate offsets show, and try again",
+    )
+    land(settings, plan.view, claiming_followers(settings, claim), failed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """``partition``: ``None`` for the whole topic. ``place``: a number, a word or a time."""
+
+    topic: str
+    partition: int | None
+    place: str
+
+
+def _parsed(text: str) -> _Wanted:
+    where, _, place = text.partition("=")
+    topic, _, partition = where.rpartition("/")
+    numbered = place.isdecimal()
+    if not where or not (numbered or place in _WORDS or _time_ms(place) is not None):
+        raise ConfigurationError(f"{text!r} is not an offset of a partition", _FORM)
+    if topic and partition.isdecimal():
+        return _Wanted(topic, int(partition), place)
+    if numbered:
+        raise ConfigurationError(f"{text!r} is not an offset of a partition", _FORM)
+    return _Wanted(where, None, place)
+
+
+def _time_ms(place: str) -> int | None:
+    """Return a time with a zone as epoch milliseconds."""
+    try:
+        return None if place.isdecimal() else timestamp_ms(place)
+    except ConfigurationError:
+        return None
+
+
+def _expanded(
+    wanted: Iterable[_Wanted],
+    described: Mapping[str, TopicState],
+    offsets_at: Callable[[int], Offsets],
+) -> Mapping[TopicPartition, str]:
+    """Return every partition that is meant, with a number or a word. The last one named counts."""
+    found: dict[TopicPartition, str] = {}
+    for each in wanted:
+        topic = described.get(each.topic)
+        if each.partition is None and topic is None:
+            raise ConfigurationError(f"{each.topic} is not in the source", _FORM)
+        numbers = topic.partitions if topic and each.partition is None else [each.partition or 0]
+        time_ms = _time_ms(each.place) if each.place not in _WORDS else None
+        offsets = None if time_ms is None else offsets_at(time_ms)
+        for number in numbers:
+            at = TopicPartition(each.topic, number)
+            found[at] = each.place if offsets is None else str(offsets.get(at, 0))
+    return found
+
+
+def require_stopped(settings: SinkSettings) -> None:
+    report = status(settings)
+    if not report.participants_known:
+        raise RetryLater(
+            f"whether sink {settings.name} is running is not known: {'; '.join(report.notes)}",
+            "offsets are set only while no participant runs",
+        )
+    if alive := [participant.member for participant in report.participants]:
+        raise ConfigurationError(
+            f"sink {settings.name} is running: {', '.join(alive)}",
+            "stop every participant first; one that has just ended counts as running for a moment",
+        )
+
+
+def stored(settings: SinkSettings, view: TableView) -> CommitRecord:
+    """Return the record that a person's claim may follow.
+
+    Raises as ``intact``, and if a rollback of many tables has not ended (D10).
+    """
+    record = intact(settings, view)
+    refuse_unfinished(record, settings.name)
+    return record
+
+
+def intact(settings: SinkSettings, view: TableView) -> CommitRecord:
+    """Return the record of a table that is as the sink left it.
+
+    Raises ``ConfigurationError`` without one, ``StopSink`` for a table that was changed.
+    """
+    if view.record is None:
+        raise ConfigurationError(
+            f"sink {settings.name} has no offsets yet", "set source.start_at before its first start"
+        )
+    if view.lineage is not Lineage.CONTAINS_TAG:
+        raise StopSink(
+            f"table {view.table} is not as sink {settings.name} left it: {view.lineage.value}",
+            "start the sink: its error names what was done to the table, and what to do",
+        )
+    if view.record.group_id != settings.source.group_id:
+        raise SinkNameTaken(
+            f"sink {settings.name} belongs to group {view.record.group_id}",
+            "correct source.group_id",
+        )
+    return view.record
+
+
+def _resolved(
+    at: TopicPartition, text: str, described: Mapping[str, TopicState], record: CommitRecord
+) -> int:
+    topic = described.get(at.topic)
+    if topic is None or at.partition not in topic.partitions:
+        raise ConfigurationError(f"{at} is not in the source", "see headgate offsets show")
+    if record.topic_ids.get(at.topic, topic.topic_id) != topic.topic_id:
+        raise ConfigurationError(
+            f"{at.topic} was re-created since, so that its offsets name other records",
+            "coordinator.on_topic_recreated says where to begin in it",
+        )
+    log = topic.partitions[at.partition]
+    offset = {"earliest": log.begin, "latest": log.end}.get(text)
+    offset = int(text) if offset is None else offset
+    if not log.begin <= offset <= log.end:
+        raise ConfigurationError(f"{at}: offset {offset} is not in the log, which is {log}")
+    return offset

@@ -1,0 +1,114 @@
+"""Stops a sink until it is started again, and starts it: a claim that says so (C2).
+
+No process needs to be running for either. Running processes leave the group in order and wait;
+those that are started meanwhile wait as well.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import RetryLater
+from headgate.control_protocol.record import CommitRecord
+from headgate.operations.access.table import opened_lead, opened_reader
+from headgate.operations.control.operator_claim import land, operators_claim, tell
+from headgate.operations.control.pause import pause
+from headgate.operations.control.set_offsets import stored
+from headgate.operations.status.status import status
+from headgate.runtime.health import Condition
+
+_PATIENCE_S = 30.0
+_LOOKED_AT_S = 0.5
+_SAID_AGAIN_S = 5.0
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """``record`` is what the table says; ``participants`` had not left when patience ran out."""
+
+    record: CommitRecord
+    participants: tuple[str, ...]
+
+
+def stop(settings: SinkSettings, patience_s: float = _PATIENCE_S) -> Stopping:
+    """Stop the sink, and wait until its participants have left.
+
+    If the sink is working, it commits what is written first. Raises ``ConfigurationError`` for a
+    sink without a record, ``StopSink`` for a table that is not in order, ``RetryLater`` if the
+    request was not stored.
+    """
+    before = standing(settings)
+    if not before.stopped:
+        if status(settings).condition in (Condition.RUNNING, Condition.IDLE):
+            with suppress(RetryLater):  # it stops all the same, and reads again what was under way
+                pause(settings)
+        before = _wish(settings, "stop", stopped=True, paused=before.paused)
+    return Stopping(before, _leaving(settings, patience_s))
+
+
+def start(settings: SinkSettings) -> CommitRecord:
+    """End a stop; waiting processes continue within seconds. Raises as ``stop``."""
+    before = standing(settings)
+    return _wish(settings, "start", stopped=False) if before.stopped else before
+
+
+def restart(settings: SinkSettings) -> Stopping:
+    """Make every participant leave and come again. Raises as ``stop``.
+
+    A sink that was stopped is started.
+    """
+    stopping = stop(settings)
+    return Stopping(start(settings), stopping.participants)
+
+
+def standing(settings: SinkSettings) -> CommitRecord:
+    """Return the sink's record, as its table says now."""
+    with opened_lead(settings) as table:
+        return stored(settings, table.read())
+
+
+def _wish(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
+    """Store the request in the table's record; try again if the running sink commits first."""
+    failed = RetryLater(f"sink {settings.name}: {command} was not stored", "try again")
+    for tries_left in reversed(range(_TRIES)):
+        with opened_lead(settings) as table:
+            view = table.read()
+        record = _struck_off(settings, stored(settings, view))
+        claim = operators_claim(record, command, **wanted)
+        try:
+            land(settings, view, claim, failed)
+        except RetryLater:
+            if not tries_left:
+                raise
+        else:
+            return claim
+    raise AssertionError("the last try returns or raises")
+
+
+def _struck_off(settings: SinkSettings, record: CommitRecord) -> CommitRecord:
+    """D7: strike off what the quarantine shows as paid: it may be another one at the next start.
+
+    A sink with many tables carries all on, for its coordinator strikes key files off as well.
+    """
+    if settings.tables or not record.debts:
+        return record
+    with opened_reader(settings) as tables:
+        return replace(record, debts=tables.unpaid(record))
+
+
+def _leaving(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:
+    """Return who is still there, and tell them again: one notice may not have been confirmed."""
+    until_s = time.monotonic() + patience_s
+    again_s = time.monotonic() + _SAID_AGAIN_S
+    while alive := tuple(each.member for each in status(settings).participants):
+        if time.monotonic() > until_s:
+            break
+        if time.monotonic() > again_s:
+            tell(settings, "stop")
+            again_s = time.monotonic() + _SAID_AGAIN_S
+        time.sleep(_LOOKED_AT_S)
+    return alive

@@ -1,0 +1,186 @@
+"""Plays the demo: listens to the control topic and kills the coordinator when it hurts most.
+
+Then it waits until the other participant has written every record.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.events import Envelope
+from headgate.control_protocol.identifiers import TransactionId
+from headgate.control_protocol.parts import Assembler
+from headgate.control_protocol.ports import ControlLog
+from headgate.operations.demo.control_topic_view import (
+    Announced,
+    Arrived,
+    Committed,
+    Ending,
+    Happening,
+    Leads,
+    Observation,
+    pid_of,
+)
+from headgate.operations.demo.processes import ParticipantProcess
+from headgate.operations.demo.producer import TripStream
+from headgate.operations.demo.screen import Scene, Screen
+
+COMMITS_BEFORE_KILL = 3
+STUCK_SECONDS_MAX = 300.0
+READ_MS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A coordinator's death by a signal, in the middle of a transaction according to the log."""
+
+    pid: int
+    by_signal: int
+    transaction: TransactionId
+    at_s: float
+
+
+class Play:
+    """Runs until the stream is over and in the table. ``kill`` stays ``None`` without a chance."""
+
+    def __init__(
+        self,
+        screen: Screen,
+        log: ControlLog,
+        stream: TripStream,
+        participants: Sequence[ParticipantProcess],
+    ) -> None:
+        self.kill: Kill | None = None
+        self.taken_over_s: float | None = None
+        self._screen = screen
+        self._log = log
+        self._stream = stream
+        self._participants = {participant.pid: participant for participant in participants}
+        self._observation = Observation()
+        self._assembler = Assembler()
+        self._moved = (0, 0, 0)
+        self._moved_s = time.monotonic()
+
+    @property
+    def survivors(self) -> tuple[ParticipantProcess, ...]:
+        killed_pid = self.kill.pid if self.kill else None
+        return tuple(p for pid, p in self._participants.items() if pid != killed_pid)
+
+    def run(self, signals: Sequence[int] = ()) -> None:
+        """Raises ``HeadgateError`` if a process ended by itself, or if nothing moves any more.
+
+        ``signals``: those that this process received; one of them raises ``KeyboardInterrupt``.
+        """
+        with self._screen.playing():
+            while not self._drained():
+                if signals:  # the handler's own may have met a finalizer, which swallows it
+                    raise KeyboardInterrupt
+                for record in self._log.read(READ_MS):
+                    self._hear(record.envelope)
+                for participant in self.survivors:
+                    participant.check()
+                self._check_moving()
+                self._screen.show(self._scene())
+
+    def _drained(self) -> bool:
+        return self._stream.confirmed == self._stream.records == self._observation.in_table
+
+    def _scene(self) -> Scene:
+        lives = {pid: participant.running for pid, participant in self._participants.items()}
+        return Scene(self._stream.records, self._stream.confirmed, self._observation, lives)
+
+    def _check_moving(self) -> None:
+        seen = self._observation
+        moved = (seen.epoch, seen.in_table, self._stream.confirmed)
+        if moved != self._moved:
+            self._moved, self._moved_s = moved, time.monotonic()
+        elif time.monotonic() - self._moved_s > STUCK_SECONDS_MAX:
+            logs = ", ".join(str(participant.log) for participant in self.survivors)
+            raise HeadgateError(f"nothing has moved for {STUCK_SECONDS_MAX:.0f} s", f"see {logs}")
+
+    def _hear(self, envelope: Envelope) -> None:
+        whole = self._assembler.add(envelope)
+        happening = self._observation.hear(whole) if whole else None
+        # Kill before anything is drawn: a moment later the commit might have landed.
+        if isinstance(happening, Ending) and self._ripe(happening):
+            self._do_kill(happening)
+        elif happening:
+            self._tell(happening)
+
+    def _ripe(self, end: Ending) -> bool:
+        """Return whether to kill the coordinator: rows under way, and somebody to take over."""
+        return (
+            self.kill is None
+            and self._observation.commits >= COMMITS_BEFORE_KILL
+            and self._on_their_way > 0
+            and self._all_read
+            and pid_of(end.member) in self._participants
+        )
+
+    @property
+    def _all_read(self) -> bool:
+        """Return whether each participant has partitions."""
+        seen = self._observation.participants
+        reading = {pid_of(member) for member, said in seen.items() if said.owned}
+        return reading >= self._participants.keys()
+
+    @property
+    def _on_their_way(self) -> int:
+        return self._stream.confirmed - self._observation.in_table
+
+    def _do_kill(self, end: Ending) -> None:
+        pid = pid_of(end.member)
+        by_signal = self._participants[pid].kill()
+        self.kill = Kill(pid, by_signal, end.transaction, time.monotonic())
+        self._stream.release()
+        how = signal.Signals(by_signal).name if by_signal else "itself"
+        self._screen.say(
+            "kill -9",
+            f"pid {pid}, the coordinator, in the middle of transaction {end.transaction}: "
+            f"dead by {how}, {self._on_their_way:,} records on their way",
+            "bold red",
+        )
+        self._screen.say(
+            "silence", "Kafka misses its heartbeats after 6 s and gives its partitions to the other"
+        )
+
+    def _tell(self, happening: Happening) -> None:
+        say = self._screen.say
+        match happening:
+            case Arrived(member, partitions):
+                numbers = ", ".join(str(at.partition) for at in partitions)
+                say("participant", f"pid {pid_of(member)} reads partitions {numbers}")
+                if self._all_read:
+                    self._stream.go_on()
+            case Leads():
+                self._tell_leader(happening)
+            case Announced(member, transaction, records):
+                if self.kill and transaction == self.kill.transaction and records:
+                    say(
+                        "void",
+                        f"pid {pid_of(member)} wrote {records:,} rows of {transaction}; "
+                        "nobody commits them, they are read again",
+                    )
+            case Committed(transaction, snapshot_id, records):
+                say(
+                    "commit",
+                    f"{transaction!s:<6} {records:>9,} rows   snapshot {snapshot_id}",
+                    "bold green",
+                )
+
+    def _tell_leader(self, leader: Leads) -> None:
+        pid = pid_of(leader.member)
+        if self.kill and self.taken_over_s is None:
+            self.taken_over_s = time.monotonic() - self.kill.at_s
+            self._screen.say(
+                "takeover",
+                f"pid {pid} coordinates epoch {leader.epoch}, {self.taken_over_s:.1f} s after "
+                "the kill; it goes on where the table stands",
+                "bold cyan",
+            )
+        else:
+            self._screen.say("coordinator", f"pid {pid} leads epoch {leader.epoch}", "bold cyan")

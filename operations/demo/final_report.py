@@ -1,0 +1,161 @@
+"""Ends the demo: what the table holds now, the audit's verdict, and what to type next."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.identifiers import TransactionId
+from headgate.control_protocol.table_history import History, SinkCommit
+from headgate.operations.access.table import opened_table
+from headgate.operations.audit.audit import audit
+from headgate.operations.audit.report import AuditReport
+from headgate.operations.demo.control_topic_view import pid_of
+from headgate.operations.demo.screen import Screen
+from headgate.operations.demo.sink_file import CATALOG_FILE, TABLE
+from headgate.operations.progress_bar import shown_progress
+from headgate.operations.render import show_audit
+from headgate.tables.iceberg.history import read_history
+
+ROWS_SHOWN = 4
+COLUMNS_SHOWN = ("trip_id", "pickup_at", "distance_km", "fare", "kafka_partition", "kafka_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What the table holds: its history, and a few rows."""
+
+    history: History
+    rows: Sequence[dict[str, Any]]
+
+    def holds(self, transaction: TransactionId) -> bool:
+        """Return whether a commit of the transaction's epoch is that transaction or later."""
+        return any(
+            commit.record.transaction.epoch == transaction.epoch
+            and commit.record.transaction.number >= transaction.number
+            for commit in self.history.commits
+        )
+
+
+def contents(settings: SinkSettings) -> Contents:
+    with opened_table(settings) as table:
+        history = read_history(table, settings.name, settings.table.branch)
+        scan = table.scan(selected_fields=COLUMNS_SHOWN, limit=ROWS_SHOWN)
+        return Contents(history, scan.to_arrow().to_pylist())
+
+
+def show_contents(screen: Screen, held: Contents) -> None:
+    screen.head("Snapshots of the table, each with the offsets that it holds")
+    screen.console.print(_snapshots(held.history.commits))
+    screen.head("A few rows")
+    screen.console.print(_rows(held.rows))
+
+
+def _snapshots(commits: Sequence[SinkCommit]) -> Table:
+    places = sorted({at for commit in commits for at in commit.record.offsets})
+    # In 80 columns, for a topic of four partitions.
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("epoch", "txn", "snapshot", "by pid", "rows"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for at in places:
+        table.add_column(str(at), justify="right", no_wrap=True)
+    for commit in commits:
+        record = commit.record
+        table.add_row(
+            str(record.transaction.epoch),
+            str(record.transaction.number),
+            str(commit.snapshot_id),
+            str(pid_of(record.coordinator.member)),
+            "claim" if record.claim else f"{record.records:,}",
+            *(str(record.offsets.get(at, 0)) for at in places),
+            style="dim" if record.claim else "",
+        )
+    return table
+
+
+def _rows(rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in COLUMNS_SHOWN:
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(_cell(row[column]) for column in COLUMNS_SHOWN))
+    return table
+
+
+def _cell(value: object) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else str(value)
+
+
+def show_judgement(screen: Screen, settings: SinkSettings) -> AuditReport:
+    screen.head("The audit: every record of the topic against every row of the table")
+    with shown_progress() as on_progress:
+        report = audit(settings, on_progress=on_progress)
+    show_audit(screen.console, report)
+    return report
+
+
+def show_next(
+    screen: Screen, sink_file: Path, survivor_log: Path, *, kafka_runs: bool, here: bool = True
+) -> None:
+    """Show what to type next.
+
+    ``here``: the table is in the demo's folder, not on its object store.
+    """
+    stopped = "Kafka is stopped, the table stays" if here else "Kafka and the store are stopped"
+    screen.head("What to type next" + ("" if kafka_runs else f" ({stopped})"))
+    for what, command in next_commands(sink_file, survivor_log, kafka_runs=kafka_runs, here=here):
+        line = Text.assemble((f"  {what:<20} ", "dim"), command)
+        screen.console.print(line, soft_wrap=True)  # text to copy must not be folded
+
+
+def next_commands(
+    sink_file: Path, survivor_log: Path, *, kafka_runs: bool, here: bool = True
+) -> list[tuple[str, str]]:
+    """Return what there is to see, each with the command that works from the current folder."""
+    headgate, sink = headgate_command(), _typed(sink_file)
+    catalog = _typed(sink_file.with_name(CATALOG_FILE))
+    pyiceberg = _typed(Path(sys.executable).with_name("pyiceberg"))
+    # Without Kafka there is no topic to compare with: the table alone must prove it.
+    alone = "" if kafka_runs else " --accept-unproven"
+    files = [
+        ("the sink's file", f"less {sink}"),
+        ("the survivor's log", f"less {_typed(survivor_log)}"),
+    ]
+    table = [
+        ("where it stands", f"{headgate} status {sink}"),
+        ("the audit again", f"{headgate} audit {sink}{alone}"),
+    ]
+    reader = [("another reader", f"{pyiceberg} --uri sqlite:///{catalog} describe {TABLE}")]
+    commands = [
+        *files,
+        *(table if here or kafka_runs else []),
+        *(reader if here else []),
+        ("a sink of your own", f"{headgate} init my-sink"),
+    ]
+    if kafka_runs:
+        return [*commands, ("one more participant", f"{headgate} run {sink}")]
+    left_on = f"{headgate} demo{'' if here else ' --store s3'} --keep"
+    return [*commands, ("with Kafka left on", left_on)]
+
+
+def headgate_command() -> str:
+    """Return how to call this ``headgate`` from here: by its name if it is on the path."""
+    own = Path(sys.executable).with_name("headgate")
+    found = shutil.which(own.name)
+    return own.name if found and Path(found) == own else _typed(own)
+
+
+def _typed(path: Path) -> str:
+    relative = os.path.relpath(path)
+    return shlex.quote(str(path) if relative.startswith("..") else relative)

@@ -1,0 +1,355 @@
+"""Rehearses a sink: real records through its real writer, into tables that are thrown away.
+
+The tables are created in a separate catalog in a temporary folder, like the real ones or as those
+would be created (``dry_run_tables``). No group is joined, and nothing is created, committed or
+written elsewhere. Spark starts only for a transform, and on this machine, wherever the sink's own
+would run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table import Table
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+
+from headgate.config.sections import WriterKind
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_declaration import declaration, quarantine_declaration
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.errors import TableMissing, WriteFailed
+from headgate.control_protocol.events import FileKind, TableStart, WrittenFile
+from headgate.control_protocol.filled_tables import filled_of
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchNeeds,
+    BatchWritten,
+    PartitionResult,
+)
+from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
+from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.secondary_tables import with_what_is_needed
+from headgate.operations.access.table import opened_catalog
+from headgate.runtime.assembly import batch_writer
+from headgate.runtime.iceberg_format import IcebergFormat
+from headgate.runtime.start_checks import refuse_table
+from headgate.runtime.table_creation import TableMaker
+from headgate.runtime.write_planning import iceberg_planning
+from headgate.tables.iceberg.catalog import writing_version_3
+from headgate.tables.iceberg.commit_lock import Gates
+from headgate.tables.iceberg.table_creation import ensure_namespaces, ensure_table
+
+# Provides a rehearsal's catalog: empty copies of the real tables, in a temporary folder.
+#
+# A table is copied when it is first loaded. What the sink would create is created here instead.
+
+
+_NOT_HERE = (
+    *("write.data.path", "write.metadata.path", "write.object-storage.", "write.location-"),
+    "write.format.default",
+)
+"""Properties that would place files outside the temporary folder, or make them unreadable here."""
+
+
+class RehearsalCatalog(SqlCatalog):
+    """``copied``: the names of tables that the real catalog has. ``real`` is only read."""
+
+    def __init__(self, folder: Path, real: Catalog | None) -> None:
+        uri, warehouse = f"sqlite:///{folder}/catalog.db", f"file://{folder}/tables"
+        super().__init__("rehearsal", uri=uri, warehouse=warehouse)
+        writing_version_3(self)
+        self._real = real
+        self.copied: set[str] = set()
+
+    def list_tables(self, namespace: Any) -> list[Any]:
+        found: set[tuple[str, ...]] = set()
+        known = False
+        for listed in (super().list_tables, self._real and self._real.list_tables):
+            with suppress(NoSuchNamespaceError):
+                found |= {tuple(each) for each in listed(namespace)} if listed else set()
+                known |= listed is not None
+        if not known:
+            raise NoSuchNamespaceError(f"there is no namespace {namespace}")
+        return sorted(found)
+
+    def load_table(self, identifier: Any) -> Table:
+        try:
+            return super().load_table(identifier)
+        except NoSuchTableError:
+            if self._real is None:
+                raise
+        self.copy(self._real.load_table(identifier), identifier)
+        return super().load_table(identifier)
+
+    def table_exists(self, identifier: Any) -> bool:
+        real = self._real
+        return super().table_exists(identifier) or (
+            real is not None and real.table_exists(identifier)
+        )
+
+    def create_table(
+        self, identifier: Any, schema: Any, location: str | None = None, *more: Any, **named: Any
+    ) -> Table:
+        """Create the table here, whatever ``location`` says."""
+        del location
+        given = (
+            dict(zip(("partition_spec", "sort_order", "properties"), more, strict=False)) | named
+        )
+        spec = given.get("partition_spec", UNPARTITIONED_PARTITION_SPEC)
+        order = given.get("sort_order", UNSORTED_SORT_ORDER)
+        wanted = given.get("properties", {})
+        kept = {key: text for key, text in wanted.items() if not key.startswith(_NOT_HERE)}
+        return super().create_table(identifier, schema, None, spec, order, kept)
+
+    def copy(self, table: Table, identifier: Any) -> None:
+        """Create an empty table like this one."""
+        name = identifier if isinstance(identifier, str) else ".".join(identifier)
+        ensure_namespaces(self, name)
+        properties = {**table.properties, "format-version": str(table.format_version)}
+        self.create_table(name, table.schema(), None, table.spec(), table.sort_order(), properties)
+        self.copied.add(name)
+
+
+ROWS_SHOWN = 10
+BAD_SHOWN = 20
+_TURN_MS = 200
+_QUARANTINE = "rehearsal.quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A record that would not become a row, and why."""
+
+    at: TopicPartition
+    offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsedTable:
+    """What one table would get. ``rows``: the first few of the ``records``; ``deletes``: of rows.
+
+    ``exists``: whether the table exists; otherwise its declaration was used.
+    """
+
+    table: str
+    exists: bool
+    records: int = 0
+    files: int = 0
+    file_bytes: int = 0
+    rows: tuple[Mapping[str, Any], ...] = ()
+    deletes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What the records would become. ``misfits`` are the first few that would not become rows.
+
+    For a sink with ``many`` tables: ``unmatched``, how many would go to none; ``stops``, whether it
+    would stop at the first; ``diverted``, how many would go to tables that were filled and are gone
+    (N5).
+    """
+
+    tables: tuple[RehearsedTable, ...]
+    partitions: Mapping[TopicPartition, PartitionResult]
+    misfits: tuple[Misfit, ...]
+    many: bool = False
+    unmatched: int = 0
+    stops: bool = False
+    diverted: int = 0
+    tombstones: int = 0
+
+    @property
+    def bad(self) -> int:
+        return sum(found.bad for found in self.partitions.values())
+
+    @property
+    def wrong(self) -> bool:
+        """Return whether something must be done before the sink starts."""
+        return bool(self.bad or self.diverted) or (self.stops and bool(self.unmatched))
+
+
+def rehearse(settings: SinkSettings, records: int) -> Rehearsal:
+    """Take the newest ``records`` of every partition through the sink.
+
+    Raises what a start would raise, and the batch's error if it fails for a reason other than its
+    records.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="headgate-rehearsal-") as folder,
+        _catalog(settings, Path(folder)) as catalog,
+    ):
+        batch = _batch(settings, catalog, records)
+        written = BatchWritten(batch.number, {}, ())
+        if batch.ranges:
+            written = _written(_tolerant(settings), catalog, batch)
+        lead = settings.table.identifier
+        tables = [
+            _table(at.table, files, catalog) for at, files in sorted(written.followed.items())
+        ]
+        return Rehearsal(
+            tables=tuple(tables) if settings.tables else (_table(lead, written.files, catalog),),
+            partitions=written.partitions,
+            misfits=tuple(map(_misfit, _first_rows(written.quarantined, BAD_SHOWN))),
+            many=bool(settings.tables),
+            unmatched=_count(written.quarantined, ROUTE),
+            diverted=_count(written.quarantined, TABLE),
+            tombstones=_count(written.quarantined, TOMBSTONE),
+            stops=bool(settings.tables) and settings.tables.unmatched is Disposal.FAIL,
+        )
+
+
+def _table(name: str, written: Sequence[WrittenFile], catalog: RehearsalCatalog) -> RehearsedTable:
+    files = [file for file in written if file.kind is FileKind.ROWS]
+    return RehearsedTable(
+        name,
+        name in catalog.copied,
+        sum(file.records for file in files),
+        len(files),
+        sum(file.size_bytes for file in files),
+        tuple(_first_rows(files, ROWS_SHOWN)),
+        sum(file.records for file in written if file.kind is FileKind.KEYS),
+    )
+
+
+def _count(quarantined: Iterable[WrittenFile], error_class: str) -> int:
+    columns = (
+        pq.read_table(_local(file), columns=["error_class"])["error_class"] for file in quarantined
+    )
+    return sum(column.to_pylist().count(error_class) for column in columns)
+
+
+def _tolerant(settings: SinkSettings) -> SinkSettings:
+    """Keep and show every bad record, whatever the sink would do with it."""
+    keyed = bool(settings.table.key)  # there, tombstones are changes
+    aside = replace(
+        settings.quarantine,
+        policy=Disposal.QUARANTINE,
+        tombstones=settings.quarantine.tombstones if keyed else Disposal.QUARANTINE,
+        per_thousand_max=1_000,
+        records_max=0,
+        table=_QUARANTINE,
+        dead_letter_topic="",
+    )
+    writer = settings.spark.writer if settings.transform else WriterKind.IN_PROCESS
+    spark = replace(settings.spark, writer=writer, master="local[*]", remote="")
+    tables = replace(settings.tables, unmatched=Disposal.QUARANTINE, atomic=False)
+    return replace(settings, quarantine=aside, spark=spark, tables=tables)
+
+
+@contextmanager
+def _catalog(settings: SinkSettings, folder: Path) -> Iterator[RehearsalCatalog]:
+    """Yield a catalog with the lead and the quarantine. Raises as a start does."""
+    with ExitStack() as stack:
+        real: Catalog | None = None
+        with suppress(TableMissing):  # the catalog has no database yet
+            real = stack.enter_context(opened_catalog(settings))
+        catalog = RehearsalCatalog(folder, real)
+        stack.callback(catalog.close)
+        if real is not None and real.table_exists(settings.table.identifier):
+            refuse_table(real.load_table(settings.table.identifier), settings)
+        ensure_table(catalog, settings.table.identifier, declaration(settings.table))
+        catalog.load_table(settings.table.identifier)
+        ensure_table(catalog, _QUARANTINE, quarantine_declaration())
+        yield catalog
+
+
+def _batch(settings: SinkSettings, catalog: Catalog, records: int) -> Batch:
+    with source_topics(settings) as topics:
+        described = topics.describe()
+    if settings.tables:
+        _maker(settings, catalog).make(described)
+    ranges = {
+        TopicPartition(topic, number): OffsetRange(max(log.begin, log.end - records), log.end)
+        for topic, state in sorted(described.items())
+        for number, log in sorted(state.partitions.items())
+        if not log.empty
+    }
+    return Batch(
+        number=1,
+        transaction=TransactionId(Epoch(1), TransactionNumber(1)),
+        table=_start(catalog, settings.table.identifier),
+        ranges=ranges,
+        target_file_bytes=settings.coordinator.target_file_bytes,
+        topic_ids={topic: state.topic_id for topic, state in described.items()},
+        quarantine=_start(catalog, _QUARANTINE),
+        folder="rehearsal" if settings.tables else "",
+    )
+
+
+def _maker(settings: SinkSettings, catalog: Catalog) -> TableMaker:
+    """Return a coordinator's maker, which does not replace what the ledger has filled (N5)."""
+    ledger = catalog.load_table(settings.tables.ledger)
+    tables = replace(settings.tables, new_per_minute_max=settings.tables.max)  # nobody waits here
+    settings = replace(settings, tables=tables)
+    made = IcebergFormat(settings, catalog)
+    return TableMaker(settings, made, filled=lambda: filled_of(settings.name, ledger.properties))
+
+
+def _start(catalog: Catalog, identifier: str) -> TableStart:
+    table = catalog.load_table(identifier)
+    return TableStart(
+        table=identifier,
+        uuid=str(table.metadata.table_uuid),
+        schema_id=table.schema().schema_id,
+        spec_id=table.spec().spec_id,
+        file_prefix=f"{table.location()}/data/rehearsal",
+    )
+
+
+def _written(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWritten:
+    with batch_writer(settings, iceberg_planning(settings, catalog)) as writer:
+        writer.submit(batch)
+        outcome = None
+        while outcome is None:
+            outcome = writer.outcome(_TURN_MS)
+    if isinstance(outcome, BatchFailed):
+        raise outcome.fatal or WriteFailed(outcome.reason)
+    if isinstance(outcome, BatchNeeds) and settings.tables:
+        maker = _maker(settings, catalog)
+        told = with_what_is_needed(settings, catalog, batch, outcome, maker=maker)
+        return _written(settings, catalog, told)
+    if isinstance(outcome, BatchNeeds):
+        copied = IcebergFormat(settings, catalog, Gates()).open(settings.table.identifier)
+        copied.evolve(copied.read(), outcome.columns)
+        table = _start(catalog, settings.table.identifier)
+        return _written(settings, catalog, replace(batch, table=table))
+    return outcome
+
+
+def _first_rows(files: Iterable[WrittenFile], count: int) -> Iterator[Mapping[str, Any]]:
+    for file in files:
+        with pq.ParquetFile(_local(file)) as parquet:
+            for rows in parquet.iter_batches(batch_size=count):
+                for row in rows.slice(0, count).to_pylist():
+                    yield row
+                    count -= 1
+                if count <= 0:
+                    return
+
+
+def _local(file: WrittenFile) -> str:
+    return file.path.removeprefix("file://")
+
+
+def _misfit(row: Mapping[str, Any]) -> Misfit:
+    at = TopicPartition(row["topic"], row["partition"])
+    return Misfit(at, row["offset"], f"{row['error_class']}: {row['message']}")

@@ -1,0 +1,1 @@
+"""Serves the status page and its answers."""

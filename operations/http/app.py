@@ -1,0 +1,145 @@
+"""Assembles a face: for one participant, or for any number of sinks that run elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from headgate.config.http_settings import HttpSettings
+from headgate.config.reload import LOOKED_AT_S, Reload
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.redacted_log import redacted_logger, redacting
+from headgate.operations.http.routes import Face
+from headgate.operations.http.sink_views import ServedSink, gauges, watching
+from headgate.runtime.early_signals import take_over
+from headgate.runtime.telemetry.metering import opened_meters
+from headgate.runtime.telemetry.opentelemetry import CONTENT_TYPE, OpenTelemetry
+from headgate.runtime.telemetry.sink_metrics import SinkMeters
+
+_log = redacted_logger("headgate.http")
+
+DEFAULT = "127.0.0.1:8080"
+
+
+def serve(
+    files: Mapping[Path, SinkSettings], listen: str, stop: threading.Event | None = None
+) -> None:
+    """Serve the sinks of these files until ``stop``, SIGINT or SIGTERM.
+
+    A file that changes is read again. Raises ``ConfigurationError``.
+    """
+    stop = stop or threading.Event()
+    sinks = tuple(files.values())
+    first = sinks[0]
+    names = [settings.name for settings in sinks]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigurationError(f"two sinks are called {twice[0]}", "serve them on two ports")
+    for settings in sinks[1:]:
+        if not _alike(settings, first):
+            raise ConfigurationError(
+                f"[http] of sink {settings.name} is not that of sink {first.name}",
+                "give all sinks of one server the same tokens and certificate, or a server each",
+            )
+    followed = [(ServedSink(each), Reload(path, shown)) for path, each in files.items()]
+    served = {str(sink.settings.name): sink for sink, _ in followed}
+    telemetry = OpenTelemetry(first.telemetry)
+    telemetry.show(lambda: gauges(served.values()))
+    face = Face(served, first.http, metrics=lambda: (telemetry.text(), CONTENT_TYPE))
+    try:
+        with (
+            _redacting_all(sinks),
+            _listening(listen or first.http.listen or DEFAULT, first.http, face) as url,
+        ):
+            _log.info("serves %s at %s", ", ".join(names), url)
+            if threading.current_thread() is threading.main_thread():
+                take_over(lambda *_: stop.set())
+            follow(followed, stop)
+    finally:
+        telemetry.close()
+
+
+def _alike(one: SinkSettings, other: SinkSettings) -> bool:
+    return replace(one.http, listen="") == replace(other.http, listen="")
+
+
+def follow(followed: Sequence[tuple[ServedSink, Reload]], stop: threading.Event) -> None:
+    """Show each sink by its current file, until ``stop``; secrets stay out of the log."""
+    with ExitStack() as redactions:
+        while not stop.wait(LOOKED_AT_S):
+            for sink, reload in followed:
+                found = reload.look(sink.settings)
+                if isinstance(found, SinkSettings):
+                    redactions.enter_context(redacting(found.redaction))
+                    sink.adopt(found)
+
+
+def shown(before: SinkSettings, now: SinkSettings) -> str:
+    """Say when the settings apply.
+
+    Raises ``ConfigurationError`` for what a server cannot change.
+    """
+    if not _alike(before, now):
+        raise ConfigurationError(
+            "[http] has changed, and the server reads it only when it starts",
+            "restart headgate serve",
+        )
+    return "from now on"
+
+
+def require_server() -> None:
+    """Raise ``ConfigurationError`` if what serves HTTP is not installed."""
+    try:
+        import_module("headgate.operations.http.server")
+    except ImportError as error:
+        raise ConfigurationError(
+            f"serving HTTP needs a library that is not installed: {error.name}",
+            'pip install "headgate[metrics]"',
+        ) from error
+
+
+@contextmanager
+def _listening(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
+    """Serve until the end of the body; only who serves needs the library. Yield the URL."""
+    require_server()
+    from headgate.operations.http.server import serving
+
+    with serving(listen, http, face) as url:
+        yield url
+
+
+@contextmanager
+def _redacting_all(sinks: Sequence[SinkSettings]) -> Iterator[None]:
+    if not sinks:
+        yield
+        return
+    with redacting(sinks[0].redaction), _redacting_all(sinks[1:]):
+        yield
+
+
+@contextmanager
+def faced(settings: SinkSettings) -> Iterator[SinkMeters | None]:
+    """Yield the meters of a participant with its own server, if its sink file asks for one."""
+    if not settings.http.listen:
+        yield None
+        return
+    with opened_meters(settings) as (telemetry, meters):
+        sink = ServedSink(settings)
+        face = Face(
+            {settings.name: sink},
+            settings.http,
+            metrics=lambda: (telemetry.text(), CONTENT_TYPE),
+            not_live=meters.not_live,
+            not_ready=meters.not_ready,
+        )
+        with (
+            watching(sink, settings.telemetry.interval_ms / 1000) as watch,
+            _listening(settings.http.listen, settings.http, face) as url,
+        ):
+            meters.watched(watch.unwell)
+            _log.info("sink %s: serves its state at %s", settings.name, url)
+            yield meters

@@ -1,0 +1,157 @@
+"""Runs an operator's requests over HTTP: the functions behind the commands, each with a dry run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.record import CommitRecord
+from headgate.operations.access.table import opened_lead
+from headgate.operations.control import rollback
+from headgate.operations.control import stop as stopping
+from headgate.operations.control.pause import pause, resume
+from headgate.operations.control.set_offsets import carry_out, plan_moves
+
+Given = Mapping[str, Any]
+Move = Callable[[SinkSettings, Given, bool], Mapping[str, Any]]
+
+
+def _pause(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    return _toggle(settings, given, dry_run=dry_run, wanted=True)
+
+
+def _resume(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    return _toggle(settings, given, dry_run=dry_run, wanted=False)
+
+
+def _toggle(
+    settings: SinkSettings, given: Given, *, dry_run: bool, wanted: bool
+) -> Mapping[str, Any]:
+    _refuse_unknown(given, frozenset())
+    if not dry_run:
+        record: CommitRecord | None = (pause if wanted else resume)(settings)
+    else:
+        with opened_lead(settings) as table:
+            record = table.read().record
+    return {
+        "dry_run": dry_run,
+        "changes": record is None or record.paused is not wanted if dry_run else True,
+        "paused": wanted if not dry_run else bool(record and record.paused),
+        "positions": {str(at): offset for at, offset in sorted(record.offsets.items())}
+        if record
+        else {},
+    }
+
+
+def _stop(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    """Stop the sink; stored in the table, so that it stays stopped when processes restart."""
+    _refuse_unknown(given, frozenset())
+    before = stopping.standing(settings)
+    done = None if dry_run else stopping.stop(settings)
+    return _wished(dry_run, before, done)
+
+
+def _start(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    _refuse_unknown(given, frozenset())
+    before = stopping.standing(settings)
+    done = None if dry_run else stopping.Stopping(stopping.start(settings), ())
+    return _wished(dry_run, before, done, starts=True)
+
+
+def _restart(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    _refuse_unknown(given, frozenset())
+    before = stopping.standing(settings)
+    done = None if dry_run else stopping.restart(settings)
+    return {**_wished(dry_run, before, done), "changes": True}
+
+
+def _wished(
+    dry_run: bool,  # noqa: FBT001
+    before: CommitRecord,
+    done: stopping.Stopping | None,
+    *,
+    starts: bool = False,
+) -> Mapping[str, Any]:
+    record = done.record if done else before
+    return {
+        "dry_run": dry_run,
+        "changes": before.stopped is starts,
+        "stopped": record.stopped,
+        "by": record.actor if record.stopped else None,
+        "still_there": done.participants if done else (),
+        "positions": {str(at): offset for at, offset in sorted(record.offsets.items())},
+    }
+
+
+def _set_offsets(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    """Take ``{"offsets": {"topic/0": 17, "topic/1": "earliest"}}``; only for a stopped sink."""
+    _refuse_unknown(given, frozenset({"offsets"}))
+    wanted = given.get("offsets")
+    if not isinstance(wanted, dict) or not wanted:
+        raise ConfigurationError("no offset is named", 'send {"offsets": {"TOPIC/PARTITION": 17}}')
+    plan = plan_moves(settings, [f"{at}={offset}" for at, offset in wanted.items()])
+    if not dry_run and plan.moves:
+        carry_out(settings, plan)
+    return {
+        "dry_run": dry_run,
+        "changes": bool(plan.moves),
+        "moves": [
+            {"partition": str(m.partition), "from": m.begin, "to": m.end, "means": str(m)}
+            for m in plan.moves
+        ],
+    }
+
+
+def _roll_back(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[str, Any]:  # noqa: FBT001
+    """Take ``{"to": "4.17", "drop_foreign": false}``; only for a stopped sink.
+
+    With ``"to_branch": "NAME"`` it only shows the result there, for any sink.
+    """
+    _refuse_unknown(given, frozenset({"to", "drop_foreign", "to_branch"}))
+    to, drop_foreign = given.get("to"), given.get("drop_foreign", False)
+    branch = given.get("to_branch")
+    if not isinstance(to, str) or not isinstance(drop_foreign, bool):
+        raise ConfigurationError("the target transaction is missing", 'send {"to": "EPOCH.NUMBER"}')
+    if branch is not None and (not isinstance(branch, str) or not branch):
+        raise ConfigurationError("to_branch is not a name", 'send {"to_branch": "NAME"}')
+    looks = branch is not None
+    plan = rollback.plan_rollback(settings, to, drop_foreign=drop_foreign, look_only=looks)
+    if branch is not None and not dry_run:
+        rollback.show_on_branch(settings, plan, branch)
+    elif not dry_run:
+        rollback.carry_out(settings, plan)
+    return {
+        "dry_run": dry_run,
+        "changes": True,
+        "to": str(plan.record.transaction),
+        "snapshot": plan.target,
+        "dropped": plan.dropped,
+        "rows": plan.rows,
+        "foreign": plan.foreign,
+        "tables": [
+            {"table": each.table, "snapshot": each.target, "rows": each.rows}
+            for each in plan.tables
+        ],
+        "kept_as": plan.kept_as,
+        "positions": {str(at): offset for at, offset in sorted(plan.record.offsets.items())},
+    }
+
+
+def _refuse_unknown(given: Given, known: frozenset[str]) -> None:
+    if unknown := sorted(given.keys() - known):
+        raise ConfigurationError(
+            f"{unknown[0]!r} is not a known key", f"known are: {', '.join(sorted(known)) or 'none'}"
+        )
+
+
+MOVES: Mapping[tuple[str, str], Move] = {
+    ("PUT", "pause"): _pause,
+    ("PUT", "resume"): _resume,
+    ("PUT", "stop"): _stop,
+    ("PUT", "start"): _start,
+    ("PUT", "restart"): _restart,
+    ("PATCH", "offsets"): _set_offsets,
+    ("POST", "rollback"): _roll_back,
+}

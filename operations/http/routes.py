@@ -1,0 +1,234 @@
+"""Answers a request: what each path serves, and who may ask for it. It knows no socket."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import IntEnum
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from headgate.config.http_settings import HttpSettings, is_loopback
+from headgate.control_protocol.errors import HeadgateError, Unreachable
+from headgate.operations.control.operator_claim import acting
+from headgate.operations.http import operator_actions, status_page
+from headgate.operations.http.responses import HTML, Answer, document, of_error, refusal, text
+from headgate.operations.http.sink_views import ServedSink
+from headgate.operations.status.report import StatusReport
+
+# Decides who may do what over HTTP. Pure.
+#
+# A viewer may look, an operator may also act. Tokens are compared in constant time. A browser sends
+# one as the password of HTTP's basic login, which only permits looking: requests that act need
+# ``Authorization: Bearer``, which no page of another site can make a browser send.
+
+
+class Role(IntEnum):
+    NOBODY = 0
+    VIEWER = 1
+    OPERATOR = 2
+
+
+def role_of(authorization: str, http: HttpSettings) -> Role:
+    """Return the role that the header grants; without a viewer token all (on loopback) may look."""
+    scheme, _, given = authorization.strip().partition(" ")
+    bearer = scheme.lower() == "bearer"
+    token = given.strip() if bearer else _password(scheme, given)
+    operator = _same(token, http.operator_token.text)
+    viewer = _same(token, http.viewer_token.text)
+    if operator and bearer:
+        return Role.OPERATOR
+    if viewer or operator or not http.viewer_token:
+        return Role.VIEWER
+    return Role.NOBODY
+
+
+def _password(scheme: str, given: str) -> str:
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(given, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+def _same(given: str, wanted: str) -> bool:
+    equal = hmac.compare_digest(given.encode(), wanted.encode())
+    return equal and bool(wanted)
+
+
+def own_host(headers: Mapping[str, str], http: HttpSettings) -> bool:
+    """Return whether the request names this machine.
+
+    Without tokens, a foreign name that resolves to this machine gets no answer: a page under that
+    name could read it.
+    """
+    if http.viewer_token:
+        return True
+    host = headers.get("Host", "")
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return is_loopback(name.removeprefix("[").removesuffix("]"))
+
+
+_API = "/api/v1/sinks"
+_PROBES = ("/livez", "/readyz")
+Why = Callable[[], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request. ``headers`` have names spelled like ``Host``.
+
+    ``peer`` is the address that asks.
+    """
+
+    method: str
+    target: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    peer: str = ""
+
+
+def _well() -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """What a server shows. ``not_live`` and ``not_ready``: why a probe should fail, or ``None``."""
+
+    sinks: Mapping[str, ServedSink]
+    http: HttpSettings
+    metrics: Callable[[], tuple[bytes, str]] | None = None
+    not_live: Why = _well
+    not_ready: Why = _well
+
+
+def answer(face: Face, request: Request) -> Answer:
+    """Return the answer; what a sink cannot tell is an answer too."""
+    path = _path(request)
+    if is_probe(request):
+        why = face.not_live() if path == "/livez" else face.not_ready()
+        return text(503, why) if why else text(200, "ok")
+    if not own_host(request.headers, face.http):
+        return refusal(421, "this server does not know that name", "ask it as 127.0.0.1")
+    role = role_of(request.headers.get("Authorization", ""), face.http)
+    if role is Role.NOBODY:
+        login = {"WWW-Authenticate": 'Basic realm="headgate", charset="UTF-8"'}
+        said = refusal(401, "a token is needed", "send Authorization: Bearer TOKEN")
+        return Answer(said.status, said.body, said.kind, login)
+    try:
+        return _routed(face, request, path, (role, parse_qs(request.target.partition("?")[2])))
+    except HeadgateError as error:
+        return of_error(error)
+
+
+def is_probe(request: Request) -> bool:
+    """Return whether a kubelet asks: anybody may, and nothing is asked in turn."""
+    return request.method in ("GET", "HEAD") and _path(request) in _PROBES
+
+
+def _path(request: Request) -> str:
+    try:
+        return urlsplit(request.target).path.rstrip("/") or "/"
+    except ValueError:  # a stranger's host in brackets
+        return request.target
+
+
+def _routed(
+    face: Face, request: Request, path: str, who_and_what: tuple[Role, Mapping[str, list[str]]]
+) -> Answer:
+    role, query = who_and_what
+    if path == "/metrics":
+        return _metrics(face) if request.method == "GET" else _not_allowed("GET")
+    if path == "/" or path.startswith("/sinks/"):
+        return _pages(face, path) if request.method == "GET" else _not_allowed("GET")
+    if path == _API:
+        return document(200, sorted(face.sinks)) if request.method == "GET" else _not_allowed("GET")
+    if path.startswith(f"{_API}/"):
+        name, _, what = path.removeprefix(f"{_API}/").partition("/")
+        sink = face.sinks.get(unquote(name))
+        if sink is None:
+            return refusal(404, "there is no such sink here", f"GET {_API} lists them")
+        return _api(sink, request, what, role, dry_run=_asked(query, "dry_run"))
+    return refusal(404, "there is nothing at this path")
+
+
+def _asked(query: Mapping[str, list[str]], name: str) -> bool:
+    return query.get(name, ["false"])[-1].lower() in ("true", "1", "")
+
+
+def _metrics(face: Face) -> Answer:
+    if face.metrics is None:
+        return refusal(404, "no metrics are kept", 'pip install "headgate[metrics]"')
+    body, kind = face.metrics()
+    return Answer(200, body, kind)
+
+
+def _pages(face: Face, path: str) -> Answer:
+    now_ms = time.time_ns() // 1_000_000
+    if path == "/" and len(face.sinks) > 1:
+        shown = status_page.index_page({name: _told(s) for name, s in face.sinks.items()}, now_ms)
+        return _html(200, shown)
+    name = next(iter(face.sinks)) if path == "/" else unquote(path.removeprefix("/sinks/"))
+    sink = face.sinks.get(name)
+    if sink is None:
+        return text(404, "there is no such sink here")
+    try:
+        report = sink.report()
+    except HeadgateError as error:
+        status = 503 if isinstance(error, Unreachable) else 500
+        return _html(status, status_page.index_page({name: str(error)}, now_ms))
+    return _html(200, status_page.sink_page(report, now_ms))
+
+
+def _told(sink: ServedSink) -> StatusReport | str:
+    try:
+        return sink.report()
+    except HeadgateError as error:
+        return str(error)
+
+
+def _html(status: int, shown: str) -> Answer:
+    return Answer(status, shown.encode(), HTML, {"Content-Security-Policy": status_page.POLICY})
+
+
+def _api(sink: ServedSink, request: Request, what: str, role: Role, *, dry_run: bool) -> Answer:
+    if request.method == "GET" and what == "":
+        return document(200, sink.report().as_json())
+    if request.method == "GET" and what == "offsets":
+        return document(200, [asdict(partition) for partition in sink.report().partitions])
+    move = operator_actions.MOVES.get((request.method, what))
+    if move is None:
+        known = sorted(
+            method for method, name in {*operator_actions.MOVES, *_LOOKS} if name == what
+        )
+        return _not_allowed(*known) if known else refusal(404, "a sink has nothing of that name")
+    if role is not Role.OPERATOR:
+        hint = "send Authorization: Bearer with http.operator_token"
+        if not sink.settings.http.operator_token:
+            hint = "set http.operator_token in the sink file"
+        return refusal(403, "only an operator may do that", hint)
+    try:
+        given = json.loads(request.body) if request.body.strip() else {}
+    except ValueError:
+        return refusal(400, "the body is not JSON")
+    if not isinstance(given, dict):
+        return refusal(400, "the body is not a JSON object")
+    try:
+        with acting(f"http {request.peer}".rstrip()):
+            return document(200, move(sink.settings, given, dry_run))
+    finally:
+        sink.forget()
+
+
+_LOOKS = {("GET", ""), ("GET", "offsets")}
+
+
+def _not_allowed(*methods: str) -> Answer:
+    said = refusal(405, "that method is not for this path", f"use {', '.join(methods)}")
+    return Answer(said.status, said.body, said.kind, {"Allow": ", ".join(methods)})

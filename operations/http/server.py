@@ -1,0 +1,364 @@
+"""Listens for HTTP, in one thread with an event loop, beside whatever else the process does.
+
+uvicorn speaks HTTP; here stands who may wait, and for how long. A connection whose request is not
+whole costs some kilobytes and no thread. It has ten seconds, TLS handshake included, however often
+it sends a byte; when too many wait, the oldest goes. Probes and refusals are answered by the loop
+itself, so nothing that takes long stands before them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from email.utils import formatdate
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from headgate.config.http_settings import HttpSettings, address, check_listening
+from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import for_the_same_sink
+from headgate.operations.http.certificates import tls_of
+from headgate.operations.http.responses import CAREFUL, Answer, refusal
+from headgate.operations.http.routes import Face, Request, Role, answer, is_probe, role_of
+
+_log = redacted_logger("headgate.http")
+
+BODY_BYTES_MAX = 1_000_000
+WHOLE_WITHIN_S = 10.0
+"""How long a connection may take until its request is whole, and until its answer is read."""
+WAITING_MAX = 2_048
+"""How many connections may wait at once, if they leave half of the descriptors to the sink."""
+ANSWERED_MAX = 16
+QUEUED_MAX = 1_024
+"""The listen queue."""
+_ACCEPTED_AT_ONCE = 64
+_TARGET_BYTES_MAX = 8_192
+_ANSWERS_END_WITHIN_S = 1.0
+_NO_ROOM_S = 0.05
+
+
+class _Waiting:
+    """Holds the connections whose request is not whole, the oldest first, each with a deadline."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._timers: dict[_Connection | _Silent, asyncio.TimerHandle] = {}
+
+    def add(self, connection: _Connection | _Silent) -> None:
+        self.remove(connection)
+        loop = asyncio.get_running_loop()
+        self._timers[connection] = loop.call_later(WHOLE_WITHIN_S, self._drop, connection)
+        if len(self._timers) > self._most:
+            self.drop_oldest()
+
+    def take_over(self, silent: _Silent, connection: _Connection) -> None:
+        """Hold the connection that has begun to speak in place of its socket, for what is left."""
+        timer = self._timers[silent]
+        loop = asyncio.get_running_loop()
+        self._timers[connection] = loop.call_at(timer.when(), self._drop, connection)
+        self.remove(silent)
+
+    def remove(self, connection: _Connection | _Silent) -> None:
+        if (timer := self._timers.pop(connection, None)) is not None:
+            timer.cancel()
+
+    def drop_oldest(self) -> None:
+        if (oldest := next(iter(self._timers), None)) is not None:
+            self._drop(oldest)
+
+    def drop_all(self) -> None:
+        for connection in tuple(self._timers):
+            self._drop(connection)
+
+    def _drop(self, connection: _Connection | _Silent) -> None:
+        self.remove(connection)
+        connection.drop()
+
+
+class _Silent:
+    """A socket on which nothing was said yet.
+
+    What HTTP and TLS take is made with the first byte: a thousand clients that come at once and
+    never speak would otherwise cost a second in which no probe is answered.
+    """
+
+    def __init__(self, taken: socket.socket, spoke: Callable[[_Silent], object]) -> None:
+        self.socket = taken
+        self._spoke = spoke
+        asyncio.get_running_loop().add_reader(taken, self._speaks)
+
+    def _speaks(self) -> None:
+        self._forget()
+        self._spoke(self)
+
+    def _forget(self) -> None:
+        asyncio.get_running_loop().remove_reader(self.socket)
+
+    def drop(self) -> None:
+        self._forget()
+        self.socket.close()
+
+
+class _Connection(H11Protocol):
+    """One of uvicorn's connections; it waits until its request is whole, and after the answer."""
+
+    drop: Callable[[], object]
+
+    def __init__(self, config: uvicorn.Config, state: ServerState, waiting: _Waiting) -> None:
+        super().__init__(config, state, {}, asyncio.get_running_loop())
+        self._waiting = waiting
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.drop = transport.abort
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._waiting.remove(self)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self.cycle and not self.cycle.response_complete and not self.cycle.more_body:
+            self._waiting.remove(self)
+
+    def on_response_complete(self) -> None:
+        # Before uvicorn goes on to a request that came behind this one; also where the connection
+        # is being closed, because a client that does not read would keep it open for ever.
+        if self in self.connections:
+            self._waiting.add(self)
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP in our form, unless an answer was begun; echo nothing of it."""
+        del msg
+        told = refusal(400, "that is not a request that this server takes")
+        with suppress(h11.LocalProtocolError):
+            reply = h11.Response(
+                status_code=told.status, headers=[*_headers(told), (b"Connection", b"close")]
+            )
+            for part in (reply, h11.Data(data=told.body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(part) or b"")
+        self.transport.close()
+
+
+class _Application:
+    """Reads a request within bounds and answers it: an ASGI application."""
+
+    def __init__(self, face: Face) -> None:
+        self._face = face
+        self._answer = for_the_same_sink(self._answered)
+        self._open = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        told = await self._told(scope, receive)
+        start = {"type": "http.response.start", "status": told.status, "headers": _headers(told)}
+        await send(start)
+        await send({"type": "http.response.body", "body": told.body})
+
+    async def _told(self, scope: Any, receive: Any) -> Answer:
+        text = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = {name.title(): value for name, value in text.items()}
+        if len(scope["raw_path"]) > _TARGET_BYTES_MAX:
+            return refusal(414, f"a path may have {_TARGET_BYTES_MAX} bytes")
+        if "Transfer-Encoding" in headers:
+            return refusal(411, "the length of the body must be given")
+        if int(headers.get("Content-Length", "0")) > BODY_BYTES_MAX:
+            return refusal(413, f"a body may have {BODY_BYTES_MAX} bytes")
+        role = role_of(headers.get("Authorization", ""), self._face.http)
+        # Only an operator's body is ever looked at: nobody else's takes memory.
+        body = await _body(receive) if role is Role.OPERATOR else b""
+        if body is None:
+            return refusal(400, "the body is not whole")
+        target = b"?".join(filter(None, (scope["raw_path"], scope["query_string"])))
+        peer = (scope["client"] or ("",))[0]
+        request = Request(scope["method"], target.decode("latin-1"), headers, body, peer)
+        if is_probe(request) or role is Role.NOBODY:
+            return self._answer(request)
+        if self._open >= ANSWERED_MAX:
+            return refusal(503, "too many ask at once", "ask again")
+        self._open += 1
+        try:
+            return await self._in_a_thread(request)
+        finally:
+            self._open -= 1
+
+    async def _in_a_thread(self, request: Request) -> Answer:
+        """Answer in a daemon: a process that ends waits for nobody's page."""
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[Answer] = loop.create_future()
+
+        def hand_over(found: Answer) -> None:
+            if not told.done():
+                told.set_result(found)
+
+        def work() -> None:
+            found = self._answer(request)
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(hand_over, found)
+
+        threading.Thread(target=work, name="headgate-http-answer", daemon=True).start()
+        return await told
+
+    def _answered(self, request: Request) -> Answer:
+        looked = Request("GET", request.target, request.headers)
+        try:
+            return answer(self._face, looked if request.method == "HEAD" else request)
+        except Exception:  # noqa: BLE001 - a page that fails is no reason to end the server
+            _log.exception("a request to %s failed", request.target)
+            return refusal(500, "that went wrong here; the log of this process says how")
+
+
+async def _body(receive: Any) -> bytes | None:
+    """Return the body; ``None`` if the client went before it was whole: it asks for nothing."""
+    body, more = b"", True
+    while more:
+        part = await receive()
+        if part["type"] == "http.disconnect":
+            return None
+        body, more = body + part.get("body", b""), part.get("more_body", False)
+    return body
+
+
+def _headers(told: Answer) -> list[tuple[bytes, bytes]]:
+    named = {
+        "Server": "headgate",
+        "Date": formatdate(usegmt=True),
+        **CAREFUL,
+        **told.headers,
+        "Content-Type": told.kind,
+        "Content-Length": str(len(told.body)),
+    }
+    return [(name.encode(), value.encode("latin-1")) for name, value in named.items()]
+
+
+class _Server:
+    """Accepts connections until it is told to stop, and leaves none open."""
+
+    def __init__(self, face: Face, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        self._listening = listening
+        self._tls = tls
+        self._config = uvicorn.Config(
+            _Application(face),
+            interface="asgi3",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",  # a stranger writes nothing into our log
+            access_log=False,
+            proxy_headers=False,
+            timeout_keep_alive=int(2 * WHOLE_WITHIN_S),  # ours comes first
+        )
+        self._state = ServerState()
+        self._waiting = _Waiting(min(WAITING_MAX, _descriptors() // 2))
+        self._arriving: set[asyncio.Task[Any]] = set()
+        self._stopped = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(_note)
+
+    def run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    def stop(self) -> None:
+        """Ask for the end, from any thread."""
+        with suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._stopped.set)
+
+    async def _serve(self) -> None:
+        accepting = asyncio.create_task(self._accept())
+        try:
+            await self._stopped.wait()
+        finally:
+            accepting.cancel()
+            self._listening.close()
+            if self._state.tasks:
+                await asyncio.wait(self._state.tasks, timeout=_ANSWERS_END_WITHIN_S)
+            self._waiting.drop_all()
+            for arriving in tuple(self._arriving):
+                arriving.cancel()
+            for connection in tuple(self._state.connections):
+                connection.transport.abort()
+
+    async def _accept(self) -> None:
+        """Accept a few connections in each turn of the loop, so that those accepted are read."""
+        while True:
+            try:
+                for _ in range(_ACCEPTED_AT_ONCE):  # at once, as long as somebody is in the queue
+                    taken, _peer = await self._loop.sock_accept(self._listening)
+                    self._waiting.add(_Silent(taken, self._arrives))
+            except OSError as error:
+                _log.debug("a connection was not accepted: %s", error)
+                self._waiting.drop_oldest()  # there may be no descriptor left
+                await asyncio.sleep(_NO_ROOM_S)
+            await asyncio.sleep(0)
+
+    def _arrives(self, silent: _Silent) -> None:
+        """Speak HTTP with a client that has begun to, or agree on TLS first."""
+        taken = silent.socket
+        connection = _Connection(self._config, self._state, self._waiting)
+        arriving = self._loop.create_task(
+            self._loop.connect_accepted_socket(lambda: connection, taken, ssl=self._tls)
+        )
+        connection.drop = arriving.cancel
+        self._waiting.take_over(silent, connection)
+        self._arriving.add(arriving)
+
+        def arrived(task: asyncio.Task[Any]) -> None:
+            self._arriving.discard(task)
+            if task.cancelled() or task.exception():
+                self._waiting.remove(connection)
+                taken.close()
+
+        arriving.add_done_callback(arrived)
+
+
+def _descriptors() -> int:
+    """Return how many descriptors this process may have, after asking for enough."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = 2 * WAITING_MAX if hard == resource.RLIM_INFINITY else min(2 * WAITING_MAX, hard)
+    if soft != resource.RLIM_INFINITY and soft < enough:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+        soft = enough
+    return enough if soft == resource.RLIM_INFINITY else soft
+
+
+def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    del loop
+    _log.debug("a connection ended: %s", context["message"], exc_info=context.get("exception"))
+
+
+@contextmanager
+def serving(listen: str, http: HttpSettings, face: Face) -> Iterator[str]:
+    """Serve until the end of the body; yield the URL. Raises ``ConfigurationError``."""
+    check_listening(listen, http)
+    host, port = address(listen)
+    tls = tls_of(http)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family, backlog=QUEUED_MAX)
+    except OSError as error:
+        raise ConfigurationError(
+            f"nothing can listen on {listen}: {error.strerror or error}",
+            "is another process there? choose another port",
+        ) from error
+    listening.settimeout(0)
+    shown = f"[{host}]" if ":" in host else host
+    url = f"{'https' if tls else 'http'}://{shown}:{listening.getsockname()[1]}"
+    server = _Server(face, listening, tls)
+    thread = threading.Thread(target=server.run, name="headgate-http", daemon=True)
+    thread.start()
+    try:
+        yield url
+    finally:
+        server.stop()
+        thread.join(WHOLE_WITHIN_S)

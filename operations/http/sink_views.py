@@ -1,0 +1,173 @@
+"""Presents a sink to a server: its report, refreshed at most every so often, and its gauges.
+
+A participant looks at its own sink as ``headgate status`` does, so that its probe cannot say
+anything else than the command.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.whose_thread import for_the_same_sink
+from headgate.operations.status.report import StatusReport
+from headgate.operations.status.status import status
+from headgate.runtime.health import Condition, Unwell
+from headgate.runtime.telemetry import metric_catalog as names
+from headgate.runtime.telemetry.coordinator_progress import state_gauges, unread_gauges
+from headgate.runtime.telemetry.meters import Gauge
+
+KEPT_S = 2.0
+COURSE = 200
+"""Commits that the pictures show."""
+_ASKED_AT_ONCE = 4
+_LOOK_S_MAX = 60.0
+"""A look that takes longer than a table, a catalog and brokers together may take to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    at_s: float
+    report: StatusReport | HeadgateError
+
+
+class ServedSink:
+    """The sink of one sink file. Thread-safe: one thread asks, the others wait for its answer."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._seen: _Seen | None = None
+
+    @property
+    def settings(self) -> SinkSettings:
+        return self._settings
+
+    def adopt(self, settings: SinkSettings) -> None:
+        """Adopt another version of its file."""
+        with self._lock:
+            self._settings, self._seen = settings, None
+
+    def report(self) -> StatusReport:
+        """Return the sink's state, not older than ``KEPT_S``. Raises what ``status`` raises."""
+        with self._lock:
+            if self._seen is None or time.monotonic() - self._seen.at_s > KEPT_S:
+                self._seen = _Seen(time.monotonic(), self._asked())
+            found = self._seen.report
+        if isinstance(found, HeadgateError):
+            raise found
+        return found
+
+    def forget(self) -> None:
+        """Ask again next time: the sink was changed."""
+        with self._lock:
+            self._seen = None
+
+    def _asked(self) -> StatusReport | HeadgateError:
+        try:
+            return status(self.settings, COURSE, with_age=True)
+        except HeadgateError as error:
+            return self.settings.redaction.of_error(error)
+
+
+class Watch:
+    """The newest look at a sink, taken by a thread each ``interval_s``: nobody waits for it."""
+
+    def __init__(self, sink: ServedSink, interval_s: float) -> None:
+        self._sink = sink
+        self._interval_s = interval_s
+        self._ended = threading.Event()
+        self._begun_s = time.monotonic()
+        self._found: Unwell | None = Unwell(Condition.STARTING, "the sink was not looked at yet")
+
+    def unwell(self) -> Unwell | None:
+        """Return what is wrong, if ``headgate status`` would not exit with 0."""
+        late_s = time.monotonic() - self._begun_s - self._interval_s
+        if late_s > _LOOK_S_MAX:
+            return Unwell(Condition.UNKNOWN, f"no look at the sink has ended for {late_s:.0f} s")
+        return self._found
+
+    def run(self) -> None:
+        """Look until ``end``."""
+        while not self._ended.is_set():
+            self._begun_s = time.monotonic()
+            self._found = self._looked()
+            self._ended.wait(self._interval_s)
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def _looked(self) -> Unwell | None:
+        try:
+            report = self._sink.report()
+        except HeadgateError as error:
+            return Unwell(Condition.UNKNOWN, f"{error.code} {error.message}", error.code)
+        if not report.exit_code:
+            return None
+        told, condition = report.last_error, Condition(report.condition)
+        if told and not told.past:
+            return Unwell(condition, f"{told.code} {told.text}", told.code)
+        return Unwell(condition, "; ".join(report.notes))
+
+
+@contextmanager
+def watching(sink: ServedSink, interval_s: float) -> Iterator[Watch]:
+    """Look at the sink until the end of the body."""
+    watch = Watch(sink, interval_s)
+    thread = threading.Thread(
+        target=for_the_same_sink(watch.run), name="headgate-watch", daemon=True
+    )
+    thread.start()
+    try:
+        yield watch
+    finally:
+        watch.end()  # a look may still wait for what does not answer: nobody waits for it
+
+
+def gauges(sinks: Iterable[ServedSink]) -> list[Gauge]:
+    """Return the sink-wide gauges of all, several asked at once; an absent one is ``not known``."""
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
+        return [gauge for told in threads.map(_gauges, sinks) for gauge in told]
+
+
+def _gauges(sink: ServedSink) -> list[Gauge]:
+    try:
+        found: Iterable[Gauge] = report_gauges(sink.report())
+    except HeadgateError as error:
+        found = [*state_gauges(Condition.UNKNOWN), Gauge(names.ERROR_INFO, 1, {"code": error.code})]
+    name = sink.settings.name
+    return [Gauge(g.name, g.value, {"sink": name, **g.labels}) for g in found]
+
+
+def report_gauges(report: StatusReport) -> Iterable[Gauge]:
+    """Return what a report says, as the sink's coordinator would report it."""
+    yield from state_gauges(Condition(report.condition))
+    if report.last_error and not report.last_error.past:
+        yield Gauge(names.ERROR_INFO, 1, {"code": report.last_error.code})
+    yield Gauge(names.EPOCH, report.epoch)
+    yield Gauge(names.STALLED_PARTITIONS, len(report.stalled))
+    yield Gauge(names.PENDING_ROWS, report.owed_rows)
+    if report.participants_known:
+        yield Gauge(names.PARTICIPANTS, len(report.participants))
+    if report.last_rows_ms is not None:
+        yield Gauge(names.LAST_COMMIT, report.last_rows_ms / 1000)
+    if report.valid_through_ms is not None:
+        yield Gauge(names.VALID_THROUGH, report.valid_through_ms / 1000)
+    yield from unread_gauges({p.at: OffsetRange(p.log_begin, p.log_end) for p in report.held})
+    lags: dict[str, int] = {}
+    for partition in report.partitions:
+        if partition.lag is not None:
+            lags[partition.topic] = lags.get(partition.topic, 0) + partition.lag
+    for held in report.held:
+        lags[held.topic] = lags.get(held.topic, 0) + held.records
+    for topic, lag in lags.items():
+        yield Gauge(names.LAG_RECORDS, lag, {"topic": topic})
+    for topic, age in report.lag_seconds.items():
+        yield Gauge(names.LAG_SECONDS, age, {"topic": topic})

@@ -1,0 +1,1 @@
+"""Proposes a sink file."""

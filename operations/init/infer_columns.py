@@ -1,0 +1,168 @@
+"""Proposes columns for a first sink file, from records that exist already.
+
+A proposal is as narrow as what was seen: whole numbers are ``long``, fractions ``double``, and text
+in which every value is a time ``timestamptz``, ``timestamp`` or ``date``. Objects and arrays mixed
+with text, or below a certain depth, are text. If no type fits all values, or a name cannot be a
+column, nothing is proposed and a note says why.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.control_protocol.column_growth import RESERVED
+from headgate.data_plane.formats.casting.times import days_of, timestamp_of
+
+DEPTH_MAX = 5
+COLUMNS_MAX = 500
+FIELDS_MAX = 200
+"""More fields in one object are taken for keys of a map."""
+
+_LONG = range(-(2**63), 2**63)
+_NAME = re.compile(r"[\w$-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """``columns``: name and type. ``left_out``: name and reason. ``records``: how many were read.
+
+    ``others``: how many of them are not JSON objects.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    left_out: tuple[tuple[str, str], ...]
+    records: int
+    others: int
+
+
+class _Unclear(Exception):
+    """No column type fits all values."""
+
+
+def propose(values: Iterable[bytes | None]) -> Proposal:
+    """Return the columns of these records' values, in the order in which their fields appeared."""
+    documents = [_document(value) for value in values]
+    guess = _Guess()
+    columns = guess.fields([document for document in documents if document is not None], "")
+    others = documents.count(None)
+    return Proposal(tuple(columns), tuple(guess.left_out), len(documents), others)
+
+
+def _document(value: bytes | None) -> Mapping[str, Any] | None:
+    try:
+        document = json.loads(value or b"")
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+class _Guess:
+    def __init__(self) -> None:
+        self.left_out: list[tuple[str, str]] = []
+        self._columns = 0
+
+    def fields(self, objects: Iterable[Mapping[str, Any]], path: str) -> list[tuple[str, str]]:
+        """Return name and type of what these objects hold, counting every depth together."""
+        contents: dict[str, list[Any]] = {}
+        for some in objects:
+            for name, content in some.items():
+                contents.setdefault(name, []).append(content)
+        typed: list[tuple[str, str]] = []
+        folded: set[str] = set()
+        for name, there in contents.items():
+            try:
+                typed.append((name, self._field(name, there, f"{path}{name}", folded)))
+            except _Unclear as unclear:
+                self.left_out.append((f"{path}{name}", str(unclear)))
+        return typed
+
+    def _field(self, name: str, contents: list[Any], path: str, folded: set[str]) -> str:
+        if not _NAME.fullmatch(name):
+            raise _Unclear("a column cannot have this name")
+        if path == name and name.lower() in RESERVED:
+            raise _Unclear("Iceberg keeps this name for itself")
+        if name.lower() in folded:
+            raise _Unclear("another column has this name but for case")
+        if self._columns == COLUMNS_MAX:
+            raise _Unclear(f"there are {COLUMNS_MAX} columns already")
+        self._columns += 1
+        kind = self._type(contents, path)
+        folded.add(name.lower())
+        return kind
+
+    def _type(self, contents: Iterable[Any], path: str) -> str:
+        there = [content for content in contents if content is not None]
+        kinds = {type(content) for content in there}
+        if not kinds:
+            raise _Unclear("it is null or empty in every record")
+        if kinds == {bool}:
+            return "boolean"
+        if kinds == {int}:
+            return _whole(there)
+        if kinds <= {int, float}:
+            return "double"
+        if kinds == {str}:
+            return next((name for name, fits in _TIMES if all(map(fits, there))), "string")
+        if kinds == {dict}:
+            return self._object(there, path)
+        if kinds == {list}:
+            return f"list<{self._type([each for some in there for each in some], f'{path}[]')}>"
+        if kinds <= {str, dict, list}:
+            return "string"
+        raise _Unclear("its values are of several kinds: " + ", ".join(sorted(map(_called, kinds))))
+
+    def _object(self, objects: list[dict[str, Any]], path: str) -> str:
+        if path.count(".") + path.count("[]") >= DEPTH_MAX:
+            return "string"
+        if len({name for some in objects for name in some}) > FIELDS_MAX:
+            contents = [content for some in objects for content in some.values()]
+            return f"map<string, {self._type(contents, f'{path}[]')}>"
+        fields = self.fields(objects, f"{path}.")
+        if not fields:
+            raise _Unclear("no field of it has a type")
+        return f"struct<{', '.join(f'{name}: {kind}' for name, kind in fields)}>"
+
+
+def _whole(numbers: list[int]) -> str:
+    if all(number in _LONG for number in numbers):
+        return "long"
+    if max(map(abs, numbers)) < 10**38:
+        return "decimal(38, 0)"
+    raise _Unclear("its numbers have more than 38 digits")
+
+
+def _called(kind: type) -> str:
+    names = {bool: "boolean", int: "number", float: "number", str: "text", dict: "object"}
+    return names.get(kind, "array")
+
+
+def _parses(parse: Callable[[str], object]) -> Callable[[str], bool]:
+    def fits(text: str) -> bool:
+        try:
+            parse(text)
+        except ValueError:
+            return False
+        return True
+
+    return fits
+
+
+def _zoned(text: str) -> None:
+    if not re.search(r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$", text):
+        raise ValueError
+    timestamp_of(text, "us", zoned=True)
+
+
+def _unzoned(text: str) -> None:
+    timestamp_of(text, "us", zoned=False)
+
+
+_TIMES: tuple[tuple[str, Callable[[str], bool]], ...] = (
+    ("date", _parses(days_of)),
+    ("timestamptz", _parses(_zoned)),
+    ("timestamp", _parses(_unzoned)),
+)

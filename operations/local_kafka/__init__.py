@@ -1,0 +1,1 @@
+"""Runs a broker on this machine."""

@@ -1,0 +1,1 @@
+"""Contains the commands for sinks of many tables."""

@@ -1,0 +1,186 @@
+"""Lists the tables that a sink's routes fill, what each has received and is owed, and topics.
+
+The list has the tables that carry the sink's tag, that the ledger remembers (filled, owed now or
+before, parked), and that its topics name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from headgate.config.multi_table_settings import CreateFrom
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    MissingRights,
+    Unreachable,
+)
+from headgate.control_protocol.record import CommitRecord, KeyCounts, Parked
+from headgate.control_protocol.table_history import Newest
+from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.routed_tables import decided_tables, each_table
+from headgate.operations.access.table import opened_reader
+from headgate.runtime.sink_tables import Answer, TableAtRest
+from headgate.tables.iceberg.catalog import catalog_failure
+
+EXAMPLES_MAX = 3
+_LAST = Newest(1, 2**62)
+
+
+@dataclass(frozen=True, slots=True)
+class FilledTable:
+    """One table. ``state``: ``open``, ``parked``, ``resuming``, ``missing`` or ``unreachable``;
+    ``reason`` says why.
+
+    ``transaction``: the last one that it was paid for; ``keys``: what that commit's records did to
+    a table with a key. ``valid_through_ms`` is the ledger's if nothing is owed (V1), else as of
+    that payment.
+    """
+
+    table: str
+    state: str
+    transaction: str | None
+    owed_rows: int
+    valid_through_ms: int | None
+    schema_id: int | None
+    snapshot_id: int | None
+    reason: str = ""
+    keys: KeyCounts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TablesReport:
+    """All tables by name, and the newest transaction that the ledger decided."""
+
+    ledger: str
+    transaction: str | None
+    tables: tuple[FilledTable, ...]
+
+    @property
+    def exit_code(self) -> int:
+        states = {table.state for table in self.tables}
+        if states - {"open", "unreachable"}:
+            return 1
+        return Unreachable.exit_code if states - {"open"} else 0
+
+    def as_json(self) -> Mapping[str, Any]:
+        return asdict(self)
+
+
+def tables(settings: SinkSettings) -> TablesReport:
+    """Raises what opening the ledger raises, ``ConfigurationError`` for a sink of one table."""
+    if not settings.tables:
+        raise ConfigurationError(
+            "this sink fills one table", "headgate status shows it; [tables] is for many"
+        )
+    with opened_reader(settings) as opened:
+        history = opened.reader.history()
+        record = history.record
+        owed: dict[str, int] = {}
+        for debt in opened.unpaid(record):
+            owed[debt.table] = owed.get(debt.table, 0) + debt.records
+        decided = decided_tables(settings, history)
+        named = _named_by_topics(settings, record)
+        found = {
+            name: _answered(name, table, owed.get(name, 0))
+            for name, table in each_table(opened, history, named)
+        }
+        parked = {each.table: each for each in (record.parked if record else ())}
+        known = {*found, *owed, *parked, *decided, *named, *history.filled}
+        names = sorted(known - {settings.quarantine.table})
+        tables = (found.get(name) or _missing(name, owed.get(name, 0)) for name in names)
+        return TablesReport(
+            settings.tables.ledger,
+            str(record.transaction) if record else None,
+            tuple(_judged(table, parked.get(table.table), record) for table in tables),
+        )
+
+
+def _named_by_topics(settings: SinkSettings, record: CommitRecord | None) -> set[str]:
+    """Return tables of the topics that the ledger knows, if the topic alone decides."""
+    topics = sorted(record.topic_ids) if record else []
+    return {target.table for target in settings.tables.routing.tables_of(topics).values()}
+
+
+def _judged(table: FilledTable, parked: Parked | None, record: CommitRecord | None) -> FilledTable:
+    if parked is not None:
+        state = "resuming" if parked.resuming else "parked"
+        return replace(table, state=state, reason=parked.why)
+    if table.state == "open" and not table.owed_rows and table.transaction and record:
+        return replace(table, valid_through_ms=record.valid_through_ms)
+    return table
+
+
+def _missing(name: str, owed: int) -> FilledTable:
+    reason = "there is no such table, or it may not be read: its records are not in it"
+    return FilledTable(name, "missing", None, owed, None, None, None, reason)
+
+
+def _answered(name: str, table: Answer, owed: int) -> FilledTable:
+    """Return what a table says, or why it says nothing: then the others are asked all the same."""
+    if isinstance(table, TableAtRest):
+        try:
+            return _filled(name, table, owed)
+        except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
+            table = catalog_failure(error, f"table {name} cannot be read")
+    if isinstance(table, MissingRights):
+        return _missing(name, owed)
+    return FilledTable(name, "unreachable", None, owed, None, None, None, str(table))
+
+
+def _filled(name: str, table: TableAtRest, owed: int) -> FilledTable:
+    history = table.reader.history(_LAST)
+    if history.record is None:
+        history = table.reader.history()
+    record = history.record
+    return FilledTable(
+        table=name,
+        state="open",
+        transaction=str(record.transaction) if record else None,
+        owed_rows=owed,
+        valid_through_ms=record.valid_through_ms if record else None,
+        schema_id=table.schema_id(),
+        snapshot_id=history.tag,
+        keys=record.keys if record else None,
+    )
+
+
+def routes(settings: SinkSettings) -> str:
+    """Return each route with topics that it takes, and colliding names.
+
+    Raises as ``source_topics``.
+    """
+    with source_topics(settings) as topics:
+        known = sorted(topics.describe())
+    told = [*_taken(settings, known), *_collisions(settings, known)]
+    if settings.tables.create.schema is CreateFrom.OFF:
+        told.append(
+            "tables.create.schema is off: records for tables that do not exist are unmatched"
+        )
+    return "; ".join(told)
+
+
+def _taken(settings: SinkSettings, topics: list[str]) -> Iterator[str]:
+    routing = settings.tables.routing
+    takes: dict[int, list[str]] = {number: [] for number in range(len(routing.routes))}
+    for topic in topics:
+        for route, _ in routing.of_topic(topic):
+            takes[routing.routes.index(route)].append(topic)
+    for number, route in enumerate(routing.routes):
+        some = takes[number][:EXAMPLES_MAX]
+        more = len(takes[number]) - len(some)
+        named = f"{', '.join(some)}{f' and {more} more' if more else ''}" if some else "no topic"
+        yield f"{named} -> {route.to}"
+    if alone := [topic for topic in topics if not any(True for _ in routing.of_topic(topic))]:
+        yield f"no route takes {', '.join(alone[:EXAMPLES_MAX])}"
+
+
+def _collisions(settings: SinkSettings, topics: list[str]) -> Iterator[str]:
+    routing = settings.tables.routing
+    winners = routing.tables_of(topics)
+    for topic in topics:
+        target = routing.named_by(topic)
+        if target and topic not in winners:
+            yield f"{topic} would become {target.table}, which another topic takes: unmatched"

@@ -1,0 +1,316 @@
+"""Gives tables back what the quarantine took in while they were parked (rule I6).
+
+The records are taken from the quarantine byte by byte, written as rows of the table, and added by
+one catalog call on that table, which requires its tag and head as they were read. The record that
+it leaves says how far the table has been given everything back; payments carry that on. So a
+command that was interrupted, or a second one, finds what has been done; and the sink may keep
+running.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pyiceberg.catalog import Catalog
+
+from headgate.config.multi_table_settings import RouteSettings
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.deletion_errors import DeletedMeanwhile
+from headgate.control_protocol.errors import RetryLater, WriteFailed
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchNeeds,
+    BatchWritten,
+    CommitAttempt,
+    Landed,
+    Lineage,
+    Refused,
+    TableView,
+)
+from headgate.control_protocol.record import REPLAY, CommitRecord, Replayed
+from headgate.control_protocol.replay_errors import ReplayRefused, ReplayUnfit
+from headgate.data_plane.quarantine.diverted_records import (
+    MEANT_FOR,
+    DivertedRecords,
+    Place,
+    given_back,
+)
+from headgate.data_plane.write.write_batch import write_put
+from headgate.data_plane.write.writers import chunk_of
+from headgate.operations.access.secondary_tables import (
+    PaidTables,
+    record_of,
+    refuse_keyed,
+    refuse_one_table,
+    start_of,
+    with_what_is_needed,
+)
+from headgate.operations.access.table import opened_catalog, refuse_other_kind
+from headgate.operations.control.operator_claim import actor, tell
+from headgate.participant.embedding import Record
+from headgate.runtime.write_planning import iceberg_planning
+from headgate.tables.iceberg.catalog import reading
+
+PORTION = 10_000
+"""How many records are in memory at once and share one commit."""
+
+_TRIES = 5
+_NAMED_MAX = 5
+_FOLDER = "headgate"
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """What one table was given back.
+
+    ``left``: records that cannot be its rows, and stay in place.
+    """
+
+    table: str
+    records: int = 0
+    left: int = 0
+
+    def __str__(self) -> str:
+        left = f"; {self.left} are bad records, and stay in the quarantine" if self.left else ""
+        return f"{self.table}: {self.records} records replayed{left}"
+
+
+def refuse_replay(settings: SinkSettings, names: Collection[str] = ()) -> None:
+    """Raise ``ReplayUnfit`` if records cannot be replayed into these tables.
+
+    That is so if the sink file does not say how a record becomes its row, and for tables with a
+    key: what they have taken since may be newer. Raises ``ConfigurationError`` for a sink of one
+    table.
+    """
+    refuse_other_kind(settings)
+    refuse_one_table(settings)
+    if not settings.quarantine.keeps:
+        raise ReplayUnfit(
+            f"sink {settings.name} keeps no records in a quarantine", "there is nothing to replay"
+        )
+    if settings.transform:
+        raise ReplayUnfit(
+            f"sink {settings.name} has a transform, which runs in Spark: single records "
+            "cannot be replayed",
+            "send the rows of the quarantine to the topic again",
+        )
+    kept = "; the quarantine keeps the records"
+    refuse_keyed(settings, names, "the quarantine holds", kept)
+
+
+def replay_tables(settings: SinkSettings, names: Collection[str]) -> tuple[GivenBack, ...]:
+    """Replay what the quarantine holds for these tables; without names, for all that are open.
+
+    Raises ``ReplayUnfit``, ``ReplayRefused``, ``RetryLater`` if somebody else is faster, and what
+    opening and writing tables raises. What was replayed by then is in the tables once.
+    """
+    refuse_replay(settings, names)
+    with opened_catalog(settings) as catalog:
+        desk = _Desk(settings, catalog)
+        given = tuple(map(desk.give_back, sorted(names) if names else desk.waiting()))
+    tell(settings, f"{REPLAY} {' '.join(each.table for each in given)}".rstrip())
+    return given
+
+
+class _Desk:
+    """The ledger and the quarantine as they were read, for one table after the other."""
+
+    def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self._tables = PaidTables(settings, catalog)
+        self._aside = self._diverted(settings.quarantine.table)
+
+    def waiting(self) -> Iterator[str]:
+        """Yield the tables with records in the quarantine that are neither parked nor keyed."""
+        parked, routing = self._tables.parked(), self._settings.tables.routing
+        return (n for n in self._aside.tables() if n not in parked and not routing.key_of(n))
+
+    def give_back(self, name: str) -> GivenBack:
+        """Commit portion by portion; the table's own record says where the next one begins."""
+        places: Sequence[Place] = self._aside.places(name)
+        given = GivenBack(name)
+        while True:
+            _, view = self._tables.in_order(name)
+            before = record_of(view).replayed
+            left = [place for place in places if not given_back(place, before)]
+            if not left:
+                return given
+            portion, behind = left[:PORTION], left[PORTION:]
+            upto = _upto(self._aside.record, before, portion, behind)
+            written = self._written(name, portion)
+            files = tuple(file for some in written.followed.values() for file in some)
+            records = sum(result.records for result in written.partitions.values())
+            self._commit(view, files, records, upto)
+            bad = len(portion) - records
+            given = GivenBack(name, given.records + records, given.left + bad)
+            places = self._still(name, portion, places)
+
+    def _still(
+        self, name: str, portion: Sequence[Place], places: Sequence[Place]
+    ) -> Sequence[Place]:
+        """Return the places that the quarantine holds by now.
+
+        No call covers two tables: so what was deleted from it after the portion was read is noticed
+        here. Raises ``DeletedMeanwhile``.
+        """
+        before, self._aside = self._aside, self._diverted(self._settings.quarantine.table)
+        if self._aside.head == before.head:
+            return places
+        there = self._aside.places(name)
+        if gone := sorted(set(portion) - set(there), key=lambda place: (place.at, place.offset)):
+            named = ", ".join(f"{place.at} offset {place.offset}" for place in gone[:_NAMED_MAX])
+            raise DeletedMeanwhile(
+                f"{len(gone)} records were deleted from the quarantine while they were replayed, "
+                f"and are rows of {name} now: {named}",
+                f"delete them there too: headgate delete SINK --table {name} --where ...",
+            )
+        return there
+
+    def _diverted(self, name: str) -> DivertedRecords:
+        """Raises ``ReplayRefused``, ``ReplayUnfit``."""
+        sink, branch = self._settings.name, self._settings.table.branch
+        with reading(name):
+            table = self._catalog.load_table(name)
+        view = self._tables.table(name).seen(table)
+        if view.lineage is not Lineage.CONTAINS_TAG or view.record is None:
+            raise ReplayRefused(
+                f"the quarantine {name} is not as sink {sink} left it: {view.lineage.value}",
+                "start the sink: its error names what was done to the quarantine",
+            )
+        if view.record.lead != self._tables.ledger.uuid:
+            raise ReplayRefused(
+                f"the quarantine {name} was paid by another table than {self._tables.ledger.table}",
+                "start the sink: its error says what to do",
+            )
+        found = DivertedRecords(table, sink, branch, view.record)
+        if not found.told_apart:
+            raise ReplayUnfit(
+                f"the quarantine {name} has no column {MEANT_FOR}: which table its records were "
+                "meant for is not known",
+                f"add the column {MEANT_FOR} (string); it is filled from then on",
+            )
+        return found
+
+    def _written(self, name: str, portion: Sequence[Place]) -> BatchWritten:
+        """Write the portion's records to files of the table.
+
+        Raises ``WriteFailed``, ``StopSink``.
+        """
+        settings = _only_to(self._settings, name)
+        ranges = _ranges(portion)
+        wanted = {(place.at, place.offset) for place in portion}
+        records: dict[TopicPartition, dict[int, Record]] = {at: {} for at in ranges}
+        for record in self._aside.records(name, ranges):
+            at = TopicPartition(record.topic, record.partition)
+            if (at, record.offset) in wanted:
+                records[at][record.offset] = record
+        chunk = chunk_of([[some[n] for n in sorted(some)] for some in records.values()])
+        folder = f"{_FOLDER}/{settings.name}/replayed-{uuid.uuid4().hex[:12]}"
+        batch = Batch(
+            number=1,
+            transaction=self._aside.record.transaction,
+            table=start_of(self._tables.ledger, folder),
+            ranges=ranges,
+            target_file_bytes=settings.coordinator.target_file_bytes,
+            topic_ids=self._aside.record.topic_ids,
+            folder=folder,
+        )
+        for _ in range(_TRIES):
+            planning = iceberg_planning(settings, self._catalog)
+            outcome = planning.written(batch, lambda plan: write_put(plan, batch, chunk))  # noqa: B023
+            if not isinstance(outcome, BatchNeeds):
+                break
+            batch = with_what_is_needed(settings, self._catalog, batch, outcome)
+        if isinstance(outcome, BatchFailed):
+            raise outcome.fatal or WriteFailed(outcome.reason)
+        if isinstance(outcome, BatchNeeds):
+            raise WriteFailed(f"{name} did not take up the columns that records need")
+        return outcome
+
+    def _commit(
+        self, view: TableView, files: tuple[WrittenFile, ...], records: int, upto: Replayed
+    ) -> None:
+        """Commit in one call; retry if the sink has paid the table meanwhile.
+
+        Nobody else replays.
+        """
+        table = self._tables.table(view.table)
+        reason, before = "", record_of(view).replayed
+        for _ in range(_TRIES):
+            record = _given_back(record_of(view), records, upto)
+            outcome = table.commit(CommitAttempt(view, record, files))
+            if isinstance(outcome, Landed):
+                return
+            reason = outcome.reason
+            _, view = self._tables.in_order(view.table)
+            now = record_of(view)
+            if now.replayed == upto and not isinstance(outcome, Refused):
+                return
+            if now.replayed != before or not isinstance(outcome, Refused):
+                break
+        raise RetryLater(
+            f"{view.table} did not get its records back: {reason}",
+            "run the command again: replayed records are not written twice",
+        )
+
+
+def _upto(
+    aside: CommitRecord, before: Replayed | None, portion: Sequence[Place], behind: Sequence[Place]
+) -> Replayed:
+    """Return how far the table has everything once it has this portion.
+
+    The quarantine is complete up to its own offsets, except for what is ``behind`` the portion; and
+    a replay by somebody else may have seen more of it.
+    """
+    known = before or Replayed(Offsets(), {})
+    done = {place.at: place.offset + 1 for place in portion}
+    unfinished = {place.at for place in behind}
+    offsets = {}
+    for at, end in aside.offsets.items():
+        topic_id = aside.topic_ids.get(at.topic)
+        passed = known.passed(at, topic_id) if topic_id is not None else 0
+        offsets[at] = max(passed, done.get(at, 0) if at in unfinished else end)
+    return Replayed(Offsets(offsets), aside.topic_ids, known.lapsed)
+
+
+def _given_back(record: CommitRecord, records: int, upto: Replayed) -> CommitRecord:
+    """Return the record of the last payment, with what was given back added."""
+    return replace(record, records=records, replayed=upto, command=REPLAY, actor=actor())
+
+
+def _only_to(settings: SinkSettings, name: str) -> SinkSettings:
+    """Send all records to the table that they were meant for, whatever today's routes say.
+
+    What cannot be its row stays in the quarantine.
+    """
+    tables = replace(
+        settings.tables,
+        route=(RouteSettings(to=name, merge=True),),
+        unmatched=Disposal.FAIL,
+        atomic=False,
+    )
+    aside = replace(
+        settings.quarantine,
+        policy=Disposal.SKIP,
+        tombstones=Disposal.SKIP,
+        per_thousand_max=1_000,
+        records_max=0,
+        dead_letter_topic="",
+    )
+    return replace(settings, tables=tables, quarantine=aside)
+
+
+def _ranges(portion: Sequence[Place]) -> dict[TopicPartition, OffsetRange]:
+    ranges: dict[TopicPartition, OffsetRange] = {}
+    for place in portion:  # in order
+        begin = ranges[place.at].begin if place.at in ranges else place.offset
+        ranges[place.at] = OffsetRange(begin, place.offset + 1)
+    return ranges

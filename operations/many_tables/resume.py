@@ -1,0 +1,134 @@
+"""Ends the parking of tables: an event on the control topic, and the ledger's answer (I5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from headgate.config.multi_table_settings import CreateFrom
+from headgate.config.route_checks import section_of
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    RetryLater,
+    TableMissing,
+    TableStillParked,
+)
+from headgate.control_protocol.events import Resume
+from headgate.control_protocol.record import CommitRecord, Parked
+from headgate.operations.access.secondary_tables import refuse_one_table
+from headgate.operations.access.table import opened_reader
+from headgate.operations.control.pause import LOOKED_AT_S, ask, patience_of
+
+_GONE_HINT = (
+    "restore it, and ask again; or name it, and the sink creates it again if tables.create says how"
+)
+
+
+def resume_tables(
+    settings: SinkSettings, names: Collection[str], patience_s: float | None = None
+) -> tuple[str, ...]:
+    """Ask the running sink to fill these parked tables again; without names, all of them.
+
+    A table that is gone is created again if it is named and the sink can create it (N5). Returns
+    their names. Raises ``TableStillParked`` if something is still wrong, ``ConfigurationError`` for
+    a table that is not parked, and as ``pause``.
+    """
+    parked, gone = _parked(settings)
+    strangers = sorted(set(names) - parked.keys())
+    if strangers or not parked:
+        raise ConfigurationError(
+            f"{', '.join(strangers)} is not parked" if strangers else "no table is parked",
+            "headgate tables SINK lists those that are",
+        )
+    asked = {name: parked[name] for name in (names or parked)}
+    kept = {name for name in asked if name in gone and not (names and _makes(settings, name))}
+    wanted = {n: each for n, each in asked.items() if n not in kept and not each.resuming}
+    refused = [f"{name} stays parked: {parked[name].why}" for name in sorted(kept)]
+    if kept == asked.keys():
+        raise TableStillParked("; ".join(refused), _GONE_HINT)
+
+    def answered(record: CommitRecord) -> bool:
+        now = {each.table: each for each in record.parked}
+        return all(
+            name not in now or now[name].resuming or now[name].since_ms > before.since_ms
+            for name, before in wanted.items()
+        )
+
+    record = ask(settings, Resume(tuple(sorted(wanted))), answered, patience_s)
+    left = [p for p in record.parked if p.table in wanted and not p.resuming]
+    still = [f"{parked.table} stays parked: {parked.why}" for parked in left]
+    if still or refused:
+        hint = "fix it, and try again" if still else _GONE_HINT
+        raise TableStillParked("; ".join((*still, *refused)), hint)
+    return tuple(sorted(wanted))
+
+
+def resume_and_open(
+    settings: SinkSettings, names: Collection[str], patience_s: float | None = None
+) -> tuple[str, ...]:
+    """Resume those of the tables that are parked, and wait until they take rows.
+
+    Returns the names of those that were parked. Raises as ``resume_tables``, and ``RetryLater`` if
+    one does not open within ``patience_s``.
+    """
+    parked, gone = _parked(settings)
+    wanted = tuple(sorted(parked.keys() & set(names) if names else parked))
+    if any(not parked[name].resuming for name in wanted):
+        resume_tables(settings, wanted, patience_s)
+    _wait_until_open(settings, wanted, gone, patience_s)
+    return wanted
+
+
+def _wait_until_open(
+    settings: SinkSettings,
+    names: Collection[str],
+    gone: Collection[str],
+    patience_s: float | None,
+) -> None:
+    """Wait until the tables take rows; those that were ``gone``, until their first rows are in."""
+    patience_s = patience_of(settings) if patience_s is None else patience_s
+    until_s = time.monotonic() + patience_s + settings.coordinator.commit_interval_ms / 1_000
+    while waiting := _not_open(settings, names, gone):
+        if time.monotonic() >= until_s:
+            name, (why, then) = next(iter(sorted(waiting.items())))
+            raise RetryLater(f"{', '.join(sorted(waiting))}: {name} {why}", then)
+        time.sleep(LOOKED_AT_S)
+
+
+def _not_open(
+    settings: SinkSettings, names: Collection[str], gone: Collection[str]
+) -> dict[str, tuple[str, str]]:
+    """Return of each table that takes no rows yet why not, and what to do."""
+    paid = "it is first paid what it is owed (headgate tables SINK); then ask again"
+    parked, _ = _parked(settings)
+    waiting = {n: ("is resuming, but not open yet", paid) for n in names if n in parked}
+    if anew := (set(names) & set(gone)) - waiting.keys():
+        with opened_reader(settings) as tables:
+            history = tables.reader.history()
+            owed = {debt.table for debt in tables.unpaid(history.record)}
+            there = anew - set(tables.primary.missing(anew))
+        for name in anew - (there & history.filled.keys() - owed):
+            waiting[name] = (
+                "was gone, and is created again with the next record for it",
+                "ask again once it has taken one (headgate tables SINK)",
+            )
+    return waiting
+
+
+def _makes(settings: SinkSettings, table: str) -> bool:
+    """Return whether the sink can create the table again (N5)."""
+    wanted = settings.tables.create.schema
+    each = section_of(settings.tables, table)
+    declared = wanted is not CreateFrom.OFF and bool(each and each.columns)
+    return wanted.from_records or declared
+
+
+def _parked(settings: SinkSettings) -> tuple[dict[str, Parked], set[str]]:
+    """Return what is parked, by name, and the names of those that are gone."""
+    refuse_one_table(settings)
+    with opened_reader(settings) as tables:
+        record = tables.reader.history().record
+        parked = {each.table: each for each in (record.parked if record else ())}
+        dropped = {n for n, each in parked.items() if each.why.startswith(TableMissing.code)}
+        return parked, {name for name in dropped if not tables.primary.exists(name)}

@@ -1,0 +1,309 @@
+"""Writes again what a table was owed for too long (rules D8, I6).
+
+The rows lie in the files of the lapsed debts, which only the ledger still names: an orphan clean-up
+may delete them. So they are copied into new files, without the rows that a delayed payment added
+after all; the columns that identify a row's record decide which. Rows that were in the table, and
+that somebody deleted from it, are left out, too. One catalog call adds the files.
+It requires the table's tag and head as they were read, and its record says up to which transaction
+that was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyroaring import BitMap64
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.deletion_errors import DeletedBack
+from headgate.control_protocol.errors import RetryLater
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, TableView
+from headgate.control_protocol.record import REREAD, Debt, Replayed
+from headgate.control_protocol.replay_errors import ReplayUnfit, RereadRefused
+from headgate.control_protocol.table_history import FileRows
+from headgate.operations.access.secondary_tables import (
+    PaidTables,
+    record_of,
+    refuse_keyed,
+    refuse_one_table,
+)
+from headgate.operations.access.table import opened_catalog, refuse_other_kind
+from headgate.operations.audit.commit_chain import renewed_topics
+from headgate.operations.audit.files import landed
+from headgate.operations.audit.records import (
+    TableRecords,
+    bitmap_of_ranges,
+    places_of,
+    scan_draft,
+    scan_records,
+)
+from headgate.operations.control.operator_claim import actor, tell
+from headgate.runtime.maintenance.compaction import Rewriting, target_bytes
+from headgate.tables.iceberg.maintenance.compaction_plan import Choice
+from headgate.tables.iceberg.pending_manifests import portions_of
+from headgate.tables.iceberg.reader import IcebergReader
+from headgate.tables.storage.file_io import delete_quietly
+
+_TRIES = 5
+_ELSEWISE = (
+    "send those records to the topic again (headgate audit names transactions and rows), or take "
+    "all tables back before them with headgate rollback"
+)
+_GONE = "files of lapsed rows are gone"
+Columns = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """What one table got of its lapsed rows. ``there``: rows that it had after all.
+
+    ``deleted``: rows that it had, and that somebody deleted.
+    """
+
+    table: str
+    rows: int = 0
+    there: int = 0
+    deleted: int = 0
+
+    def __str__(self) -> str:
+        there = f"; {self.there} were there already" if self.there else ""
+        deleted = f"; {self.deleted} were deleted, and stay so" if self.deleted else ""
+        return f"{self.table}: {self.rows} rows written again{there}{deleted}"
+
+
+def refuse_reread(settings: SinkSettings, names: Collection[str] = ()) -> Columns:
+    """Return the columns that tell which record a row comes from, in every table of the sink.
+
+    Raises ``ReplayUnfit`` if there are none, and for tables with a key: what they have taken since
+    may be newer. Raises ``ConfigurationError`` for a sink of one table.
+    """
+    refuse_other_kind(settings)
+    refuse_one_table(settings)
+    refuse_keyed(settings, names, "lapsed", "")
+    columns = settings.tables.record_columns.coordinates
+    if columns is None:
+        raise ReplayUnfit(
+            "tables.record_columns names no topic, partition and offset: which rows a late payment "
+            "has brought after all cannot be told",
+            _ELSEWISE,
+        )
+    return columns
+
+
+def reread_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Reread, ...]:
+    """Write again what has lapsed of these tables; without names, of all that are in order.
+
+    Raises ``ReplayUnfit``, ``ReplayRefused``, ``RereadRefused`` if the rows are not available,
+    ``DeletedBack`` if nothing tells whether they were in the table and were deleted,
+    ``RetryLater`` if the sink has to pay first or somebody else is faster, and what tables and
+    storage raise. What was written again by then is in the tables once.
+    """
+    columns = refuse_reread(settings, names)
+    with opened_catalog(settings) as catalog:
+        desk = _Desk(settings, catalog, columns)
+        written = tuple(map(desk.write_again, sorted(names) if names else desk.waiting()))
+    tell(settings, f"{REREAD} {' '.join(each.table for each in written)}".rstrip())
+    return written
+
+
+class _Desk:
+    """The ledger as it was read, for one table after the other."""
+
+    def __init__(self, settings: SinkSettings, catalog: Catalog, columns: Columns) -> None:
+        self._settings = settings
+        self._tables = PaidTables(settings, catalog)
+        self._columns = columns
+        ledger, branch = self._tables.ledger_table, settings.table.branch
+        self._renewed = renewed_topics(IcebergReader(ledger, settings.name, branch).history())
+        record = self._tables.ledger.record
+        self._lapsed = tuple(debt for debt in record.lapsed if debt.records) if record else ()
+
+    def waiting(self) -> Sequence[str]:
+        """Return routed tables without a key that have lapsed debts and were not replaced since."""
+        ledger, settings = record_of(self._tables.ledger), self._settings
+        names = {
+            debt.table for debt in self._lapsed if ledger.follower(debt.table) == debt.follower
+        }
+        names -= {settings.quarantine.table, *self._tables.parked()}
+        return sorted(name for name in names if not settings.tables.routing.key_of(name))
+
+    def write_again(self, name: str) -> Reread:
+        """Write in one call; start over if the table has moved meanwhile."""
+        reason = ""
+        for _ in range(_TRIES):
+            table, view = self._tables.in_order(name)
+            if not (debts := self._uncovered(view)):
+                return Reread(name)
+            files, left_out = self._written(table, debts)
+            rows = sum(file.records for file in files)
+            upto = replace(
+                record_of(view).replayed or Replayed(), lapsed=max(d.transaction for d in debts)
+            )
+            record = replace(
+                record_of(view), records=rows, replayed=upto, command=REREAD, actor=actor()
+            )
+            outcome = self._tables.table(name).commit(CommitAttempt(view, record, tuple(files)))
+            if isinstance(outcome, Landed):
+                return Reread(name, rows, *left_out)
+            reason = outcome.reason
+            if isinstance(outcome, Refused):
+                delete_quietly(table.io, [file.path for file in files])
+                continue
+            if record_of(self._tables.in_order(name)[1]).replayed == upto:
+                return Reread(name, rows, *left_out)
+            break
+        raise RetryLater(
+            f"the lapsed rows of {name} could not be written again: {reason}",
+            "run the command again: rows that are already there are not written twice",
+        )
+
+    def _uncovered(self, view: TableView) -> tuple[Debt, ...]:
+        """Return what lapsed for this table and was not written again yet.
+
+        Raises ``RereadRefused`` for what nothing names any more, and ``RetryLater`` while a delayed
+        payment may still land, or older debts are still owed.
+        """
+        record, of = record_of(view), f"what lapsed of {view.table}"
+        done = record.replayed.lapsed if record.replayed else None
+        owed = [debt for debt in self._lapsed if debt.table == view.table]
+        if owed and all(debt.follower != view.uuid for debt in owed):
+            raise RereadRefused(f"{of} was owed to a table of that name that is gone", _ELSEWISE)
+        debts = [
+            debt
+            for debt in owed
+            if debt.follower == view.uuid and (done is None or debt.transaction > done)
+        ]
+        if not debts:
+            return ()
+        if sums := [debt for debt in debts if not debt.manifest]:
+            raise RereadRefused(
+                f"{of} up to transaction {sums[-1].transaction} was so much that the ledger counts "
+                f"it only: {sums[-1].said}",
+                _ELSEWISE,
+            )
+        upto, still = max(debt.transaction for debt in debts), record_of(self._tables.ledger).debts
+        older = any(d.follower == view.uuid and d.transaction <= upto for d in still)
+        if older or not all(record.pays(debt, self._tables.ledger.uuid) for debt in debts):
+            raise RetryLater(
+                f"{view.table} is still owed what is no newer than what lapsed",
+                "start the sink, or wait for its next payment; then ask again",
+            )
+        return tuple(debts)
+
+    def _written(
+        self, table: Table, debts: Sequence[Debt]
+    ) -> tuple[list[WrittenFile], tuple[int, int]]:
+        """Return the debts' rows in new files, and how many of them were left out.
+
+        These are in the table already, or were deleted from it.
+        """
+        sink, branch = self._settings.name, self._settings.table.branch
+        reader = IcebergReader(table, sink, branch)
+        wanted, came = TableRecords(), TableRecords()
+        try:
+            paths = {debt: {file.path for file in self._files(reader, debt)} for debt in debts}
+            known = landed(reader, paths, self._tables.ledger.uuid)
+            for debt in debts:
+                scan_draft(self._files(reader, debt), self._columns, wanted)
+                if known[debt]:
+                    scan_draft(self._files(reader, debt), self._columns, came)
+            found = scan_records(
+                reader, self._columns, frozenset(), rewound={}, on_progress=lambda *_: None
+            )
+        except FileNotFoundError as error:
+            raise RereadRefused(f"{_GONE}: {error}", _ELSEWISE) from error
+        except (ValueError, NotImplementedError) as error:  # such as equality deletes
+            why = f"the table's rows cannot be read here: {error}"
+            raise RereadRefused(why, _ELSEWISE) from error
+        if wanted.foreign_rows:
+            raise RereadRefused(
+                f"{wanted.foreign_rows} rows of what lapsed do not say which record they are of",
+                _ELSEWISE,
+            )
+        if untold := [debt for debt, came_in in known.items() if came_in is None]:
+            raise DeletedBack(
+                f"whether {untold[0].said} of transaction {untold[0].transaction} came into "
+                f"{untold[0].table} after all, and were deleted there since, has expired with "
+                "older snapshots of the table",
+                _ELSEWISE,
+            )
+        there = _both(wanted, found)
+        if anew := sorted(self._renewed & {at.topic for at in there}):
+            raise RereadRefused(
+                f"{', '.join(anew)} was re-created since the sink began: offsets name two "
+                "records, and which of them the table has cannot be told",
+                _ELSEWISE,
+            )
+        gone = self._deleted(reader, wanted, came, there)
+        without = {at: there.get(at, BitMap64()) | gone.get(at, BitMap64()) for at in there | gone}
+        dead = self._places(reader, debts, without) if without else {}
+        size_bytes = target_bytes(table, 0, self._settings.coordinator.target_file_bytes)
+        try:
+            portions = portions_of(table, [debt.manifest for debt in debts], dead)
+            choice = Choice(None, portions, frozenset(), (), 0)
+            rewritten = Rewriting(table, sink, size_bytes, born=False).rewrite(choice)
+        except ValueError as error:
+            raise RereadRefused(str(error), _ELSEWISE) from error
+        except FileNotFoundError as error:
+            raise RereadRefused(f"{_GONE}: {error}", _ELSEWISE) from error
+        written = list(rewritten.written.files) if rewritten.written else []
+        if rewritten.unfit:
+            delete_quietly(table.io, [file.path for file in written])
+            path, why = next(iter(rewritten.unfit.items()))
+            raise RereadRefused(
+                f"{path} does not fit the table's columns of today: {why}", _ELSEWISE
+            )
+        return written, (sum(map(len, there.values())), sum(map(len, gone.values())))
+
+    def _files(self, reader: IcebergReader, debt: Debt) -> Iterator[FileRows]:
+        return reader.drafted(debt.manifest, self._columns)
+
+    def _deleted(
+        self,
+        reader: IcebergReader,
+        wanted: TableRecords,
+        came: TableRecords,
+        there: Mapping[TopicPartition, BitMap64],
+    ) -> dict[TopicPartition, BitMap64]:
+        """Return what was in the table and is not any more, and what a person deleted by command.
+
+        ``came``: the records of what a payment has brought after all.
+        """
+        listed = reader.history().deleted.of(record_of(self._tables.ledger).topic_ids)
+        gone = {}
+        for at, seen in wanted.partitions.items():
+            once = came.of(at).offsets | bitmap_of_ranges(listed.get(at, ()))
+            if left := (seen.offsets & once) - there.get(at, BitMap64()):
+                gone[at] = left
+        return gone
+
+    def _places(
+        self,
+        reader: IcebergReader,
+        debts: Sequence[Debt],
+        there: Mapping[TopicPartition, BitMap64],
+    ) -> dict[str, BitMap64]:
+        """Return, by file, the positions of the rows that are in the table already."""
+        found: dict[str, BitMap64] = {}
+        for debt in debts:
+            for file in self._files(reader, debt):
+                begin = 0
+                for batch in file.batches():
+                    places = (begin + place for place in places_of(batch, self._columns, there))
+                    found.setdefault(file.path, BitMap64()).update(places)
+                    begin += batch.num_rows
+        return found
+
+
+def _both(wanted: TableRecords, found: TableRecords) -> dict[TopicPartition, BitMap64]:
+    """Return, by partition, the records that both have."""
+    return {
+        at: both
+        for at, seen in wanted.partitions.items()
+        if at in found.partitions and (both := seen.offsets & found.partitions[at].offsets)
+    }

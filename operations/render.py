@@ -1,0 +1,375 @@
+"""Renders results on the terminal; decides nothing."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headgate.control_protocol.record import KEY_COUNTS
+from headgate.control_protocol.redaction import printable
+from headgate.operations.audit.report import AuditReport, Verdict
+from headgate.operations.status.report import (
+    MEND_TABLES,
+    BadRecord,
+    PartitionStatus,
+    StatusReport,
+)
+from headgate.runtime.health import LastError
+
+if TYPE_CHECKING:
+    from headgate.operations.check.check import Check
+    from headgate.operations.dry_run import Rehearsal
+    from headgate.operations.many_tables.list import TablesReport
+
+_PAST_SHOWN_MS = 24 * 3_600_000
+_PAST_CHARACTERS_MAX = 80
+_LINE_CHARACTERS_MAX = 2_000
+_MARKS = {
+    "ok": ("ok", "green"),
+    "wrong": ("wrong", "red"),
+    "unchecked": ("?", "yellow"),
+}
+_COLOURS = {
+    Verdict.WELL: "bold green",
+    Verdict.NOT_PROVEN: "bold yellow",
+    Verdict.WRONG: "bold red",
+}
+
+
+def show_checks(console: Console, checks: Iterable[Check]) -> None:
+    """Show one line each: the mark, the question, the answer, and what to do."""
+    for check in checks:
+        word, colour = _MARKS[check.state]
+        line = Text.assemble(
+            (f"{word:<6}", colour), (f"{check.what:<15} ", "bold"), _cut(check.detail)
+        )
+        if check.code:
+            line.append(f" [{check.code}]", "dim")
+        if check.hint:
+            line.append(f" - {check.hint}", colour)
+        console.print(line, soft_wrap=True)
+
+
+def show_tables(console: Console, report: TablesReport) -> None:
+    changes = KEY_COUNTS if any(t.keys for t in report.tables) else ()
+    rows = [
+        (
+            *(t.table, t.state, t.transaction, t.owed_rows, _time(t.valid_through_ms), t.schema_id),
+            *(getattr(t.keys, what, None) for what in changes),
+        )
+        for t in report.tables
+    ]
+    headings = ("table", "state", "last", "owed", "valid through", "schema", *changes)
+    console.print(_table(headings, rows))
+    counts = Counter(table.state for table in report.tables)
+    told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
+    console.print(
+        f"{len(report.tables)} tables: {told}; ledger {report.ledger} at {report.transaction}"
+    )
+    for table in report.tables:
+        if table.reason:
+            console.print(f"{table.table} {table.state}: {table.reason}", soft_wrap=True)
+    if counts["parked"]:
+        console.print(MEND_TABLES)
+
+
+def show_offsets(console: Console, partitions: Iterable[PartitionStatus]) -> None:
+    rows = [
+        (p.topic, p.partition, p.next_offset, p.log_begin, p.log_end, p.lag) for p in partitions
+    ]
+    headings = ("topic", "partition", "next offset", "log begin", "log end", "lag")
+    console.print(_table(headings, rows))
+
+
+def show_event(console: Console, said: Mapping[str, Any]) -> None:
+    """Show one line of the control topic; whatever strangers wrote there stays on that line."""
+    moment = _time(said["time_ms"]) or "-"
+    line = Text.assemble(
+        (f"{moment}  ", "dim"),
+        (f"{said['epoch']}.{said['transaction']:<5} ", "cyan"),
+        (f"{said['event']:<16} ", "bold"),
+        printable(f"{said['member']:<24} {said['text']}"),
+    )
+    console.print(line, soft_wrap=True)
+
+
+def show_status(console: Console, report: StatusReport) -> None:
+    colour = "bold" if report.exit_code == 0 else "bold red"
+    paused = ", paused" if report.paused and report.condition != "paused" else ""
+    console.print(
+        Text.assemble(
+            (report.sink, "bold"),
+            f" into {report.table} ({report.branch}): ",
+            (report.condition + paused, colour),
+        )
+    )
+    if report.last_error:
+        _show_error(console, report.last_error, time.time_ns() // 1_000_000)
+    facts = {
+        "epoch": report.epoch,
+        "coordinator": report.coordinator,
+        "last transaction": report.transaction,
+        "open transaction": report.open_transaction,
+        "last rows": _time(report.last_rows_ms),
+        "valid through": _time(report.valid_through_ms),
+        "lag": report.lag,
+        **({"of which held": report.held_records} if report.held_records else {}),
+        **({"stopped by": report.stopped_by} if report.stopped_by else {}),
+        **({"owed": report.owed_rows} if report.owed_rows else {}),
+    }
+    for name, value in facts.items():
+        console.print(Text.assemble((f"  {name:<18}", "dim"), _cell(value)), soft_wrap=True)
+    show_offsets(console, report.partitions)
+    changes = KEY_COUNTS if any(t.keys for t in report.transactions) else ()
+    console.print(
+        _table(
+            (*("transaction", "snapshot", "committed", "rows", "quarantined", "skipped"), *changes),
+            [
+                (
+                    t.transaction,
+                    t.snapshot_id,
+                    _time(t.committed_ms),
+                    "claim" if t.claim else t.records,
+                    t.quarantined,
+                    t.skipped,
+                    *(getattr(t.keys, what, 0) for what in changes),
+                )
+                for t in report.transactions
+            ],
+        )
+    )
+    console.print(
+        _table(
+            ("participant", "state", "partitions", "buffered", "seen"),
+            [
+                (p.member, p.state, len(p.partitions), p.buffered_records, _ago(p.seen_ms_ago))
+                for p in report.participants
+            ],
+        )
+    )
+    _show_bad(console, report.bad_records)
+    show_notes(console, report.notes)
+
+
+def show_all(console: Console, sinks: Iterable[tuple[str, StatusReport | None, str]]) -> None:
+    """Show one line for each: its file, its report, or why there is none."""
+    rows: list[tuple[object, ...]] = []
+    for file, report, error in sinks:
+        if report is None:
+            rows.append((file, "not known", None, None, None, error))
+            continue
+        told = report.last_error
+        what = f"{told.code} {told.text}" if told and not told.past else ""
+        rows.append(
+            (
+                report.sink,
+                report.condition,
+                report.lag,
+                report.epoch,
+                _time(report.last_rows_ms),
+                what,
+            )
+        )
+    console.print(_table(("sink", "condition", "lag", "epoch", "last rows", "error"), rows))
+
+
+def _show_bad(console: Console, records: Iterable[BadRecord]) -> None:
+    for bad in records:
+        where = f"{bad.topic} partition {bad.partition} offset {bad.offset}"
+        told = printable(f"{where}, in transaction {bad.transaction}: {bad.reason}")
+        console.print(Text.assemble((f"  {'bad record':<18}", "dim"), told), soft_wrap=True)
+
+
+def _show_error(console: Console, error: LastError, now_ms: int) -> None:
+    if error.past:
+        _show_past(console, error, now_ms)
+        return
+    when = f", {_time(error.time_ms)}" if error.time_ms else ""
+    whose = f" [{error.member}{when}]" if error.member else ""
+    if error.next_try_ms:
+        whose += f", next try {_time(error.next_try_ms)}"
+    mark = (f"  {'last error':<18}", "red")
+    text = printable(f"{error.code} {error.text}")
+    console.print(Text.assemble(mark, text, (printable(whose), "dim")), soft_wrap=True)
+
+
+def _show_past(console: Console, error: LastError, now_ms: int) -> None:
+    """Show a past error in a few words and for one day; after that only the present matters."""
+    age_ms = now_ms - (error.time_ms or now_ms)
+    if age_ms > _PAST_SHOWN_MS:
+        return
+    said = textwrap.shorten(error.text, _PAST_CHARACTERS_MAX, placeholder=" ...")
+    text = printable(f"{error.code}, {_long_ago(age_ms)}: {said}")
+    console.print(Text.assemble((f"  {'past error':<18}{text}", "dim")), soft_wrap=True)
+
+
+def show_audit(console: Console, report: AuditReport) -> None:
+    """Show the audit, with the verdict last so that it stays on the screen."""
+    aside = report.quarantined_rows is not None
+    rows = [
+        (
+            p.topic,
+            p.partition,
+            p.begin,
+            p.next_offset,
+            p.produced,
+            p.in_table,
+            *([p.in_quarantine] if aside else []),
+            p.lost,
+            p.twice,
+            p.lag,
+        )
+        for p in report.partitions
+    ]
+    headings = (
+        *("topic", "partition", "began", "next offset", "produced", "in table"),
+        *(["quarantined"] if aside else []),
+        *(_word_of_lost(report), "twice", "lag"),
+    )
+    console.print(_table(headings, rows))
+    console.print(
+        f"{report.commits} commits and {report.claims} claims in epochs "
+        f"{', '.join(map(str, report.epochs)) or 'none'}; {report.live_files} files with "
+        f"{report.live_rows:,} rows{_set_aside(report)}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for text in report.proven:
+        console.print(Text.assemble(("proven    ", "green"), text), soft_wrap=True)
+    for text in report.remarks:
+        console.print(Text.assemble(("          ", "dim"), text), soft_wrap=True)
+    for text in report.waiting:
+        console.print(Text.assemble(("held      ", "cyan"), text), soft_wrap=True)
+    for text in report.unproven:
+        console.print(Text.assemble(("unproven  ", "yellow"), text), soft_wrap=True)
+    for finding in report.findings:
+        console.print(
+            Text.assemble(("wrong     ", "red"), (f"{finding.what}: ", "bold"), finding.evidence),
+            soft_wrap=True,
+        )
+    console.print(_verdict(report), soft_wrap=True)
+
+
+def _word_of_lost(report: AuditReport) -> str:
+    """Name the records that the table lacks: none is lost before that is found."""
+    words = {Verdict.NOT_PROVEN: "absent", Verdict.WELL: "deleted by persons"}
+    return words.get(report.verdict, "lost") if report.total("lost") else "lost"
+
+
+def _verdict(report: AuditReport) -> Text:
+    colour = _COLOURS[report.verdict]
+    produced, present = report.total("produced"), report.total("in_table")
+    lost, twice = report.total("lost"), report.total("twice")
+    if produced is not None and present is not None:
+        lost_words = f"{lost:,} {_word_of_lost(report)}" if lost else "none lost"
+        twice = max(twice or 0, sum(report.surplus.values()))
+        twice_words = f"{twice:,} twice" if twice else "none twice"
+        kept = report.total("in_quarantine")
+        kept_words = f", {kept:,} in quarantine" if kept is not None else ""
+        where = f"{present:,} in the table{kept_words}"
+        words = f"{produced:,} produced, {where}, {lost_words}, {twice_words}"
+    else:
+        words = f"{report.committed_records:,} rows committed"
+    if report.findings:
+        verdict = f"{len(report.findings)} found wrong"
+    elif report.unproven:
+        verdict = "not proven"
+    else:
+        verdict = "well"
+    return Text(f"{report.sink} into {report.table}: {words}: {verdict}", colour)
+
+
+def _set_aside(report: AuditReport) -> str:
+    kept = f", {report.quarantined_rows:,} quarantined" if report.quarantined_rows else ""
+    return kept + (f", {report.skipped_records:,} skipped" if report.skipped_records else "")
+
+
+def show_rehearsal(console: Console, seen: Rehearsal) -> None:
+    """Show what records would become, and what would happen to those that do not fit."""
+    rows = [
+        (at.topic, at.partition, found.range.begin, found.range.end, found.records, found.bad)
+        for at, found in seen.partitions.items()
+    ]
+    console.print(_table(("topic", "partition", "from", "to", "rows", "bad"), rows))
+    for table in seen.tables:
+        name = f"{table.table} " if seen.many else ""
+        for row in table.rows:
+            text = _cut(name + json.dumps(row, default=_plain))
+            console.print(Text.assemble(("row       ", "green"), text), soft_wrap=True)
+    for misfit in seen.misfits:
+        text = _cut(printable(f"{misfit.at} offset {misfit.offset}: {misfit.reason}"))
+        console.print(Text.assemble(("bad       ", "red"), text), soft_wrap=True)
+    if seen.many:
+        lines = [(t.table, t.exists, t.records, t.files, t.file_bytes) for t in seen.tables]
+        console.print(_table(("table", "is there", "rows", "files", "bytes"), lines))
+    console.print(Text(_rehearsed(seen), "red" if seen.wrong else "green"), soft_wrap=True)
+
+
+def _rehearsed(seen: Rehearsal) -> str:
+    records, files, octets = (
+        sum(getattr(table, what) for table in seen.tables)
+        for what in ("records", "files", "file_bytes")
+    )
+    words = f"{records:,} rows in {files} files of {octets:,} bytes, {seen.bad:,} bad"
+    if seen.many:
+        words += f", {seen.unmatched:,} unmatched"
+        words += f", {seen.diverted:,} for tables that are gone" if seen.diverted else ""
+        words += f", for {len(seen.tables)} tables"
+        return f"{words}; nothing was written there"
+    (table,) = seen.tables
+    words += f", {table.deletes:,} deletes" if table.deletes else ""
+    there = table.table if table.exists else f"{table.table}, which does not exist yet"
+    return f"{words}, for {there}; nothing was written there"
+
+
+def _cut(text: str) -> str:
+    """Leave out the end of a line that nobody could read anyway."""
+    left_out = len(text) - _LINE_CHARACTERS_MAX
+    return text if left_out <= 0 else f"{text[:_LINE_CHARACTERS_MAX]} ... {left_out:,} more"
+
+
+def _plain(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else printable(str(value))
+
+
+def show_notes(console: Console, notes: Sequence[str]) -> None:
+    for note in notes:
+        console.print(Text.assemble(("note ", "yellow"), note), soft_wrap=True)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for position, heading in enumerate(headings):
+        numbers = all(isinstance(row[position], int | None) for row in rows)
+        table.add_column(heading, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    return table
+
+
+def _cell(value: object) -> Text:
+    return Text("-" if value is None or value == "" else printable(str(value)))
+
+
+def _time(epoch_ms: int | None) -> str | None:
+    if epoch_ms is None:
+        return None
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _long_ago(milliseconds: int) -> str:
+    minutes = max(0, milliseconds) // 60_000
+    return f"{minutes} min ago" if minutes < 120 else f"{minutes // 60} h ago"
+
+
+def _ago(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:.1f} s ago"

@@ -1,0 +1,99 @@
+"""Reads the last records that a sink put into its quarantine, for people."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.table_history import Newest, TableReader
+from headgate.operations.status.report import BadRecord
+from headgate.runtime.iceberg_format import IcebergFormat
+from headgate.runtime.sink_tables import SinkTables
+from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.dead_letter_rows import ROWS_LOOKED_AT, UnsentRows
+
+SHOWN = 5
+_REASON_CHARACTERS_MAX = 300
+_COMMITS_LOOKED_AT = 50
+_ANY_TIME_MS = 2**62
+_ROWS_SOUGHT_AMONG = 100_000
+_COLUMNS = ("topic", "partition", "offset", "error_class", "message", "epoch", "transaction")
+
+
+def last_bad_records(tables: SinkTables) -> tuple[BadRecord, ...]:
+    """Return some records of the newest commit that added any, the last first.
+
+    Without ``quarantine.excerpts`` the reason is only its class. Raises ``HeadgateError``.
+    """
+    settings, name = tables.settings, tables.settings.quarantine.table
+    try:
+        found = _newest(tables)
+    except HeadgateError:
+        raise
+    except Exception as error:
+        raise catalog_failure(error, f"table {name} cannot be read") from error
+    return tuple(
+        BadRecord(
+            str(row["topic"]),
+            int(row["partition"]),
+            int(row["offset"]),
+            _reason(settings, row["error_class"], row["message"]),
+            f"{row['epoch']}.{row['transaction']}",
+        )
+        for row in reversed(found)
+    )
+
+
+def _newest(tables: SinkTables) -> list[dict[str, Any]]:
+    settings, name = tables.settings, tables.settings.quarantine.table
+    if isinstance(found := tables.of(name), IcebergFormat):
+        unsent = UnsentRows(found.catalog, name, settings.name, settings.table.branch)
+        return unsent.newest(SHOWN, _COLUMNS)
+    with tables.at_rest(name) as follower:
+        reader = follower.reader
+        commits = reader.history(Newest(_COMMITS_LOOKED_AT, _ANY_TIME_MS)).commits
+        brought = [commit for commit in commits if commit.added_records]
+        if not brought:
+            return []
+        there, paths = reader.live_files(), {path for path, _ in reader.added(brought[-1]) or ()}
+        if paths & {file.path for file in there}:
+            rows = _rows(reader, _COLUMNS, paths)
+            return list(deque(islice(rows, ROWS_LOOKED_AT), maxlen=SHOWN))
+        if sum(file.records for file in there) > _ROWS_SOUGHT_AMONG:
+            return []
+        return newest_among(_rows(reader, (*_COLUMNS, "sink"), None), settings.name)
+
+
+def _rows(
+    reader: TableReader, columns: Sequence[str], paths: Collection[str] | None
+) -> Iterator[dict[str, Any]]:
+    _, files = reader.scan(columns)
+    for file in files:
+        if paths is None or file.path in paths:
+            for batch in file.batches():
+                yield from batch.to_pylist()
+
+
+def newest_among(rows: Iterator[dict[str, Any]], sink: SinkName) -> list[dict[str, Any]]:
+    """Select the newest rows by their own columns, for a table that cannot list committed files."""
+    newest, found = (0, -1), deque[dict[str, Any]](maxlen=SHOWN)
+    for row in rows:
+        said = (row["epoch"] or 0, row["transaction"] or 0)
+        if row["sink"] != sink or said < newest:
+            continue
+        if said > newest:
+            newest = said
+            found.clear()
+        found.append(row)
+    return list(found)
+
+
+def _reason(settings: SinkSettings, error_class: str | None, message: str | None) -> str:
+    """Build the reason; rows that others put into the quarantine may lack either part."""
+    said = [error_class or "", (message or "") if settings.quarantine.excerpts else ""]
+    return settings.redacted(": ".join(filter(None, said)))[:_REASON_CHARACTERS_MAX]

@@ -1,0 +1,154 @@
+"""Shows what a sink's members say on the control topic, one line per event, as it comes.
+
+It joins no group, appends nothing, and trusts only what a participant would trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.columns import Struct, changes
+from headgate.control_protocol.errors import LogDiscontinuity
+from headgate.control_protocol.events import (
+    AbortCommit,
+    EndCommit,
+    Envelope,
+    Event,
+    Notice,
+    NoticeKind,
+    Pause,
+    Presence,
+    PresenceKind,
+    Proposal,
+    Resume,
+    Settlement,
+    StartCommit,
+    Tables,
+    WriteStatus,
+)
+from headgate.operations.access.kafka import control_tail
+from headgate.runtime.lifecycle_notices import control_log
+
+RECORDS_READ = 2_000
+_TURN_MS = 500
+_NAMES_SHOWN = 5
+
+
+def events(settings: SinkSettings, number: int, *, follow: bool) -> Iterator[Envelope]:
+    """Yield the last ``number`` of the sink's events and, with ``follow``, those to come.
+
+    Mere signs of life are left out. Raises ``Unreachable``.
+    """
+    if not follow:
+        yield from _newest(control_tail(settings, RECORDS_READ), number)
+        return
+    with closing(control_log(settings)) as log:
+        log.seek(log.end_offset())
+        tail = control_tail(settings, RECORDS_READ)
+        yield from _newest(tail, number)
+        shown = {_identity(envelope) for envelope in tail}
+        while True:
+            try:
+                read = [record.envelope for record in log.read(_TURN_MS)]
+            except LogDiscontinuity:
+                log.seek(log.end_offset())
+                continue
+            for envelope in read:
+                ours = envelope.sink == settings.name and _worth(envelope.event)
+                if ours and _identity(envelope) not in shown:
+                    yield envelope
+            if read:
+                shown.clear()  # the tail's events are passed by now, or were read with it
+
+
+def _newest(envelopes: list[Envelope], number: int) -> list[Envelope]:
+    worth = [envelope for envelope in envelopes if _worth(envelope.event)]
+    return worth[-number:] if number else []
+
+
+def _worth(event: Event) -> bool:
+    return not (isinstance(event, Presence) and event.kind is PresenceKind.ALIVE)
+
+
+def _identity(envelope: Envelope) -> tuple[object, ...]:
+    part = envelope.event.part if isinstance(envelope.event, WriteStatus) else 0
+    return envelope.sender, envelope.sequence, envelope.time_ms, part
+
+
+def fields(envelope: Envelope) -> dict[str, Any]:
+    """Return an event as one flat JSON object."""
+    return {
+        "time_ms": envelope.time_ms,
+        "sink": envelope.sink,
+        "event": name(envelope.event),
+        "epoch": envelope.epoch,
+        "transaction": envelope.transaction,
+        "member": envelope.sender.member,
+        "incarnation": envelope.sender.incarnation,
+        "text": words(envelope.event),
+    }
+
+
+def name(event: Event) -> str:
+    """Return the event's name in PROTOCOL.md, with what distinguishes a presence."""
+    match event:
+        case StartCommit():
+            return "START-COMMIT"
+        case EndCommit():
+            return "END-COMMIT"
+        case WriteStatus():
+            return "WRITE-STATUS"
+        case AbortCommit():
+            return "ABORT-COMMIT"
+        case Settlement():
+            return "ACK-COMMIT"
+        case Presence(kind=kind):
+            return f"PRESENCE {kind.value}"
+        case Notice(kind=notice):
+            return f"NOTICE {notice.value}"
+    return type(event).__name__.upper()
+
+
+def words(event: Event) -> str:
+    """Return what matters about an event to a person."""
+    match event:
+        case StartCommit(offsets=offsets, paused=paused):
+            return f"{len(offsets)} partitions" + (", paused" if paused else "")
+        case WriteStatus(claims=claims, failure=failure, unknown=unknown):
+            rows = sum(claim.records for claim in claims.values())
+            said = [f"{rows} rows"]
+            said += [f"{len(unknown)} partitions unknown"] if unknown else []
+            said += [f"failed: {failure}"] if failure else []
+            return ", ".join(said)
+        case Settlement(tables=tables, reason=reason):
+            rows = sum(table.records for table in tables if table.snapshot_id)
+            return f"{rows} rows" + (f"; {reason}" if reason else "")
+        case Presence(concerns=concerns):
+            named = sorted(map(str, concerns))
+            more = len(named) - _NAMES_SHOWN
+            return ", ".join(named[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        case Notice():
+            return _noticed(event)
+        case Proposal(table=table, columns=columns, records=records):
+            return f"{table}: {', '.join(changes(Struct(), columns))} for {records} records"
+        case Tables(tables=tables, answers=answers):
+            now = ", ".join(f"{table.table} schema {table.schema_id}" for table in tables)
+            return f"{now}; {len(answers)} proposals answered"
+        case Resume(tables=tables):
+            return ", ".join(tables)
+        case EndCommit() | Pause():
+            return ""
+
+
+def _noticed(notice: Notice) -> str:
+    said = [f"{notice.actor}:"] if notice.actor else []
+    said += [notice.code] if notice.code and notice.code not in notice.text else []
+    said += [notice.text] if notice.text else []
+    if notice.kind is NoticeKind.STOPPED and not notice.code:
+        said.append("in order")
+    said += [f"configuration {notice.configuration}"] if notice.configuration else []
+    said += [f"page at {notice.page}"] if notice.page else []
+    return " ".join(said)

@@ -1,0 +1,105 @@
+"""Tells which partitions wait to be read because they were added to a topic of a keyed table (U8).
+
+Their records are in no table, and are not lost. No table stores since when they have been held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from headgate.config.keyed_table_checks import added_to_keyed
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import TopicState
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.table_history import SinkCommit
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPartition:
+    """A partition that was added. ``records``: at most, because offsets are counted."""
+
+    topic: str
+    partition: int
+    log_begin: int
+    log_end: int
+    records: int
+
+    @property
+    def at(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+def held_partitions(
+    settings: SinkSettings,
+    stored: Collection[TopicPartition],
+    logs: Mapping[TopicPartition, OffsetRange],
+) -> tuple[HeldPartition, ...]:
+    """Return those of ``logs`` that are not read yet. ``stored``: what the table has offsets of."""
+    return tuple(
+        HeldPartition(at.topic, at.partition, logs[at].begin, logs[at].end, len(logs[at]))
+        for at in sorted(added_to_keyed(settings, stored, logs))
+    )
+
+
+def held_of(
+    settings: SinkSettings, record: CommitRecord, topics: Mapping[str, TopicState]
+) -> tuple[HeldPartition, ...]:
+    """Return them, of those ``topics`` that the stored offsets belong to."""
+    logs = {
+        TopicPartition(name, number): log
+        for name, topic in topics.items()
+        if record.topic_ids.get(name, topic.topic_id) == topic.topic_id
+        for number, log in topic.partitions.items()
+    }
+    return held_partitions(settings, record.offsets, logs)
+
+
+def told_of_held(
+    settings: SinkSettings, held: Collection[HeldPartition], commits: Iterable[SinkCommit]
+) -> list[str]:
+    """Say what waits there and for what, as far as the table's ``commits`` show it."""
+    if not held:
+        return []
+    names = ", ".join(f"{each.at} ({each.records} records)" for each in held)
+    text = (
+        f"{names}: added to a topic of a keyed table, and not read yet: their records are in no "
+        "table, and are not lost"
+    )
+    held_ms = settings.changes.held_ms
+    if held_ms is None:
+        return [f"{text}. The sink stops when there are records in them (HG-242)"]
+    if settings.changes.multiples_only and (unordered := _no_multiples(held)):
+        return [f"{text}. {unordered}: they are never read, and the sink stops (HG-222)"]
+    why = (
+        f"held for {held_ms / 1000:g} s since the coordinator first saw them, and until what the "
+        "older ones held then is in the table. The table does not say since when"
+        f"{_at_the_earliest(commits)}; the coordinator's log does (partitions.held)"
+    )
+    return [f"{text}. They are {why}"]
+
+
+def _no_multiples(held: Collection[HeldPartition]) -> str:
+    """Say which topics were not multiplied; empty if all were."""
+    counts: dict[str, tuple[int, int]] = {}
+    for each in held:
+        before, after = counts.get(each.topic, (each.partition, 0))
+        counts[each.topic] = min(before, each.partition), max(after, each.partition + 1)
+    return "; ".join(
+        f"{topic} has grown from {before} to {after} partitions, which is no multiple"
+        for topic, (before, after) in sorted(counts.items())
+        if before and after % before
+    )
+
+
+def _at_the_earliest(commits: Iterable[SinkCommit]) -> str:
+    """Name the newest claim: each coordinator begins to count again."""
+    claims = [each for each in commits if each.record.claim and not each.record.by_operator]
+    if not claims:
+        return ""
+    epoch, claimed_ms = claims[-1].record.transaction.epoch, claims[-1].committed_ms
+    moment = datetime.fromtimestamp(claimed_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return f" (not before {moment} UTC, when the coordinator of epoch {epoch} claimed)"

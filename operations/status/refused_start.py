@@ -1,0 +1,35 @@
+"""Finds out why a sink that has never committed would be refused at its start."""
+
+from __future__ import annotations
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
+from headgate.operations.access.table import vanished
+from headgate.runtime.sink_tables import looked_at
+from headgate.runtime.start_checks import refuse_new
+
+
+def refused_start(settings: SinkSettings) -> HeadgateError | None:
+    """Return the error that a first start would stop with at the table, or at its future place.
+
+    Such a start leaves no notice, since there is no control topic yet. Nothing is written. ``None``
+    too if something does not answer: that is reported by itself.
+    """
+    try:
+        with looked_at(settings) as tables:
+            tables.primary.refuse_unfit()
+    except TableMissing:
+        return vanished(settings) or _refused_new(settings)
+    except RetryLater:
+        return None
+    except HeadgateError as error:
+        return error
+    return None
+
+
+def _refused_new(settings: SinkSettings) -> HeadgateError | None:
+    try:
+        refuse_new(settings)
+    except HeadgateError as error:
+        return error
+    return None

@@ -1,0 +1,386 @@
+"""Reports where a sink stands: epoch and offsets, last transactions, who is working on it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_formats import weaker
+from headgate.control_protocol.codec import SkipReason
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    MissingRights,
+    RetryLater,
+    TableMissing,
+)
+from headgate.control_protocol.events import Envelope, Presence
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.record import Debt
+from headgate.control_protocol.table_history import History, Newest, nothing_of
+from headgate.kafka.first_records import first_timestamps
+from headgate.operations.access.kafka import control_tail, source_topics
+from headgate.operations.access.routed_tables import told_of_routed
+from headgate.operations.access.table import opened_reader, refusal
+from headgate.operations.status.held_partitions import HeldPartition, held_partitions, told_of_held
+from headgate.operations.status.report import (
+    MEND_TABLES,
+    BadRecord,
+    OffsetsReport,
+    ParticipantStatus,
+    PartitionStatus,
+    StatusReport,
+    TransactionStatus,
+    lag_of,
+)
+from headgate.runtime.health import (
+    EXIT_CODES,
+    Condition,
+    Facts,
+    Heard,
+    LastError,
+    condition_of,
+    heard,
+    open_transaction,
+)
+from headgate.runtime.sink_tables import SinkTables
+from headgate.runtime.telemetry.coordinator_progress import lag_gauges
+from headgate.runtime.telemetry.metric_catalog import LAG_SECONDS
+
+# Measures the age of the records that the table still lacks.
+
+
+def lag_ages(
+    settings: SinkSettings,
+    lags: Mapping[TopicPartition, int],
+    stored: Mapping[TopicPartition, int],
+    now_ms: int,
+) -> Mapping[str, float]:
+    """Return the age of the oldest unstored record by topic, in seconds; without one, 0.
+
+    Empty if the brokers do not answer.
+    """
+    behind = sorted((at for at, lag in lags.items() if lag), key=lambda at: -lags[at])
+    try:
+        group_id = settings.source.group_id
+        first = first_timestamps(settings.kafka, group_id, {at: stored[at] for at in behind})
+    except RetryLater:
+        return {}
+    gauges = lag_gauges(lags, first, now_ms)
+    return {g.labels["topic"]: g.value for g in gauges if g.name == LAG_SECONDS}
+
+
+TRANSACTIONS_SHOWN = 10
+CONTROL_RECORDS_READ = 2_000
+SIGNS_MISSED = 3  # a participant that missed more signs of life is not shown as alive
+_REFUSED = {
+    SkipReason.UNSIGNED: (
+        "unsigned events of this sink were ignored: does every member have control.key, or "
+        "does somebody forge them?"
+    ),
+    SkipReason.WRONGLY_SIGNED: (
+        "events of this sink with a wrong signature were ignored: has every member the same "
+        "control.key, or does somebody forge them?"
+    ),
+    SkipReason.SIGNED: (
+        "signed events of this sink could not be checked: this sink file has no control.key"
+    ),
+    SkipReason.OTHER_VERSION: (
+        "events of this sink are of another version of headgate: participants of two versions do "
+        "not hear each other (stop all of them, and start one version)"
+    ),
+}
+INTERVALS_MISSED = 3
+
+
+def status(
+    settings: SinkSettings, transactions: int = TRANSACTIONS_SHOWN, *, with_age: bool = False
+) -> StatusReport:
+    """Look at the sink; without the brokers, report only what the table says.
+
+    ``with_age``: also the age of the first record that is not in the table, by topic. Raises what
+    opening the table raises.
+    """
+    notes = _Notes(settings)
+    now_ms = time.time_ns() // 1_000_000
+    since_ms = now_ms - overdue_ms(settings)
+    found = _table(settings, Newest(transactions, since_ms), notes)
+    history, wrong, record = found.history, found.wrong, found.history.record
+    notes.texts += filter(None, [weaker(settings)])
+    logs = _logs(settings, notes, unread_since_ms=since_ms)
+    partitions, held = tuple(_partitions(history, logs)), _held(settings, history, logs, notes)
+    # Brokers that did not answer once are not waited for again.
+    envelopes = _heard(settings, notes) if notes.reachable else []
+    said = heard(envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms)
+    if not (wrong or record) and notes.reachable:
+        wrong = _refused_start(settings)
+    error = wrong or notes.wrong or said.error
+    stalled = _stalled(history, logs, since_ms)
+    condition = condition_of(
+        Facts(
+            reachable=notes.reachable,
+            epoch=record.transaction.epoch if record else 0,
+            paused=record.paused if record else False,
+            lag=lag_of(partitions, held),
+            alive=len(said.alive),
+            ended=said.ended,
+            error=error,
+            stalled=stalled,
+            stopped=record is not None and record.stopped,
+            overdue=record is None and (said.since_ms or now_ms) < now_ms - overdue_ms(settings),
+        )
+    )
+    report = StatusReport(
+        sink=settings.name,
+        condition=condition.value,
+        table=settings.table.identifier,
+        **_recorded(history),
+        open_transaction=open_transaction(envelopes),
+        owed_rows=sum(debt.records for debt in found.owed),
+        partitions=partitions,
+        held=held,
+        transactions=tuple(_transactions(history, transactions)),
+        participants=tuple(_alive(said, now_ms)),
+        participants_known=notes.reachable,
+        last_error=error,
+        notes=tuple(notes.texts),
+        exit_code=notes.exit_code
+        if condition is Condition.UNKNOWN and notes.exit_code
+        else EXIT_CODES[condition] or notes.exit_code,
+        stalled=tuple(map(str, stalled)),
+        bad_records=found.bad,
+    )
+    if with_age and notes.reachable:
+        return replace(report, lag_seconds=_lag_ages(settings, report, now_ms))
+    return report
+
+
+def _recorded(history: History) -> Mapping[str, Any]:
+    record = history.record
+    who = record.actor or record.coordinator.member if record else ""
+    return {
+        "uuid": history.uuid,
+        "branch": history.branch,
+        "snapshot_id": history.head,
+        "last_commit_ms": history.commits[-1].committed_ms if history.commits else None,
+        "epoch": record.transaction.epoch if record else 0,
+        "transaction": str(record.transaction) if record else None,
+        "coordinator": str(record.coordinator) if record else None,
+        "paused": record.paused if record else False,
+        "valid_through_ms": record.valid_through_ms if record else None,
+        "stopped_by": who if record and record.stopped else None,
+    }
+
+
+def _lag_ages(settings: SinkSettings, report: StatusReport, now_ms: int) -> Mapping[str, float]:
+    at = {TopicPartition(p.topic, p.partition): p for p in report.partitions}
+    lags = {place: p.lag or 0 for place, p in at.items()}
+    lags |= {each.at: each.records for each in report.held}
+    first = {place: p.next_offset for place, p in at.items()}
+    first |= {each.at: each.log_begin for each in report.held}
+    return lag_ages(settings, lags, first, now_ms)
+
+
+def overdue_ms(settings: SinkSettings) -> int:
+    """Return the wait after which records should be in the table, whoever died meanwhile."""
+    times = settings.coordinator
+    return INTERVALS_MISSED * (times.commit_interval_ms + times.commit_timeout_ms)
+
+
+def offsets(settings: SinkSettings) -> OffsetsReport:
+    """Return the stored next offsets next to the source's logs. Raises as ``status``."""
+    notes = _Notes(settings)
+    with opened_reader(settings) as tables:
+        history = tables.reader.history()
+    logs = _logs(settings, notes)
+    partitions = tuple(_partitions(history, logs))
+    _held(settings, history, logs, notes)
+    error = notes.wrong
+    if error:
+        notes.texts.append(f"{error.code} {error.text}")
+    return OffsetsReport(partitions, tuple(notes.texts), notes.exit_code or (1 if error else 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What the table says, what would stop a coordinator there, what it owes, and bad records."""
+
+    history: History
+    wrong: LastError | None = None
+    owed: tuple[Debt, ...] = ()
+    bad: tuple[BadRecord, ...] = ()
+
+
+def _table(settings: SinkSettings, newest: Newest, notes: _Notes) -> _Table:
+    try:
+        with opened_reader(settings) as tables:
+            history = tables.reader.history(newest)
+            refused = refusal(settings, tables.reader)
+            owed = tables.unpaid(history.record)
+            gone = told_of_routed(tables, history)
+            notes.texts += map(settings.redacted, [*gone, MEND_TABLES] if gone else [])
+            bad = _bad_records(settings, tables, history, notes)
+    except TableMissing:
+        if not settings.table.create:
+            raise
+        return _Table(nothing_of(settings.table.identifier, settings.table.branch))
+    wrong = LastError.of(refused, settings.redacted) if refused else None
+    return _Table(history, wrong, owed, bad)
+
+
+def _bad_records(
+    settings: SinkSettings, tables: SinkTables, history: History, notes: _Notes
+) -> tuple[BadRecord, ...]:
+    if not any(commit.record.quarantined for commit in history.commits):
+        return ()
+    from headgate.operations.status.bad_records import last_bad_records  # only if there are some
+
+    try:
+        return last_bad_records(tables)
+    except HeadgateError as error:
+        notes.texts.append(settings.redacted(f"the last bad records are not known: {error}"))
+        return ()
+
+
+def _refused_start(settings: SinkSettings) -> LastError | None:
+    from headgate.operations.status.refused_start import refused_start  # imports pandas
+
+    error = refused_start(settings)
+    return LastError.of(error, settings.redacted) if error else None
+
+
+class _Notes:
+    """What could not be asked (``exit_code`` is then not 0), and what an answer showed as wrong."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+        self.texts: list[str] = []
+        self.exit_code = 0
+        self.wrong: LastError | None = None
+
+    @property
+    def reachable(self) -> bool:
+        return self.exit_code == 0
+
+    def failed(self, what: str, error: HeadgateError) -> None:
+        if isinstance(error, RetryLater | MissingRights):
+            self.texts.append(f"{what} not known: {self._settings.redacted(str(error))}")
+            self.exit_code = error.exit_code
+        else:
+            self.wrong = LastError.of(error, self._settings.redacted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """A source partition. ``unread_before``: the first offset that came after the asked time."""
+
+    range: OffsetRange
+    unread_before: int | None = None
+
+
+def _partitions(history: History, logs: Mapping[TopicPartition, _Log]) -> Iterable[PartitionStatus]:
+    stored = history.record.offsets if history.record else {}
+    for at, offset in sorted(stored.items()):
+        log = logs[at].range if at in logs else None
+        yield PartitionStatus(
+            topic=at.topic,
+            partition=at.partition,
+            next_offset=offset,
+            log_begin=log.begin if log is not None else None,
+            log_end=log.end if log is not None else None,
+            lag=log.end - offset if log is not None and offset <= log.end else None,
+        )
+
+
+def _held(
+    settings: SinkSettings, history: History, logs: Mapping[TopicPartition, _Log], notes: _Notes
+) -> tuple[HeldPartition, ...]:
+    """Return what is held (U8), and note all that the table's record does not name."""
+    stored = history.record.offsets if history.record else {}
+    held = held_partitions(settings, stored, {at: log.range for at, log in logs.items()})
+    others = sorted(logs.keys() - stored.keys() - {each.at for each in held})
+    if others:
+        notes.texts.append(f"not read yet: {', '.join(map(str, others))}")
+    notes.texts += told_of_held(settings, held, history.commits)
+    return held
+
+
+def _logs(
+    settings: SinkSettings, notes: _Notes, unread_since_ms: int | None = None
+) -> Mapping[TopicPartition, _Log]:
+    try:
+        with source_topics(settings) as topics:
+            found = topics.describe()
+            before = topics.offsets_at(unread_since_ms) if unread_since_ms else {}
+    except (RetryLater, ConfigurationError) as error:
+        notes.failed("lag and participants are", error)
+        return {}
+    return {
+        (at := TopicPartition(name, number)): _Log(log, before.get(at))
+        for name, topic in found.items()
+        for number, log in topic.partitions.items()
+    }
+
+
+def _stalled(
+    history: History, logs: Mapping[TopicPartition, _Log], since_ms: int
+) -> tuple[TopicPartition, ...]:
+    """Return partitions that have not moved since then, though there were records to read."""
+    record = history.record
+    earlier = [commit.record for commit in history.commits if commit.committed_ms <= since_ms]
+    if record is None or not earlier:
+        return ()
+    return tuple(
+        at
+        for at, offset in sorted(record.offsets.items())
+        if earlier[-1].offsets.get(at) == offset
+        and at in logs
+        and offset < max(logs[at].unread_before or 0, logs[at].range.begin)
+    )
+
+
+def _transactions(history: History, number: int) -> Iterable[TransactionStatus]:
+    for commit in reversed(history.commits[-number:]):
+        yield TransactionStatus(
+            transaction=str(commit.record.transaction),
+            snapshot_id=commit.snapshot_id,
+            committed_ms=commit.committed_ms,
+            records=commit.record.records,
+            claim=commit.record.claim,
+            quarantined=commit.record.quarantined,
+            skipped=commit.record.skipped,
+            valid_through_ms=commit.record.valid_through_ms,
+            keys=commit.record.keys,
+        )
+
+
+def _heard(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
+    refused: Counter[SkipReason] = Counter()
+    try:
+        envelopes = control_tail(settings, CONTROL_RECORDS_READ, refused)
+    except (RetryLater, ConfigurationError) as error:
+        notes.failed("participants are", error)
+        return []
+    for reason, count in sorted(refused.items()):
+        notes.texts.append(f"{count} {_REFUSED[reason]}")
+        notes.exit_code = notes.exit_code or 1
+    return envelopes
+
+
+def _alive(said: Heard, now_ms: int) -> Iterable[ParticipantStatus]:
+    for sender, envelope in sorted(said.alive.items()):
+        presence = envelope.event
+        assert isinstance(presence, Presence)  # how participants are known to be alive
+        yield ParticipantStatus(
+            member=sender.member,
+            incarnation=sender.incarnation,
+            state=presence.state,
+            partitions=tuple(str(at) for at in sorted(presence.owned)),
+            buffered_records=presence.buffered_records,
+            seen_ms_ago=max(0, now_ms - envelope.time_ms),
+        )

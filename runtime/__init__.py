@@ -1,0 +1,1 @@
+"""Contains what a process that runs a sink consists of, and how it is assembled."""

@@ -1,0 +1,348 @@
+"""Builds a running sink from its settings: only this module knows both roles and all adapters."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headgate.config.catalog_location import refuse_places
+from headgate.config.catalog_settings import Backend
+from headgate.config.keyed_table_checks import KeysByRoute
+from headgate.config.multi_table_settings import CreateFrom, OnMissing
+from headgate.config.sections import WriterKind
+from headgate.config.shared_configuration import agreed
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_formats import session_conf
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    JvmMissing,
+    SinksClash,
+)
+from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWriter
+from headgate.control_protocol.redacted_log import redacted_logger, redacting
+from headgate.coordinator import driver as coordinator
+from headgate.coordinator.service import CoordinatorService
+from headgate.coordinator.state import Identity
+from headgate.data_plane.write.write_batch import write_narrowed, write_put
+from headgate.data_plane.write.writers import InProcessWriter, PutWriter, RenewingWriter, chunk_of
+from headgate.kafka.consumer_group import KafkaGroupMember
+from headgate.kafka.control_topic import ensure_control_topic
+from headgate.kafka.source_topics import KafkaSourceTopics
+from headgate.participant import driver as participant
+from headgate.participant.embedding import (
+    Buffers,
+    EmbeddedMember,
+    Record,
+    Steering,
+)
+from headgate.participant.settings import UnknownFields
+from headgate.participant.state import State
+from headgate.participant.task import SinkTask
+from headgate.runtime.catalogs import spark_options
+from headgate.runtime.configuration_comparison import refuse_company, said_lately
+from headgate.runtime.lifecycle_notices import Complaints, control_log, departing, say_started
+from headgate.runtime.sink_tables import SinkTables, follower_names, routing
+from headgate.runtime.start_checks import require_sources
+from headgate.runtime.telemetry.instrumented_ports import MeteredLog
+from headgate.runtime.telemetry.metering import Ports, metered
+from headgate.runtime.telemetry.sink_metrics import SinkMeters
+from headgate.runtime.watched_participant import Current, OpenSink, lookout
+from headgate.runtime.write_planning import Planning
+
+if TYPE_CHECKING:
+    from headgate.data_plane.spark.session import OpenSession
+
+_log = redacted_logger("headgate.runtime")
+
+BUFFER_BYTES_MAX = 64 * 1024 * 1024
+"""Limit of records put but not yet written; above it the task pauses the loop's consumer."""
+
+
+MISSING_TOPIC_MAX_S = 60.0
+"""A topic that brokers still do not know after this time does not exist; metadata lags for less."""
+
+_SPARK = threading.Lock()
+"""Held by the one sink in this process that writes with Spark."""
+
+_AWAKE_OR_ASLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class SystemClock:
+    """Implements ``ports.Clock`` on this machine."""
+
+    def monotonic_ms(self) -> int:
+        """Return a time that includes the machine's sleep, if possible: files age then too (P9)."""
+        return time.clock_gettime_ns(_AWAKE_OR_ASLEEP) // 1_000_000
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+@contextmanager
+def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
+    """Open a participant inside the caller's own consumer loop; every exit path closes it.
+
+    The task seeks and pauses the caller's consumer through ``steering``. It writes in this process.
+    """
+    if settings.transform:
+        raise ConfigurationError(
+            "a transform needs Spark, and an embedded task writes inside this process",
+            "remove [transform], or run the sink with headgate run",
+        )
+    if settings.catalog.backend is Backend.JAVA:
+        raise JvmMissing(
+            "catalog.backend is java, and an embedded task has no JVM",
+            "remove catalog.backend, or run the sink with headgate run",
+        )
+    with ExitStack() as stack:
+        sender = new_sender()
+        stack.enter_context(departing(settings, sender))
+        stack.enter_context(_discreet(settings))
+        tables = _ready(settings, stack)
+        planning = tables.planning()
+        buffers = Buffers(steering, BUFFER_BYTES_MAX)
+        member = EmbeddedMember(buffers)
+
+        def write(
+            batch: Batch, records: list[list[Record]], abandoned: Callable[[], bool]
+        ) -> BatchOutcome:
+            chunk = chunk_of(records)
+            return planning.written(
+                batch, lambda plan: write_put(plan, batch, chunk, abandoned=abandoned)
+            )
+
+        writer = PutWriter(buffers, write)
+        stack.callback(writer.close)
+        log = control_log(settings)
+        stack.callback(log.close)
+        service = CoordinatorService(
+            settings.source.topics, lambda: _coordinator(settings, tables, sender)
+        )
+        stack.callback(service.close)
+        clock = SystemClock()
+        lead = stack.enter_context(closing(tables.open_primary()))
+        watch = lookout(settings, lead, log, clock.monotonic_ms())
+        world = participant.World(
+            member,
+            MeteredLog(log, heard=watch.heard),
+            RenewingWriter(writer, planning),
+            service,
+            clock,
+            settings.redaction,
+        )
+        driver = OpenSink(_initial(settings, sender), world, service, watch)
+        say_started(settings, sender, log)
+        yield SinkTask(driver, buffers, member)
+        driver.close()
+
+
+@contextmanager
+def opened(
+    settings: SinkSettings, sender: Sender | None = None, meters: SinkMeters | None = None
+) -> Iterator[OpenSink]:
+    """Open everything in order, and close it in reverse order whatever happens."""
+    sender = sender or new_sender()
+    with ExitStack() as stack:
+        stack.enter_context(_discreet(settings))
+        # Before the tables: what they open in a JVM of their own would be the session's.
+        shared = session_conf(settings) is not None
+        session = stack.enter_context(_session(settings)) if shared else None
+        tables = _ready(settings, stack)
+        writer = stack.enter_context(batch_writer(settings, tables.planning(), session))
+        log = control_log(settings)
+        stack.callback(log.close)
+        current = Current(settings)
+        service = CoordinatorService(
+            settings.source.topics, lambda: _coordinator(current.settings, tables, sender, meters)
+        )
+        group = KafkaGroupMember(
+            settings.kafka,
+            settings.source.topics,
+            settings.source.group_id,
+            settings.source.group_protocol.value,
+            on_revoke=lambda gone: sink.release(gone),  # noqa: PLW0108 - made below
+        )
+        stack.callback(group.close)
+        stack.callback(service.close)
+        clock = SystemClock()
+        lead = stack.enter_context(closing(tables.open_primary()))
+        watch = lookout(settings, lead, log, clock.monotonic_ms())
+        world = participant.World(
+            group,
+            MeteredLog(meters.participants_log(log) if meters else log, heard=watch.heard),
+            meters.writer(writer) if meters else writer,
+            service,
+            clock,
+            settings.redaction,
+        )
+        sink = OpenSink(_initial(settings, sender), world, service, watch, current=current)
+        if meters:
+            meters.follow(lambda: sink.state)
+        say_started(settings, sender, log)
+        yield sink
+
+
+def _initial(settings: SinkSettings, sender: Sender) -> State:
+    return State(
+        settings.name,
+        sender,
+        settings.participant,
+        table=settings.table.identifier,
+        configuration=agreed(settings),
+    )
+
+
+@contextmanager
+def _discreet(settings: SinkSettings) -> Iterator[None]:
+    """Keep the sink's secrets out of everything logged or raised in the body."""
+    with redacting(settings.redaction):
+        try:
+            yield
+        except HeadgateError as error:
+            settings.redaction.of_error(error)
+            raise
+
+
+def _ready(settings: SinkSettings, stack: ExitStack) -> SinkTables:
+    """Return the sink's tables, once they and the control topic exist."""
+    refuse_places(settings)
+    require_sources(settings)
+    tables = SinkTables(settings, stack).ready()
+    ensure_control_topic(settings.kafka, settings.control.topic)
+    refuse_company(settings, lambda: said_lately(settings))
+    return tables
+
+
+def new_sender() -> Sender:
+    """Identify this process as a participant: a readable name and a new incarnation."""
+    return Sender(f"{socket.gethostname()}-{os.getpid()}", uuid.uuid4().hex[:12])
+
+
+def _coordinator(
+    settings: SinkSettings, tables: SinkTables, sender: Sender, meters: SinkMeters | None = None
+) -> tuple[coordinator.CoordinatorDriver, Callable[[], None]]:
+    """Build one coordinator life. Its own incarnation marks its commits."""
+    life = replace(sender, incarnation=uuid.uuid4().hex[:12])
+    with ExitStack() as opening:
+        log = control_log(settings)
+        opening.callback(log.close)
+        topics = KafkaSourceTopics(
+            settings.kafka,
+            settings.source.topics,
+            settings.source.group_id,
+            missing_max_s=MISSING_TOPIC_MAX_S,
+        )
+        opening.callback(topics.close)
+        measures = meters.coordinator(life) if meters else None
+        told = measures.maintenance.ended if measures else None
+        found = tables.coordinated(settings, topics, opening, told)
+        start_ms = settings.source.start_at_ms
+        complain = Complaints(settings, sender)
+        ports = Ports(log, found.table, found.followers, complain)
+        if measures:
+            ports = metered(ports, settings, measures, opening)
+        driver = coordinator.CoordinatorDriver(
+            identity(settings, life),
+            settings.coordinator,
+            coordinator.World(
+                ports.log,
+                ports.table,
+                found.sources,
+                SystemClock(),
+                lambda: ensure_control_topic(settings.kafka, settings.control.topic),
+                settings.redaction,
+                log.topic_id,
+                ports.on_trouble,
+                ports.followers,
+                found.stamp,
+            ),
+            coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
+            limits=settings.limits,
+        )
+        return driver, opening.pop_all().close
+
+
+def identity(settings: SinkSettings, life: Sender) -> Identity:
+    """Return what the state machine knows about its sink."""
+    evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
+    return Identity(
+        settings.name,
+        settings.source.group_id,
+        life,
+        frozenset(settings.table.shared_with),
+        settings.control.topic,
+        agreed(settings),
+        follower_names(settings),
+        routing(settings),
+        routed=bool(settings.tables),
+        makes=settings.tables.create.schema is not CreateFrom.OFF,
+        makes_anew=settings.tables.on_missing is OnMissing.CREATE,
+        evolves=bool(settings.tables) or evolves,
+        paces=settings.tables.paces,
+        refresh_ms=settings.tables.valid_through_refresh_ms,
+        keyed=bool(settings.table.key),
+        routed_keys=KeysByRoute(settings.tables.routing),
+        growth_ms=settings.changes.held_ms,
+        multiples_only=settings.changes.multiples_only,
+    )
+
+
+@contextmanager
+def batch_writer(
+    settings: SinkSettings, planning: Planning, session: OpenSession | None = None
+) -> Iterator[BatchWriter]:
+    """Yield the writer that turns source ranges into files of the planned tables.
+
+    It uses the ``session`` if there is one already.
+    """
+    if settings.spark.writer is WriterKind.IN_PROCESS:
+        writer: BatchWriter = InProcessWriter(
+            lambda batch, abandoned: planning.written(
+                batch, lambda plan: write_narrowed(plan, batch, abandoned=abandoned)
+            )
+        )
+        try:
+            yield RenewingWriter(writer, planning)
+        finally:
+            writer.close()
+        return
+    from headgate.data_plane.spark.batch_writer import SparkBatchWriter
+    from headgate.data_plane.spark.transform import transformation
+
+    if transform := planning.plans.shaping.transform:
+        transformation(transform)  # finds an unusable transform before Spark starts
+    with ExitStack() as stack:
+        spark = session or stack.enter_context(_session(settings))
+        with closing(SparkBatchWriter(spark, planning.written)) as writer:
+            yield RenewingWriter(writer, planning)
+
+
+def second_with_spark(settings: SinkSettings) -> SinksClash:
+    """Build the error for a second sink that writes with Spark in one process."""
+    return SinksClash(
+        f"sink {settings.name} writes with Spark, and so does another sink of this process",
+        'give it a process of its own, or set spark.writer = "in-process"',
+    )
+
+
+@contextmanager
+def _session(settings: SinkSettings) -> Iterator[OpenSession]:
+    """Hold the process's only Spark session: closing it would close it for other sinks too."""
+    from headgate.data_plane.spark.session import open_session
+
+    if not _SPARK.acquire(blocking=False):
+        raise second_with_spark(settings)
+    try:
+        with closing(open_session(spark_options(settings))) as session:
+            yield session
+    finally:
+        _SPARK.release()

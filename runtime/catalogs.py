@@ -1,0 +1,53 @@
+"""Opens a sink's catalog with the library that the sink file names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+
+from headgate.config.catalog_settings import Backend, CatalogSettings
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_formats import session_conf
+from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
+
+if TYPE_CHECKING:
+    from headgate.data_plane.spark.session import SparkOptions
+
+
+def open_catalog(
+    settings: SinkSettings,
+    timeout_s: float = TIMEOUT_S,
+    *,
+    of: CatalogSettings | None = None,
+    looking: bool = False,
+) -> Catalog:
+    """Return the catalog, which the caller closes; with ``looking``, a database is left unchanged.
+
+    ``of``: another catalog than that of the sink's table. Raises what ``load_catalog`` raises, and
+    ``ConfigurationError`` if Spark's JVM is needed and does not start.
+    """
+    catalog = of or settings.catalog
+    if catalog.backend is Backend.PYICEBERG:
+        return load_catalog(catalog.name, catalog.properties, timeout_s, looking=looking)
+    from headgate.data_plane.spark.session import open_jvm
+
+    jvm = open_jvm(spark_options(settings))
+    return load_catalog(catalog.name, catalog.properties, timeout_s, jvm)
+
+
+def spark_options(settings: SinkSettings) -> SparkOptions:
+    """Return the Spark options of the sink file, with what the table's kind needs."""
+    from headgate.data_plane.spark.session import SparkOptions
+
+    spark = settings.spark
+    conf = {**(session_conf(settings) or {}), **spark.conf}
+    secret = spark.conf.secret_names | settings.catalog.properties.secret_names
+    return SparkOptions(
+        spark.master,
+        spark.remote,
+        spark.app_name,
+        spark.parallelism,
+        conf,
+        secret & conf.keys(),
+    )

@@ -1,0 +1,110 @@
+"""Compares a participant's sink file with those of the participants that run (rule P11).
+
+One that differs does not join: whoever is given the election partition coordinates, and the others
+would have to end, though they may be right. Only what participants say now counts: one that was
+killed looks alive until it has missed some signs of life.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from headgate.config.shared_configuration import agreed, fingerprint
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import OtherConfiguration, RetryLater
+from headgate.control_protocol.events import Envelope, Notice, NoticeKind, StartCommit
+from headgate.control_protocol.identifiers import Sender, TopicId
+from headgate.kafka.cluster import Cluster, newest_messages
+from headgate.participant.settling import differing
+from headgate.runtime.health import heard
+
+RECORDS_READ = 2_000
+SIGNS_MISSED = 3
+"""A participant that missed more signs of life is not at work."""
+_LOOK_AGAIN_S = 1.0
+
+
+def running_otherwise(
+    settings: SinkSettings, said: Sequence[Envelope], now_ms: int, own: Sender | None = None
+) -> tuple[OtherConfiguration | None, Mapping[Sender, int]]:
+    """Return the error of a file that differs from that of participants at work, and these.
+
+    They are named with the time of their last sign of life. START tells what differs. The digest of
+    a participant that differs from ours proves nothing, for versions digest other things; the same
+    digest proves that it has our file.
+    """
+    started = next((e for e in reversed(said) if isinstance(e.event, StartCommit)), None)
+    if started is None or not isinstance(started.event, StartCommit):
+        return None, {}
+    settled = {"table.identifier": settings.table.identifier, **agreed(settings)}
+    differences = differing(started.event, settled)
+    if not differences:
+        return None, {}
+    ours, digests = fingerprint(dict(agreed(settings))), dict[Sender, str]()
+    for each in said:
+        notice = each.event
+        if isinstance(notice, Notice) and notice.kind in (NoticeKind.STARTED, NoticeKind.RELOADED):
+            digests[each.sender] = notice.configuration
+    alive = heard(said, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms).alive
+    others = {
+        sender: envelope.time_ms
+        for sender, envelope in alive.items()
+        if sender != own and digests.get(sender) != ours
+    }
+    if not others:
+        return None, {}
+    names = ", ".join(sorted(sender.member for sender in others)[:5])
+    return OtherConfiguration(
+        f"sink {settings.name!r} is run by {names} with another sink file: {differences}",
+        "give all participants the same file; docs/deployment.md (Changing the sink file) says how "
+        "to change it while they run; or give this one another name and group",
+    ), others
+
+
+def started_otherwise(settings: SinkSettings, said: Sequence[Envelope]) -> str:
+    """Return who started the sink last with another sink file than this one; else nothing."""
+    for each in reversed(said):
+        notice = each.event
+        if isinstance(notice, Notice) and (notice.kind, notice.text) == (NoticeKind.ASKED, "start"):
+            ours = fingerprint(dict(agreed(settings)))
+            return notice.actor if notice.configuration not in ("", ours) else ""
+    return ""
+
+
+def refuse_company(
+    settings: SinkSettings,
+    said: Callable[[], Sequence[Envelope]],
+    wait: Callable[[float], object] = time.sleep,
+) -> None:
+    """Raise ``OtherConfiguration`` if participants with another sink file are at work.
+
+    Waits, for some signs of life at most, until one of them says something new.
+    """
+    known: Mapping[Sender, int] | None = None
+    interval_s = settings.participant.presence_interval_ms / 1000
+    until_s = time.monotonic() + (SIGNS_MISSED + 1) * interval_s
+    while time.monotonic() < until_s:
+        error, others = running_otherwise(settings, said(), time.time_ns() // 1_000_000)
+        if error is None:
+            return
+        known = others if known is None else known
+        if any(time_ms != known.get(sender) for sender, time_ms in others.items()):
+            raise error
+        wait(min(_LOOK_AGAIN_S, interval_s))
+
+
+def said_lately(settings: SinkSettings) -> list[Envelope]:
+    """Return this sink's envelopes at the end of the control topic, oldest first.
+
+    Empty if they cannot be read now: joining the group will show more.
+    """
+    topic = settings.control.topic
+    try:
+        messages = newest_messages(settings.kafka, topic, settings.source.group_id, RECORDS_READ)
+        signed = bool(messages and settings.control.keys)
+        topic_id = Cluster(settings.kafka).topic_id(topic) if signed else TopicId("")
+    except RetryLater:
+        return []
+    read = [settings.wire.read(message, topic_id) for message in messages]
+    return [e for e in read if isinstance(e, Envelope) and e.sink == settings.name]

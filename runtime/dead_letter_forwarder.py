@@ -1,0 +1,90 @@
+"""Sends new quarantine rows to the dead-letter topic, in a thread beside the coordinator.
+
+It reads what is committed and never takes part in a commit: any failure here is a warning, and is
+retried. Delivery is at least once: progress is stored after every delivery was confirmed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import for_the_same_sink
+from headgate.coordinator.dead_letters import letter_of
+
+if TYPE_CHECKING:
+    from headgate.kafka.dead_letter_topic import DeadLetterTopic
+    from headgate.tables.iceberg.dead_letter_rows import UnsentRows
+
+_log = redacted_logger("headgate.coordinator")
+
+_AGAIN_S = 10.0
+_REFRESH_S = 3_600.0
+_JOIN_S = 2.0
+"""A call that takes longer ends by itself later, and nothing follows it."""
+
+
+class Forwarder:
+    """Starts its thread when it is created.
+
+    ``close`` ends it. ``wake`` reports that a commit landed.
+
+    ``open_topic`` is called in the thread, with a function that tells whether to end.
+    """
+
+    def __init__(
+        self, rows: UnsentRows, open_topic: Callable[[Callable[[], bool]], DeadLetterTopic]
+    ) -> None:
+        self._rows = rows
+        self._open_topic = open_topic
+        self._woken = threading.Event()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(
+            target=for_the_same_sink(self._run), name="headgate-dead-letters", daemon=True
+        )
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def close(self) -> None:
+        """End the thread. The next coordinator sends what is not sent yet."""
+        self._ending.set()
+        self._woken.set()
+        self._thread.join(_JOIN_S)
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            self._woken.wait(_REFRESH_S)
+            self._woken.clear()
+            if not self._ending.is_set() and not self._forward():
+                self._ending.wait(_AGAIN_S)
+                self._woken.set()
+
+    def _forward(self) -> bool:
+        """Forward new rows, and return whether everything was sent."""
+        try:
+            topic = self._open_topic(self._ending.is_set)
+            try:
+                forward(self._rows, topic)
+            finally:
+                topic.close()
+        except Exception as error:  # noqa: BLE001 - nothing here may end a sink that commits well
+            if not self._ending.is_set():
+                _log.warning("dead letters wait and will be retried: %s", error)
+            return False
+        return True
+
+
+def forward(rows: UnsentRows, topic: DeadLetterTopic) -> None:
+    """Send what the quarantine has and the topic does not, commit by commit."""
+    progress = topic.progress()
+    if progress:
+        topic.store(progress)  # brokers forget a silent group, and then everything is sent again
+    for portion in rows.since(progress):
+        count = topic.send(map(letter_of, portion.rows))
+        topic.store(portion.upto)
+        if count:
+            _log.info("%s records sent to the dead-letter topic", count)

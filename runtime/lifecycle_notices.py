@@ -1,0 +1,129 @@
+"""Announces on the control topic that a process starts, how it ended, and what keeps failing.
+
+``status`` shows these notices. They are for people only and best effort: a process that dies
+without a word is recognized by its silence.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headgate.config.shared_configuration import agreed, fingerprint
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import (
+    CODE,
+    HeadgateError,
+    RetryLater,
+    SinkStopped,
+    Unreachable,
+)
+from headgate.control_protocol.events import Envelope, Notice, NoticeKind
+from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
+from headgate.control_protocol.ports import ControlLog
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import for_the_same_sink
+from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
+from headgate.kafka.control_topic import control_topic_exists
+
+_log = redacted_logger("headgate.runtime")
+
+_ANSWER_MS = 3_000
+_ERROR_CHARS_MAX = 2_000
+_TROUBLE_EVERY_S = 5.0
+
+
+def control_log(settings: SinkSettings, times: KafkaLogTimes | None = None) -> KafkaLog:
+    """Open the sink's control topic. It needs no group other than the sink's own."""
+    config = {**settings.kafka, "group.id": settings.source.group_id}
+    return KafkaLog(config, settings.control.topic, times, settings.wire)
+
+
+@contextmanager
+def departing(settings: SinkSettings, sender: Sender) -> Iterator[None]:
+    """Announce how the body ended, and raise its error again."""
+    try:
+        yield
+    except Unreachable:
+        raise  # brokers or catalog are away; ``status`` finds that out by itself
+    except SinkStopped:
+        say(settings, sender, _stopped())  # in order: an operator asked for it
+        raise
+    except HeadgateError as error:
+        text = f"{error.message} ({error.hint})" if error.hint else error.message
+        say(settings, sender, _stopped(error.code, settings.redacted(text)))
+        raise
+    except Exception as error:
+        text = settings.redacted(f"{type(error).__name__}: {error}")
+        say(settings, sender, _stopped(HeadgateError.code, text))
+        raise
+    say(settings, sender, _stopped())
+
+
+def say_started(settings: SinkSettings, sender: Sender, log: ControlLog) -> None:
+    """Announce that a process takes part from now on, through the log that it already has open."""
+    digest = fingerprint(dict(agreed(settings)))
+    page = settings.http.listen
+    started = Notice(NoticeKind.STARTED, configuration=digest, page=page)
+    try:
+        log.append([_envelope(settings, sender, started)])
+    except HeadgateError as error:
+        _log.debug("the start could not be announced: %s", error)
+
+
+def _stopped(code: str = "", text: str = "") -> Notice:
+    return Notice(NoticeKind.STOPPED, code, text[:_ERROR_CHARS_MAX])
+
+
+def say(settings: SinkSettings, sender: Sender, event: Notice, answer_ms: int = _ANSWER_MS) -> None:
+    """Append the event if the control topic exists; asking for a missing topic might create it."""
+    try:
+        if not control_topic_exists(settings.kafka, settings.control.topic, answer_ms):
+            return
+        log = control_log(settings, KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms))
+        try:
+            log.append([_envelope(settings, sender, event)])
+        finally:
+            log.close()
+    except HeadgateError as error:
+        _log.debug("an event for headgate status could not be written: %s", error)
+
+
+def _envelope(settings: SinkSettings, sender: Sender, event: Notice) -> Envelope:
+    return Envelope(
+        sink=settings.name,
+        epoch=Epoch(0),  # supersedes nobody
+        transaction=TransactionNumber(0),
+        sender=sender,
+        sequence=0,
+        time_ms=time.time_ns() // 1_000_000,
+        event=event,
+    )
+
+
+class Complaints:
+    """Announces now and then what a coordinator keeps failing at.
+
+    It never waits for the brokers.
+    """
+
+    def __init__(self, settings: SinkSettings, sender: Sender) -> None:
+        self._settings = settings
+        self._sender = sender
+        self._due_s = 0.0
+        self._saying = threading.Thread(target=lambda: None)
+
+    def __call__(self, text: str, next_try_ms: int | None) -> None:
+        if self._saying.is_alive() or time.monotonic() < self._due_s:
+            return
+        self._due_s = time.monotonic() + _TROUBLE_EVERY_S
+        found = CODE.search(text)
+        code = found[0] if found else RetryLater.code
+        redacted = self._settings.redacted(text)[:_ERROR_CHARS_MAX]
+        trouble = Notice(NoticeKind.ERROR, code, redacted, next_try_ms=next_try_ms)
+        self._saying = threading.Thread(
+            target=for_the_same_sink(say), args=[self._settings, self._sender, trouble], daemon=True
+        )
+        self._saying.start()

@@ -1,0 +1,1 @@
+"""Compacts tables, expires snapshots and deletes orphans, beside the commits."""

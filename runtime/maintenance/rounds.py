@@ -1,0 +1,249 @@
+"""Maintains one table step by step: compaction (T8), expiry (T6), orphans (T9)."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.identifiers import tag_name
+from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.table_history import Newest
+from headgate.runtime.maintenance.compaction import Rewriting, Stopped, target_bytes
+from headgate.runtime.sink_tables import looked_at
+from headgate.tables.iceberg.commit_lock import Gate
+from headgate.tables.iceberg.maintenance.compaction_commit import Replacement, Written
+from headgate.tables.iceberg.maintenance.compaction_plan import Choice, Wanted, chosen
+from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, persistently
+from headgate.tables.iceberg.maintenance.orphan_files import Ages, Deciding, Orphans
+from headgate.tables.iceberg.maintenance.snapshot_expiry import Upkeep
+
+_NAMED_MAX = 3
+
+OnProgress = Callable[[str, int, int], None]
+
+_LAST = Newest(50, 2**62)
+"""Others commit there too."""
+
+_log = redacted_logger("headgate.maintenance")
+
+
+@dataclass(slots=True)
+class Done:
+    """What was done to one table, or would be. ``left``: what was not done, and why.
+
+    ``failed``: the error that ended it early.
+    """
+
+    table: str
+    live_files: int = 0
+    compacted_files: int = 0
+    into_files: int = 0
+    expired_snapshots: int = 0
+    orphans: int = 0
+    young_orphans: int = 0
+    left: list[str] = field(default_factory=list)
+    failed: str = ""
+
+
+@dataclass
+class Round:
+    """One round of one table. ``quiet`` waits for a good moment to commit.
+
+    ``ending`` is set when the round must stop. ``unfit``: files known to stay as they are, and why.
+    ``beside``: locations of the sink's other tables; ``unread``: those whose location is unknown.
+    ``more``: compaction has not done all, because it was to do one commit's work.
+    """
+
+    settings: SinkSettings
+    catalog: Catalog
+    table: str
+    beside: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    dry_run: bool = False
+    quiet: Callable[[], None] = lambda: None
+    gate: Gate = field(default_factory=Gate)
+    ending: threading.Event = field(default_factory=threading.Event)
+    on_progress: OnProgress = lambda *_: None
+    unfit: dict[str, str] = field(default_factory=dict)
+    more: bool = False
+
+    def __post_init__(self) -> None:
+        self.done = Done(self.table)
+
+    # ---------------------------------------------------------------------------------- compaction
+
+    def compact(self, *, once: bool = False) -> None:
+        """Compact small files, and commit; ``once``: at most one commit.
+
+        Raises what catalogs and storage raise; files written by then are removed, or become
+        orphans.
+        """
+        born_max: int | None = None
+        while not self.ending.is_set():
+            table = self.catalog.load_table(self.table)
+            if self._tag not in table.metadata.refs:  # no commit of the sink could land either
+                self.done.left = ["did not compact: the table has no tag of this sink"]
+                return
+            choice = self._choice(table, born_max)
+            born_max = born_max or choice.sequence_number
+            self.done.live_files = choice.live_files
+            self.done.left = [*choice.left, *self._unfit()]
+            if not choice.portions:
+                return
+            sources = sum(map(len, choice.portions))
+            if self.dry_run:
+                self.done.compacted_files, self.done.into_files = sources, len(choice.portions)
+                return
+            try:
+                rewritten = self._rewriting(table).rewrite(choice, self._told)
+            except Stopped:
+                return
+            self.unfit.update(rewritten.unfit)
+            if rewritten.written is not None and not self._settled(rewritten.written):
+                return
+            if once:
+                self.more = choice.more
+                return
+
+    @property
+    def _tag(self) -> str:
+        return tag_name(self.settings.name, self.settings.table.branch)
+
+    def _unfit(self) -> list[str]:
+        reasons = Counter(self.unfit.values())
+        return [f"{count} small files: {reason}" for reason, count in sorted(reasons.items())]
+
+    def _told(self, done: int, total: int) -> None:
+        self.on_progress(f"{self.table}: portions", done, total)
+
+    def _choice(self, table: Table, born_max: int | None = None) -> Choice:
+        """Choose the files; ``born_max`` is the head's sequence number when the round began."""
+        wanted = Wanted(
+            self._size_bytes(table),
+            self.settings.maintenance.files_min,
+            but=frozenset(self.unfit),
+            dead_per_thousand=self.settings.maintenance.dead_per_thousand,
+            born_max=born_max,
+        )
+        return chosen(table, self.settings.name, self.settings.table.branch, wanted)
+
+    def _size_bytes(self, table: Table) -> int:
+        named = self.settings.maintenance.target_file_bytes
+        return target_bytes(table, named, self.settings.coordinator.target_file_bytes)
+
+    def _rewriting(self, table: Table) -> Rewriting:
+        size_bytes = self._size_bytes(table)
+        return Rewriting(table, self.settings.name, size_bytes, self.ending.is_set)
+
+    def _settled(self, written: Written) -> bool:
+        """Return whether the commit landed. After a lost race it is retried on the newer head."""
+        replacement = Replacement(
+            self.catalog,
+            self.table,
+            (self.settings.name, self.settings.table.branch),
+            written,
+            age_max_s=self.settings.coordinator.claim_age_max_ms / 1000,
+            calling=self.gate.calling,
+        )
+        outcome = persistently(replacement.settle, self.quiet, self.ending)
+        if outcome is Settled.LANDED:
+            self.done.compacted_files += len(written.removed)
+            self.done.into_files += len(written.files)
+            _log.info(
+                "%s: compacted %d small files into %d",
+                self.table,
+                len(written.removed),
+                len(written.files),
+                extra=about(LogEvent.TABLE_COMPACTED, table=self.table),
+            )
+            return True
+        told = "taken back" if replacement.take_back() else "left as orphans"
+        self.done.left.append(f"a compaction did not land ({outcome}); its files were {told}")
+        return False
+
+    # ------------------------------------------------------------------------- expiry, and orphans
+
+    def expire(self) -> None:
+        """Expire snapshots, by the table's own properties or else the sink file."""
+        table = self.catalog.load_table(self.table)
+        upkeep = Upkeep(
+            self.catalog,
+            threads=False,
+            gate=self.gate,
+            expire_after_ms=self.settings.maintenance.expire_after_ms or None,
+        )
+        if self.dry_run:
+            self.done.expired_snapshots = len(upkeep.due(table))
+        else:
+            self.done.expired_snapshots = upkeep.expire_now(table)
+
+    def remove_orphans(self) -> None:
+        """Remove orphans.
+
+        Raises what storage raises, and ``TimeoutError`` for a table that is too large.
+        """
+        ages = Ages(
+            self.settings.maintenance.orphans_after_ms, self.settings.coordinator.claim_age_max_ms
+        )
+        lead = self.settings.table.identifier
+        orphans = Orphans(
+            self.catalog,
+            self.settings.name,
+            lead,
+            self.table,
+            ages,
+            beside=self.beside,
+            deciding=partial(deciding_of, self.settings) if self.settings.apart else None,
+        )
+        if self.unread:
+            self.done.left.append(
+                "did not look for orphans: files may be those of a table that cannot be read: "
+                + ", ".join(self.unread[:_NAMED_MAX])
+            )
+            return
+        self.on_progress(f"{self.table}: orphans", 0, 0)
+        found = orphans.found()
+        self.done.young_orphans = found.young
+        if found.why:
+            self.done.left.append(f"did not look for orphans: {found.why}")
+        if found.elsewhere:
+            self.done.left.append(
+                f"did not look for orphans in {found.elsewhere}: it is outside of the table's own "
+                "location, where others may be"
+            )
+        if found.earlier:
+            self.done.left.append(
+                f"{found.earlier} unreferenced files are older than the table: perhaps those of "
+                "another one that was here before and was renamed"
+            )
+        self.done.orphans = len(found.files)
+        if found.files and not self.dry_run and not self.ending.is_set():
+            self.done.orphans = orphans.delete(found)
+            _log.info(
+                "%s: %d orphans deleted",
+                self.table,
+                self.done.orphans,
+                extra=about(LogEvent.ORPHANS_DELETED, table=self.table),
+            )
+
+
+def deciding_of(settings: SinkSettings) -> Deciding:
+    """Read what a table of another kind says to the maintenance of an Iceberg quarantine."""
+    with looked_at(settings) as tables:
+        history = tables.reader.history(_LAST)
+        if not history.commits:
+            history = tables.reader.history()
+        said = [
+            (commit.committed_ms, record)
+            for commit in history.commits[-1:]
+            for record in (commit.record, history.record)
+        ]
+        return Deciding(history.uuid, said)

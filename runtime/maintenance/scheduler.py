@@ -1,0 +1,194 @@
+"""Runs maintenance in a thread of the coordinator's process; no failure there ends the sink."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from pyiceberg.catalog import Catalog
+
+from headgate.config.route_checks import section_of
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import HeadgateError, TableMissing
+from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.record import UNNAMED
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import for_the_same_sink
+from headgate.runtime.maintenance.rounds import Done, Round
+from headgate.tables.iceberg.commit_lock import Gates
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_loading import loaded_each
+
+ORPHANS_AT_ONCE = 20
+"""In so many tables a round looks for orphans: it lists all files of each."""
+
+_JOIN_S = 5.0
+
+_log = redacted_logger("headgate.maintenance")
+
+
+class Maintenance:
+    """Starts its thread when it is created; ``close`` ends it, within the call under way.
+
+    Each round gives each table at most one commit's work, in turn, so that none waits for another
+    one's thousands of files. ``ended`` receives each table's turn, and whether a part of it failed.
+    """
+
+    def __init__(
+        self,
+        settings: SinkSettings,
+        catalog: Catalog,
+        gates: Gates,
+        ended: Callable[[Done, bool], None] = lambda *_: None,
+    ) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self._gates = gates
+        self._ended = ended
+        self._ending = threading.Event()
+        self._unfit: dict[str, dict[str, str]] = {}
+        self._searched = ""
+        self._thread = threading.Thread(
+            target=for_the_same_sink(self._run), name="headgate-maintenance", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ending.set()
+        for table in self._gates.known():
+            self._gates.of(table).landed()  # nobody waits for a commit that never comes
+        self._thread.join(_JOIN_S)
+
+    def _run(self) -> None:
+        interval_s = self._settings.maintenance.interval_ms / 1000
+        more = False
+        while not self._ending.wait(0 if more else interval_s):
+            try:
+                more = self._round(search=not more)
+            except Exception as error:  # noqa: BLE001 - it is tried again an interval later
+                more = False
+                _log.warning("table maintenance is suspended for now: %s", error)
+
+    def _round(self, *, search: bool) -> bool:
+        """Give each table its turn; return whether one has more to do. ``search``: for orphans."""
+        lead = None
+        if not self._settings.apart:
+            settings = self._settings
+            name, branch = settings.table.identifier, settings.table.branch
+            lead = IcebergTable(self._catalog, name, settings.name, branch)
+        view = lead.read() if lead else None
+        parked = parked_of(view)
+        names = [name for name in maintained(self._settings, view) if name not in parked]
+        places = found_places(self._catalog, names, self._ending)
+        for name, error in places.unread.items():
+            _log.warning("maintenance of %s is suspended for now: %s", name, error)
+            self._ended(Done(name, failed=str(error)), True)  # noqa: FBT003 - a callback
+        there = list(places.locations)
+        self._unfit = {name: self._unfit.get(name, {}) for name in there}
+        searched = self._next_searched(there) if search else ()
+        first = random.randrange(len(there)) if there else 0
+        more = False
+        for name in (*there[first:], *there[:first]):
+            if self._ending.is_set():
+                return False
+            more |= self._turn(name, places, search=name in searched)
+        return more
+
+    def _next_searched(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the tables whose orphans are looked for: those behind the last ones."""
+        if len(names) <= ORPHANS_AT_ONCE:
+            return names
+        by_name = sorted(names)
+        first = next((n for n, name in enumerate(by_name) if name > self._searched), 0)
+        found = [*by_name[first:], *by_name[:first]][:ORPHANS_AT_ONCE]
+        self._searched = found[-1]
+        return found
+
+    def _turn(self, table: str, places: Places, *, search: bool) -> bool:
+        gate, coordinator = self._gates.of(table), self._settings.coordinator
+        calm_s = coordinator.commit_interval_ms / 2000
+        patience_s = (coordinator.commit_interval_ms + coordinator.commit_timeout_ms) / 1000
+        one = Round(
+            self._settings,
+            self._catalog,
+            table,
+            beside=places.beside(table),
+            unread=tuple(places.unread),
+            quiet=partial(gate.wait_for_a_commit, patience_s, calm_s),
+            gate=gate,
+            ending=self._ending,
+            unfit=self._unfit[table],
+        )
+        wanted = self._settings.maintenance
+        steps = (
+            (wanted.compact, partial(one.compact, once=True)),
+            (wanted.orphans and search, one.remove_orphans),
+        )
+        for asked, step in steps:
+            try:
+                if asked:
+                    step()
+            except Exception as error:  # noqa: BLE001 - storage and catalogs fail in many ways
+                one.done.failed = repr(error)
+                _log.warning("maintenance of %s is suspended for now: %r", table, error)
+        if not self._ending.is_set():
+            self._ended(one.done, bool(one.done.failed))
+        return one.more and not one.done.failed
+
+
+def maintained(settings: SinkSettings, lead: TableView | None) -> list[str]:
+    """Return the sink's tables to maintain, the lead first; a ledger has no files.
+
+    ``lead`` as read: of many tables it knows those that were filled (N5). Beside a table of another
+    kind it is the Iceberg quarantine alone.
+    """
+    if settings.apart:
+        return [settings.quarantine.table]
+    names = [] if settings.tables else [settings.table.identifier]
+    names += [settings.quarantine.table] if settings.quarantine.keeps else []
+    if lead is not None:
+        names += sorted({*(lead.record.followers if lead.record else ()), *lead.filled})
+    return [name for name in dict.fromkeys(names) if name != UNNAMED and _wanted(settings, name)]
+
+
+def parked_of(lead: TableView | None) -> Mapping[str, str]:
+    """Return why parked tables are parked: what becomes of them is for a person to decide (I5)."""
+    record = lead.record if lead else None
+    return {each.table: each.why for each in record.parked} if record else {}
+
+
+def _wanted(settings: SinkSettings, name: str) -> bool:
+    section = section_of(settings.tables, name) if settings.tables else None
+    return section is None or section.maintain
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where tables lie, by their names. ``unread``: those that exist, perhaps, and why not here."""
+
+    locations: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, HeadgateError] = field(default_factory=dict)
+
+    def beside(self, table: str) -> tuple[str, ...]:
+        """Return the locations of the others."""
+        return tuple(at for name, at in self.locations.items() if name != table)
+
+
+def found_places(
+    catalog: Catalog, names: Sequence[str], ending: threading.Event | None = None
+) -> Places:
+    """Return the places of those tables that exist. A table that cannot be read stops no other."""
+    found, unread = dict[str, str](), dict[str, HeadgateError]()
+    for name, answer in loaded_each(catalog, names):
+        if ending is not None and ending.is_set():
+            break
+        if isinstance(answer, TableMissing):
+            continue
+        if isinstance(answer, HeadgateError):
+            unread[name] = answer
+        else:
+            found[name] = answer.metadata.location
+    return Places(found, unread)

@@ -1,0 +1,179 @@
+"""Runs several sinks in one process, each in a thread: a failing sink leaves the others alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from headgate.config.http_settings import HttpSettings, address
+from headgate.config.reload import Reload, when_it_holds
+from headgate.config.sections import WriterKind
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    SinksClash,
+    StopSink,
+)
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import working_for
+from headgate.runtime.assembly import second_with_spark
+from headgate.runtime.process import Measuring, Process, asked_by_signals, logged, run_in
+from headgate.runtime.systemd import OfAll, ServiceManager
+from headgate.runtime.telemetry.metering import measured
+
+_log = redacted_logger("headgate.runtime")
+
+AGAIN_S, AGAIN_S_MAX = 1.0, 60.0
+"""First and longest pause before a sink that needs no person restarts; each pause doubles.
+
+The first one applies again once the sink has worked for longer than the last pause.
+"""
+_TURN_S = 0.2
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared, not listened on
+
+
+def run_side_by_side(
+    files: Mapping[Path, SinkSettings],
+    stop: threading.Event | None = None,
+    *,
+    measuring: Measuring = measured,
+) -> Mapping[str, HeadgateError]:
+    """Run the sinks of these files until ``stop``, SIGINT or SIGTERM, or until none is left.
+
+    A sink that ends with an error does not end the others. If a person must decide (HG-1xx,
+    HG-2xx), it restarts once its file is written, or on SIGHUP; otherwise by itself. Returns the
+    errors of the sinks that were not working at the end. Raises ``SinksClash`` before any has
+    started.
+    """
+    refuse_clashes(list(files.values()))
+    stop = stop or threading.Event()
+    manager = ServiceManager()
+    turns = OfAll(manager, [settings.name for settings in files.values()])
+    beside = _Beside(stop, turns, measuring)
+    for path, settings in files.items():
+        beside.sinks.append(_OneSink(path, settings, beside))
+    threads = [
+        threading.Thread(target=sink.work, name=f"headgate-{sink.name}", daemon=True)
+        for sink in beside.sinks
+    ]
+    with asked_by_signals(stop, [sink.reload for sink in beside.sinks]):
+        for thread in threads:
+            thread.start()
+        while not all(sink.ended for sink in beside.sinks) and not stop.wait(_TURN_S):
+            pass
+        stop.set()
+        manager.stopping()
+        for thread in threads:
+            thread.join()
+    return {sink.name: sink.error for sink in beside.sinks if sink.error}
+
+
+class _Beside:
+    """What the sinks of the process share."""
+
+    def __init__(self, stop: threading.Event, turns: OfAll, measuring: Measuring) -> None:
+        self.stop = stop
+        self.turns = turns
+        self.measuring = measuring
+        self.sinks: list[_OneSink] = []
+
+    def refuse(self, settings: SinkSettings) -> None:
+        """Raise ``SinksClash`` if these settings conflict with the other sinks."""
+        others = [sink.settings for sink in self.sinks if sink.name != settings.name]
+        refuse_clashes([*others, settings])
+
+
+class _OneSink:
+    """One sink of the process.
+
+    ``error``: why it is not working; ``ended``: until it is asked to.
+    """
+
+    def __init__(self, path: Path, settings: SinkSettings, beside: _Beside) -> None:
+        self.name = str(settings.name)
+        self.settings = settings
+        self.error: HeadgateError | None = None
+        self.ended = False
+        self.reload = Reload(path, self._holds)
+        self._beside = beside
+
+    def work(self) -> None:
+        """Take part again and again, until the process is asked to end."""
+        with working_for(self.name):
+            pause_s = AGAIN_S
+            while not self._beside.stop.is_set():
+                begun_s = time.monotonic()
+                self._once()
+                if self.error is None:
+                    return
+                if time.monotonic() - begun_s > pause_s:
+                    pause_s = AGAIN_S
+                self._beside.turns.ended(self.name)
+                self._rest(pause_s)
+                pause_s = min(2 * pause_s, AGAIN_S_MAX)
+
+    def _once(self) -> None:
+        stop, turns = self._beside.stop, self._beside.turns
+        process = Process(stop, turns.of(self.name), self._beside.measuring, self.reload)
+        try:
+            if self.error:  # a restart takes what the file says now
+                self.settings = self._read()
+            self.error, self.ended = None, False
+            with logged(self.settings):
+                run_in(process, self.settings)
+        except HeadgateError as error:
+            self._failed(error)
+        except Exception as error:  # noqa: BLE001 - it ends this sink, and no other
+            _log.exception("sink %s: ended by a bug in headgate", self.name)
+            self._failed(HeadgateError(f"{type(error).__name__}: {error}", "report it"))
+
+    def _failed(self, error: HeadgateError) -> None:
+        self.error = self.settings.redaction.of_error(error)
+
+    def _rest(self, pause_s: float) -> None:
+        again = not isinstance(self.error, ConfigurationError | StopSink)  # those need a person
+        due_s = time.monotonic() + pause_s
+        self.ended = not again
+        while not self._beside.stop.wait(_TURN_S):
+            if self.reload.touched() or (again and time.monotonic() > due_s):
+                return
+
+    def _read(self) -> SinkSettings:
+        read = self.reload.read(self.settings)
+        self._beside.refuse(read)
+        return read
+
+    def _holds(self, before: SinkSettings, now: SinkSettings) -> str:
+        self._beside.refuse(now)
+        self.settings = now
+        return when_it_holds(before, now)
+
+
+def refuse_clashes(sinks: Sequence[SinkSettings]) -> None:
+    """Raise ``SinksClash`` for sinks that cannot share a process."""
+    for place, settings in enumerate(sinks):
+        for other in sinks[:place]:
+            if settings.name == other.name:
+                raise SinksClash(
+                    f"two of the sink files name the sink {settings.name}",
+                    "name each file once; to run more participants of a sink, start more processes",
+                )
+            if _same_address(settings.http, other.http):
+                raise SinksClash(
+                    f"sinks {other.name} and {settings.name} in one process both listen on "
+                    f"{settings.http.listen}",
+                    "give each an http.listen of its own, or only one of them",
+                )
+            if WriterKind.SPARK is settings.spark.writer is other.spark.writer:
+                raise second_with_spark(settings)
+
+
+def _same_address(one: HttpSettings, other: HttpSettings) -> bool:
+    if not one.listen or not other.listen:
+        return False
+    (host, port), (other_host, other_port) = address(one.listen), address(other.listen)
+    hosts = {host, other_host}
+    return 0 != port == other_port and (len(hosts) == 1 or bool(hosts & {*_EVERYWHERE}))

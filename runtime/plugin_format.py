@@ -1,0 +1,230 @@
+"""Implements ``Format`` for every ``TableFormat``: our drafts, and the kind's own commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, cast
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_formats import wanted_follower, wanted_made, wanted_table
+from headgate.config.table_settings import TableSettings
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    RetryLater,
+    TableMissing,
+    TableRecreated,
+)
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Evolved,
+    Follower,
+    Lead,
+    SinkTable,
+    TableView,
+)
+from headgate.control_protocol.table_history import FileRows
+from headgate.control_protocol.table_kinds import (
+    Capability,
+    FileSchema,
+    SecondaryTable,
+    TableFormat,
+    TableSpec,
+)
+from headgate.runtime.sink_tables import Answer, Format, Maintained, TableAtRest, follower_names
+from headgate.tables.iceberg.catalog import rights_taken
+from headgate.tables.pending_files import Drafts
+from headgate.tables.secondary_table import KindFollower
+
+if TYPE_CHECKING:
+    from headgate.data_plane.batch.plugin_plans import LayoutAside, LayoutPlans, PlansAside
+    from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
+    from headgate.data_plane.routing.table_lookup import KindStock
+    from headgate.tables.iceberg.commit_lock import Gates
+    from headgate.tables.iceberg.multi_table_commit import JointPayments
+
+
+class KindFormat:
+    """The tables of one kind."""
+
+    def __init__(self, settings: SinkSettings, kind: TableFormat) -> None:
+        self.settings = settings
+        self.kind = kind
+
+    def wanted(self, name: str) -> TableSpec:
+        settings = self.settings
+        lead = name == settings.table.identifier
+        return wanted_table(settings) if lead else wanted_follower(settings, name)
+
+    def file_schema(self, name: str) -> FileSchema:
+        """Return how its files are written now. Raises what ``TableFormat.file_schema`` raises."""
+        return self.kind.file_schema(self.wanted(name))
+
+    def ready(self) -> None:
+        from headgate.runtime.missing_tables import PATIENCE_S, refuse_gone
+        from headgate.runtime.start_checks import refuse_layout, refuse_place
+
+        settings, name = self.settings, self.settings.table.identifier
+        try:
+            layout = self.file_schema(name)
+        except TableMissing:
+            if not settings.table.create:
+                raise
+            refuse_gone(settings, PATIENCE_S)
+            refuse_place(settings.table.location)
+            self.kind.create(self.wanted(name))
+            layout = self.file_schema(name)
+        refuse_layout(layout, settings)
+
+    def refuse_unfit(self) -> None:
+        from headgate.runtime.start_checks import refuse_layout
+
+        refuse_layout(self.file_schema(self.settings.table.identifier), self.settings)
+
+    def ready_quarantine(self) -> None:
+        from headgate.runtime.start_checks import refuse_quarantine
+
+        name = self.settings.quarantine.table
+        self.kind.create(self.wanted(name))
+        refuse_quarantine(self.file_schema(name), self.settings)
+
+    def open(self, name: str, *, leads: bool = False) -> Follower:
+        del leads  # nothing of theirs is read ahead
+        settings, is_primary = self.settings, name == self.settings.table.identifier
+        if not (is_primary or settings.tables or name in follower_names(settings)):
+            self._require_former(name)
+        wanted = self.wanted(name)
+        if is_primary:  # it is owed nothing, so nobody asks it for drafts
+            return cast("Follower", self._lead(self.kind.open(wanted, settings.name)))
+        table = cast("SecondaryTable", self.kind.open(wanted, settings.name))
+        return KindFollower(table, self._lead(table), self._drafts(wanted))
+
+    def _lead(self, table: SinkTable) -> Lead:
+        """Return a table of the kind as one that can be asked for new columns."""
+        if Capability.EVOLUTION in self.kind.capabilities:
+            return cast("Lead", table)
+        return FixedColumns(table)
+
+    def _drafts(self, wanted: TableSpec) -> Drafts:
+        """Return what a table is owed."""
+        return Drafts(wanted.storage, wanted.location, self.settings.name)
+
+    def _require_former(self, name: str) -> None:
+        """Find a quarantine that the sink file does not ask for any more, but may be owed rows.
+
+        Raises ``TableRecreated`` if it cannot be found.
+        """
+        if name == self.settings.quarantine.table:
+            with suppress(TableMissing):
+                self.file_schema(name)
+                return
+        raise TableRecreated(
+            f"as far as {self.settings.table.identifier} knows, {name} is owed rows, but the sink "
+            "file names no such quarantine any more",
+            "name it as before, until headgate status says that nothing is owed, and stop the sink "
+            "with headgate stop SINK (docs/quarantine.md, Another quarantine)",
+        )
+
+    def at_rest(self, name: str) -> TableAtRest:
+        wanted = self.wanted(name)
+        is_primary = name == self.settings.table.identifier
+        drafted = _nothing_owed if is_primary else self._drafts(wanted).rows
+        reader = self.kind.reader(wanted, self.settings.name)
+        return TableAtRest(reader, drafted, lambda: reader.view().schema_id)
+
+    def each_at_rest(self, names: Collection[str]) -> Iterator[tuple[str, Answer]]:
+        for name in names:
+            try:
+                answer: Answer = self.at_rest(name)
+            except RetryLater as error:
+                answer = rights_taken(error) or error
+            except HeadgateError:  # dropped, or damaged: such tables are parked, which is reported
+                continue
+            yield name, answer
+
+    def exists(self, name: str) -> bool:
+        return self.kind.exists(self.wanted(name))
+
+    def names(self, namespace: str) -> Collection[str]:
+        return self.kind.names(self.wanted(f"{namespace}.any"))
+
+    def named_by_routes(self) -> set[str]:
+        return set()
+
+    def missing(self, names: Collection[str]) -> list[str]:
+        return sorted(name for name in names if not self.exists(name))
+
+    def create(self, table: TableSettings, raw: str, inferred: Struct) -> bool:
+        wanted = wanted_made(self.settings, table, raw, inferred)
+        self.kind.refuse(wanted)
+        return self.kind.create(wanted)
+
+    def plans(self, aside: PlansAside | None) -> LayoutPlans:
+        from headgate.data_plane.batch.plugin_plans import LayoutPlans
+        from headgate.runtime.write_planning import shaping
+
+        name = self.settings.table.identifier
+        return LayoutPlans(lambda: self.file_schema(name), shaping(self.settings), aside)
+
+    def plan(self, source: SourcePlan) -> WriterPlan:
+        from headgate.data_plane.batch.plugin_plans import plan_of_layout
+        from headgate.runtime.write_planning import shaping
+
+        name = self.settings.table.identifier
+        return plan_of_layout(self.file_schema(name), name, source, shaping(self.settings))
+
+    def quarantine_plans(self) -> LayoutAside:
+        from headgate.data_plane.batch.plugin_plans import LayoutAside
+
+        name = self.settings.quarantine.table
+        return LayoutAside(lambda: self.file_schema(name), lambda: self.at_rest(name).reader)
+
+    def stock(self) -> KindStock:
+        from headgate.data_plane.routing.table_lookup import KindStock  # not for readers
+
+        return KindStock(self.names, self.exists, self.file_schema)
+
+    def at_work(self, settings: SinkSettings, gates: Gates) -> Format:
+        del gates
+        return KindFormat(settings, self.kind)
+
+    def told(self, opening: ExitStack) -> Callable[[], None]:
+        del opening
+        return lambda: None
+
+    def joint(self) -> JointPayments | None:
+        return None
+
+    def maintain(self, opening: ExitStack, maintained: Maintained | None) -> None:
+        """Refused in the settings (``kinds.check_kind``)."""
+
+
+def _nothing_owed(manifest: str, _columns: Sequence[str]) -> Iterator[FileRows]:
+    raise FileNotFoundError(f"the sink's own table is owed nothing: {manifest}")
+
+
+class FixedColumns:
+    """Implements ``ports.Lead`` over a table whose columns never change.
+
+    ``bare``: that table; optional protocols are those of the bare one.
+    """
+
+    def __init__(self, table: SinkTable) -> None:
+        self.bare = table
+
+    def read(self) -> TableView:
+        return self.bare.read()
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        return self.bare.commit(attempt)
+
+    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+        why = "tables of this kind get no new columns"
+        refused = tuple(Refusal((column.name,), why) for column in columns.fields)
+        return Evolved(base, refused=refused)
+
+    def close(self) -> None:
+        self.bare.close()

@@ -1,0 +1,371 @@
+"""Runs a participant's process: its turns, its signals, and its wait while it is stopped."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.config.reload import Refused, Reload, applies_live
+from headgate.config.shared_configuration import agreed, fingerprint
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    LeadReleased,
+    RetryLater,
+    SinkStopped,
+    TableMissing,
+)
+from headgate.control_protocol.events import Notice, NoticeKind
+from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import working_for
+from headgate.participant.state import State
+from headgate.runtime import early_signals
+from headgate.runtime.assembly import new_sender
+from headgate.runtime.configuration_comparison import (
+    running_otherwise,
+    said_lately,
+    started_otherwise,
+)
+from headgate.runtime.lifecycle_notices import say
+from headgate.runtime.sink import Sink
+from headgate.runtime.sink_tables import looked_at
+from headgate.runtime.systemd import Manager, ServiceManager
+from headgate.runtime.telemetry.metering import measured
+from headgate.runtime.telemetry.sink_metrics import SinkMeters
+
+# Waits outside of the group, and looks at the table now and then.
+#
+# While an operator keeps the sink stopped, or after this process has left the lead to others (E2).
+
+
+LOOKED_AT_S = 3.0
+_TURN_S = 0.25
+
+
+def stopped(settings: SinkSettings) -> bool:
+    """Return whether the table says that an operator stopped the sink.
+
+    Raises what opening the table raises; a catalog that does not exist yet stops nobody.
+    """
+    with looked_at(settings) as tables:
+        try:
+            primary = tables.primary
+        except TableMissing:
+            return False
+        with closing(primary.open(tables.name)) as table:
+            record = table.read().record
+    return record is not None and record.stopped
+
+
+def may_work(settings: SinkSettings) -> bool:
+    """Return whether to take part; what cannot be read now will fail when the sink opens."""
+    try:
+        return not stopped(settings)
+    except HeadgateError:
+        return True
+
+
+def rest(settings: SinkSettings, stop: threading.Event, turned: Callable[[], None]) -> None:
+    """Return once an operator has started the sink, or ``stop`` is set.
+
+    While the table is unreachable, the sink stays stopped.
+    """
+    _wait(lambda: not stopped(settings), stop, turned, LOOKED_AT_S)
+
+
+def stay_away(
+    settings: SinkSettings, stop: threading.Event, turned: Callable[[], None], away_s: float
+) -> None:
+    """Return after this time, once the table can be read from here, or ``stop`` is set."""
+
+    def readable() -> bool:
+        stopped(settings)
+        return True
+
+    _wait(readable, stop, turned, away_s)
+
+
+def _wait(
+    over: Callable[[], bool], stop: threading.Event, turned: Callable[[], None], first_s: float
+) -> None:
+    due_s = time.monotonic() + first_s
+    while not stop.wait(_TURN_S):
+        turned()
+        if time.monotonic() < due_s:
+            continue
+        try:
+            if over():
+                return
+        except RetryLater:
+            pass
+        except HeadgateError:
+            return  # the table is gone or refused: opening the sink reports it
+        due_s = time.monotonic() + LOOKED_AT_S
+
+
+_log = redacted_logger("headgate.runtime")
+
+_LOOKED_AT_S = 1.0
+"""How often somebody with a new sink file looks whether the others have left."""
+_OTHERS_START_S = 60.0
+"""How long those with the sink file of a person's start go first; they need some seconds."""
+
+Measuring = Callable[[SinkSettings], AbstractContextManager[SinkMeters | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a run reports to its observer: the participant's state, and whether it leads."""
+
+    participant: State
+    leads: bool
+
+
+def run(
+    settings: SinkSettings,
+    on_progress: Callable[[Progress], None] | None = None,
+    stop: threading.Event | None = None,
+    *,
+    measuring: Measuring = measured,
+    sink_file: Path | None = None,
+) -> None:
+    """Run one participant, with the coordinator inside, until ``stop`` or SIGINT or SIGTERM.
+
+    ``measuring`` decides what measures it. While an operator keeps the sink stopped, it has left
+    the group and waits, as it does when its coordinator's calls are not answered while others could
+    lead (E2). A ``sink_file`` that changes is read again: intervals and limits apply from
+    the next START; for any other change it leaves in order and reopens.
+
+    Raises the ``HeadgateError`` that ends the sink. When leaving, it finishes and announces what is
+    written, gives up its partitions, and joins every thread.
+    """
+    stop = stop or threading.Event()
+    manager = ServiceManager()
+    reload = Reload(sink_file) if sink_file else None
+    with asked_by_signals(stop, [reload] if reload else []):
+        run_in(Process(stop, manager, measuring, reload, on_progress), settings)
+        manager.stopping()
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What a sink gets from its process: what ends it, who observes its turns, and its file."""
+
+    stop: threading.Event
+    manager: Manager
+    measuring: Measuring = measured
+    reload: Reload | None = None
+    on_progress: Callable[[Progress], None] | None = None
+
+
+def run_in(process: Process, settings: SinkSettings) -> None:
+    """Run one sink's participant in this thread until ``process.stop``. Raises as ``run``."""
+    with working_for(settings.name):
+        goes_on: SinkSettings | None = settings
+        while goes_on and not process.stop.is_set():
+            with process.measuring(goes_on) as measures:
+                turn = _Turn(process, measures)
+                if goes_on is not settings and (newer := _wait_for_others(goes_on, turn)):
+                    goes_on = newer
+                    continue
+                goes_on = _work(goes_on, turn)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Who learns that a sink's loop has made a turn, and what ends it."""
+
+    process: Process
+    measures: SinkMeters | None
+
+    @property
+    def stop(self) -> threading.Event:
+        return self.process.stop
+
+    def came_round(self, status: str) -> None:
+        if self.measures:
+            self.measures.turned()
+        self.process.manager.turned(status)
+
+    def reloaded(self, settings: SinkSettings, sender: Sender) -> SinkSettings | None:
+        """Return the new settings if the sink file has some, and log that."""
+        reload = self.process.reload
+        found = reload.look(settings) if reload else None
+        if isinstance(found, Refused):
+            text = f"the changed sink file was not adopted: {found.error.message}"
+            say(settings, sender, Notice(NoticeKind.RELOADED, found.error.code, text))
+            return None
+        if found:
+            digest = fingerprint(dict(agreed(found)))
+            say(settings, sender, Notice(NoticeKind.RELOADED, configuration=digest))
+        return found
+
+
+def _wait_for_others(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+    """P11: with another file than before, wait for those at work to leave, or to get it as well.
+
+    Return the settings to go on with if the file changes meanwhile.
+    """
+    told = ""
+    while not turn.stop.is_set():
+        now_ms = time.time_ns() // 1_000_000
+        error, _ = running_otherwise(settings, said_lately(settings), now_ms)
+        if error is None:
+            return None
+        if error.message != told:
+            extra = about(LogEvent.SINK_WAITS)
+            _log.warning("sink %s: waits: %s", settings.name, error, extra=extra)
+        told = error.message
+        turn.came_round("waits for participants with another sink file")
+        if newer := turn.reloaded(settings, new_sender()):
+            return newer
+        turn.stop.wait(_LOOKED_AT_S)
+    return None
+
+
+def _work(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+    """Take part, or wait for a start. Return the settings to start over with, if it should."""
+    while not turn.stop.is_set():
+        if may_work(settings):
+            try:
+                return _take_part(settings, turn)
+            except LeadReleased as released:
+                _stay_away(settings, turn, released)
+                continue
+            except SinkStopped:
+                pass
+        if turn.stop.is_set():
+            break
+        told = f"sink {settings.name}: stopped by a person; waiting for headgate start"
+        _log.info("%s", told, extra=about(LogEvent.SINK_WAITS))
+        if turn.measures:
+            turn.measures.rest()
+        rest(settings, turn.stop, lambda: turn.came_round("stopped by a person"))
+        if anew := turn.reloaded(settings, new_sender()):
+            return anew
+        _let_others_start(settings, turn)
+    return None
+
+
+def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
+    """P11: let those go first that have the sink file with which a person started the sink.
+
+    Raises ``OtherConfiguration`` once they work. If nobody has that file, this one will do.
+    """
+    turn.stop.wait(_LOOKED_AT_S)  # the start stands in the table just before it is announced
+    until_s, told = time.monotonic() + _OTHERS_START_S, False
+    while not turn.stop.is_set() and time.monotonic() < until_s:
+        said = said_lately(settings)
+        error, _ = running_otherwise(settings, said, time.time_ns() // 1_000_000)
+        if error:
+            raise error
+        if not (actor := started_otherwise(settings, said)):
+            return
+        if not told:
+            text = f"sink {settings.name}: waits: {actor} started it with another sink file"
+            _log.warning("%s", text, extra=about(LogEvent.SINK_WAITS))
+        told = True
+        turn.came_round("waits for participants with another sink file")
+        turn.stop.wait(_LOOKED_AT_S)
+
+
+def _stay_away(settings: SinkSettings, turn: _Turn, released: LeadReleased) -> None:
+    """E2: let others lead, for as long as this process had no answers, and until it has."""
+    told = f"{released.code} {released.message}"
+    _say(LogEvent.LEAD_RELEASED, f"sink {settings.name}: {told}", logging.WARNING)
+    if turn.measures:
+        turn.measures.rest(told)
+    away_s = released.away_ms / 1000
+    stay_away(settings, turn.stop, lambda: turn.came_round("has left the lead to others"), away_s)
+
+
+def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+    """Take part until asked to end, or until the sink file changes.
+
+    Raises ``SinkStopped`` and ``LeadReleased`` after leaving in order.
+    """
+    with Sink(settings, turn.measures) as sink:
+        wish: SinkStopped | LeadReleased | None = None
+        anew: SinkSettings | None = None
+        try:
+            anew = _turning(sink, settings, turn)
+        except (SinkStopped, LeadReleased) as asked:
+            wish = asked
+        _log.info("sink %s: leaves", settings.name, extra=about(LogEvent.SINK_DRAINING))
+        if turn.stop.is_set():
+            turn.process.manager.stopping()
+        if turn.measures:
+            turn.measures.drain()
+        sink.leave()
+        if wish is not None:
+            raise wish
+        return anew
+
+
+def _turning(sink: Sink, settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
+    while not turn.stop.is_set():
+        sink.turn()
+        turn.came_round("coordinates" if sink.leads else "takes part")
+        if turn.process.on_progress:
+            turn.process.on_progress(Progress(sink.state, sink.leads))
+        read = turn.reloaded(settings, sink.state.sender)
+        if read and not applies_live(settings, read):
+            return read
+        if read:
+            sink.adopt(read)
+            settings = read
+    return None
+
+
+@contextmanager
+def logged(settings: SinkSettings) -> Iterator[None]:
+    """Log that a participant starts, and how it ends."""
+    _say(LogEvent.SINK_STARTED, f"sink {settings.name}: participant starting")
+    try:
+        yield
+    except HeadgateError as error:
+        _say(LogEvent.SINK_FAILED, f"sink {settings.name}: {error}", logging.ERROR)
+        raise
+    _say(LogEvent.SINK_STOPPED, f"sink {settings.name}: participant left in order")
+
+
+def _say(event: LogEvent, text: str, level: int = logging.INFO) -> None:
+    _log.log(level, "%s", text, extra=about(event))
+
+
+@contextmanager
+def asked_by_signals(stop: threading.Event, reloads: Sequence[Reload]) -> Iterator[None]:
+    """Handle signals: SIGINT and SIGTERM ask for an orderly end; a second one has its usual effect.
+
+    SIGHUP rereads the sink files, if there are any. Only the main thread may handle signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ask(number: int, _: object) -> None:
+        stop.set()
+        signal.signal(number, before[number])
+
+    def ask_for_files(*_: object) -> None:
+        for reload in reloads:
+            reload.ask()
+
+    ends = (signal.SIGINT, signal.SIGTERM)
+    before = {int(s): early_signals.usual(s) for s in (*ends, signal.SIGHUP)}
+    early_signals.take_over(ask)
+    if reloads:
+        signal.signal(signal.SIGHUP, ask_for_files)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

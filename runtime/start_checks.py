@@ -1,0 +1,350 @@
+"""Checks what ``headgate check`` and every start require before anything is created.
+
+Each refusal is named. Nothing here writes. ``assembly`` checks what needs brokers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.io import SCHEMA_TO_FILE_IO
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import IcebergType
+
+from headgate.config.catalog_location import is_sql, sqlite_file
+from headgate.config.catalog_settings import CatalogSettings
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_declaration import declaration, declared, quarantine_declaration
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    MissingRights,
+    TableChanged,
+    TableMissing,
+    Unreachable,
+)
+from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.table_kinds import FileSchema
+from headgate.data_plane.batch.shaping import Shaping
+from headgate.data_plane.batch.write_plan import RECORD_PARTS, STRUCT
+from headgate.data_plane.files.format_choice import format_of, refuse_files, refuse_for_keys
+from headgate.data_plane.files.partitioning import Partitioner
+from headgate.data_plane.files.write_probe import try_store
+from headgate.runtime.missing_tables import PATIENCE_S, opened_topics, patiently, refuse_gone
+from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
+from headgate.tables.iceberg.catalog_support import refuse_unread
+from headgate.tables.iceberg.multi_table_commit import JointPayments
+from headgate.tables.iceberg.table_creation import (
+    key_ids,
+    partition_spec,
+    refuse_upkeep,
+    sort_order,
+    with_defaults,
+)
+from headgate.tables.iceberg.type_parser import parse_columns
+from headgate.tables.neutral_schema import schema_of
+from headgate.tables.storage.file_io import is_far
+from headgate.tables.storage.local_file_io import local_path
+from headgate.tables.storage.object_stores import for_files, refuse_signing, temporary
+
+_NO_STORAGE = ("/proc", "/sys", "/dev")
+_IN_MEMORY = "/dev/shm"  # noqa: S108 - somebody may really keep files there
+_PLACES = ("topic", "partition", "offset")
+_PARTS = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("ms", tz="UTC"),
+}
+
+
+def refuse_place(location: str) -> None:
+    """Raises if no file could be written: the scheme is unknown, or the folder is not one."""
+    scheme, separator, _ = location.partition("://")  # a REST server's warehouse may be any name
+    if separator and scheme not in SCHEMA_TO_FILE_IO:
+        raise ConfigurationError(
+            f"headgate cannot write to a {scheme} address",
+            f"warehouse and table.location may begin with {', '.join(SCHEMA_TO_FILE_IO)}",
+        )
+    folder = local_path(location)
+    if folder is None:
+        return
+    real = str(folder.resolve())
+    if _within(real, *_NO_STORAGE) and not _within(real, _IN_MEMORY):
+        raise ConfigurationError(
+            f"{folder} is not storage: the system shows its own state there",
+            "choose another warehouse or table.location",
+        )
+    for place in (folder, folder / "data", folder / "metadata"):
+        nearest = next(p for p in (place, *place.parents) if p.exists())
+        if not nearest.is_dir() or not writable(nearest):
+            raise MissingRights(
+                f"files cannot be written under {place}: {nearest} "
+                f"{'may not be written' if nearest.is_dir() else 'is not a folder'}",
+                "grant write access, or choose another location",
+            )
+
+
+def refuse_read_only(catalog: CatalogSettings) -> None:
+    """Raises ``MissingRights`` for a SQLite catalog whose file exists and may not be written."""
+    database = sqlite_file(catalog)
+    if database and database.exists() and not writable(database):
+        raise MissingRights(
+            f"catalog {catalog.name!r}: {database} may not be written", "grant write access"
+        )
+
+
+def refuse_table(table: Table, settings: SinkSettings) -> None:
+    """Raises ``TableChanged`` or ``KeyUnfit`` if records could never become files of the table."""
+    identifier = settings.table.identifier
+    refuse_signing(identifier, table.io.properties)
+    refuse_schema(table.schema(), settings)
+    Partitioner(table.spec(), table.schema())
+    refuse_distribution(settings, table.properties)
+    refuse_upkeep(table.properties, f"table {identifier}")
+    if settings.table.key:
+        key_ids(table.schema(), settings.table.key)
+        refuse_for_keys(identifier, table.properties)
+
+
+def refuse_distribution(settings: SinkSettings, properties: Mapping[str, str]) -> None:
+    """Raises ``ConfigurationError`` if the table's own distribution is none that there is."""
+    Shaping(distribution=settings.spark.distribution).settled(settings.table.identifier, properties)
+
+
+def refuse_schema(schema: Schema, settings: SinkSettings) -> None:
+    """Raises ``TableChanged`` if the columns cannot take what the sink file declares for them."""
+    identifier = settings.table.identifier
+    refuse_columns(schema, settings)
+    columns = schema_to_pyarrow(schema)
+    for part, name in settings.table.record_columns.named().items():
+        if name not in columns.names:
+            raise TableChanged(
+                f"{identifier} has no column {name!r} for the records' {part}",
+                "add it, or correct table.record_columns",
+            )
+        if part == STRUCT:
+            _refuse_struct(identifier, columns.field(name))
+        else:
+            _refuse_part(identifier, part, columns.field(name))
+
+
+def _refuse_struct(identifier: str, column: pa.Field) -> None:
+    fields = list(column.type) if pa.types.is_struct(column.type) else []
+    if not fields or not {field.name for field in fields} <= set(RECORD_PARTS):
+        raise TableChanged(
+            f"column {column.name!r} of {identifier} is {column.type}, which cannot hold parts of "
+            "the records",
+            f"make it a struct with fields from {', '.join(RECORD_PARTS)}",
+        )
+    for field in fields:
+        inside = field.with_name(f"{column.name}.{field.name}")
+        _refuse_part(identifier, field.name, inside)
+
+
+def _refuse_part(identifier: str, part: str, column: pa.Field) -> None:
+    try:
+        pa.array([], _PARTS.get(part, pa.null())).cast(column.type)
+    except pa.ArrowNotImplementedError as error:
+        raise TableChanged(
+            f"column {column.name!r} of {identifier} is {column.type}, which cannot hold the "
+            f"records' {part}",
+            "name another column in table.record_columns",
+        ) from error
+
+
+def refuse_columns(schema: Schema, settings: SinkSettings) -> None:
+    """Raises ``TableChanged`` unless every declared column exists with the declared type."""
+    identifier = settings.table.identifier
+    there = {field.name: field.field_type for field in schema.fields}
+    for field in parse_columns(declared(settings.table).columns):
+        if field.name not in there:
+            raise TableChanged(
+                f"{identifier} has no column {field.name!r}",
+                f"add it as {field.field_type}, or remove it from the sink file",
+            )
+        if _without_ids(field.field_type) != _without_ids(there[field.name]):
+            raise TableChanged(
+                f"column {field.name!r} of {identifier} is "
+                f"{there[field.name]}, the sink file says {field.field_type}",
+                "correct the sink file, or change the table",
+            )
+
+
+def refuse_columns_aside(identifier: str, schema: Schema) -> None:
+    """Raises ``TableUnfit`` for a quarantine that cannot say where its records were, or that has
+    columns which its rows do not fit."""
+    wanted = {field.name: field.field_type for field in quarantine_declaration().schema().fields}
+    there = {field.name: field.field_type for field in schema.fields}
+    missing = [name for name in (*_PLACES, "sink") if name not in there]
+    other = [
+        f"{name} is {there[name]}, not {kind}"
+        for name, kind in wanted.items()
+        if name in there and _without_ids(there[name]) not in _takes(kind)
+    ]
+    full = [f.name for f in schema.fields if f.required and f.name not in _PLACES]
+    if missing or other or full:
+        told = [f"no column {name}" for name in missing] + other
+        told += [f"{name} is required" for name in full]
+        raise TableUnfit(
+            f"{identifier} cannot be a quarantine: {', '.join(told)}",
+            "name another one in quarantine.table, and the sink creates it",
+        )
+
+
+def _takes(kind: IcebergType) -> tuple[str, ...]:
+    """The types of columns that hold all values of this one."""
+    text = _without_ids(kind)
+    return (text, "long") if text == "int" else (text,)
+
+
+def _without_ids(kind: IcebergType) -> str:
+    """Return the type as text, without the ids of nested fields, which only the table knows."""
+    return re.sub(r"\b\d+: ", "", str(kind))
+
+
+def _within(path: str, *folders: str) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def future_location(settings: SinkSettings) -> str:
+    """Return where a missing table would be created; empty if the catalog chooses."""
+    return settings.table.location or settings.catalog.properties.get("warehouse", "")
+
+
+def writable(path: Path) -> bool:
+    """Check with the effective user, who is the one that would write."""
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        return False
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def refuse_quarantine(layout: FileSchema, settings: SinkSettings) -> None:
+    """Raise ``TableUnfit`` for a table that cannot keep the sink's bad records."""
+    refuse_place(layout.location)
+    refuse_columns_aside(settings.quarantine.table, schema_of(layout.columns))
+
+
+def refuse_layout(layout: FileSchema, settings: SinkSettings) -> None:
+    """Raise ``TableChanged`` or ``KeyUnfit`` if records could never become files of the layout."""
+    schema = schema_of(layout.columns)
+    refuse_schema(schema, settings)
+    key_ids(schema, settings.table.key)
+    refuse_place(layout.location)
+
+
+# Checks before a start creates anything: the source topics, and the table as it is.
+
+
+_MISSING_MAX_S = 5.0
+_NAME_BYTES_MAX = 255
+
+
+def require_sources(settings: SinkSettings) -> None:
+    """Raises ``ConfigurationError`` for a topic that is missing, and not just new to a broker.
+
+    Waits for a leader election under way; raises ``Unreachable`` if that takes too long.
+    """
+    with opened_topics(settings, _MISSING_MAX_S) as topics:
+        patiently(topics.describe, PATIENCE_S)
+
+
+def refuse_apart(catalog: Catalog, settings: SinkSettings) -> None:
+    """Raise ``NotAtomic`` if tables must be paid together, and the catalog cannot do that."""
+    if settings.tables.atomic:
+        JointPayments(catalog)
+
+
+def refuse_start(catalog: Catalog, settings: SinkSettings) -> None:
+    """Raises if the table, or the place where it would be created, cannot take the records."""
+    refuse_apart(catalog, settings)
+    patience_s = PATIENCE_S if temporary(settings.catalog.properties) else 0.0
+    try:
+        patiently(lambda: refuse_there(catalog, settings), patience_s)
+    except TableMissing:
+        refuse_gone(settings, PATIENCE_S)
+        refuse_new(settings, catalog)
+        refuse_silent_store(settings)
+
+
+def refuse_silent_store(settings: SinkSettings) -> None:
+    """Raise in time if the store of a new table does not answer; creating it would hang there.
+
+    Only where its client has no time-out, and where keys do not come with the table.
+    """
+    location = future_location(settings)
+    if is_sql(settings.catalog) and is_far(location):
+        try_store(for_files(settings.catalog.properties, location), location)
+
+
+def refuse_there(catalog: Catalog, settings: SinkSettings) -> None:
+    """Raises if the table cannot take the records, and ``TableMissing`` if there is none.
+
+    Temporary credentials may have expired and be renewable: then ``Unreachable``.
+    """
+    identifier = settings.table.identifier
+    try:
+        table = catalog.load_table(identifier)
+    except Exception as error:
+        refuse_unread(identifier, error)
+        failure = catalog_failure(error, f"table {identifier} cannot be read")
+        if isinstance(failure, MissingRights) and temporary(settings.catalog.properties):
+            failure = Unreachable(failure.message, failure.hint)
+        raise failure from error
+    refuse_swapless(catalog, identifier)
+    refuse_table(table, settings)
+    refuse_files(table.schema(), table.properties, table.sort_order())
+    refuse_place(table.location())
+
+
+def refuse_new(settings: SinkSettings, catalog: Catalog | None = None) -> None:
+    """Raises if no table could be created that takes the records.
+
+    Without a ``catalog`` there is none yet, and the first start creates it.
+    """
+    location, wanted = future_location(settings), declaration(settings.table)
+    refuse_place(location)
+    format_of(settings.table.properties)
+    if wanted is None:
+        return
+    refuse_distribution(settings, wanted.properties)
+    _refuse_long_names(settings, location)
+    if not location and is_sql(settings.catalog):
+        _refuse_nowhere(settings, catalog)
+    schema = wanted.schema()
+    if schema.fields:
+        Partitioner(partition_spec(schema, wanted.partition_by), schema)
+        refuse_files(schema, with_defaults(wanted.properties), sort_order(schema, wanted.sort_by))
+
+
+def _refuse_long_names(settings: SinkSettings, location: str) -> None:
+    """Raises where the folders of a new table would have names that no disk takes."""
+    folder = local_path(location)
+    if folder is None or not is_sql(settings.catalog):
+        return
+    below = () if settings.table.location else settings.table.identifier.split(".")
+    longest = max((*folder.parts, *below), key=len, default="")
+    if len(longest.encode()) > _NAME_BYTES_MAX:
+        raise ConfigurationError(
+            f"table {settings.table.identifier[:40]} cannot be created: no folder may be named "
+            f"{longest[:40]}... ({len(longest.encode())} bytes)",
+            f"use names of at most {_NAME_BYTES_MAX} bytes in table.identifier and table.location",
+        )
+
+
+def _refuse_nowhere(settings: SinkSettings, catalog: Catalog | None) -> None:
+    namespace = settings.table.identifier.rpartition(".")[0]
+    with suppress(Exception):  # neither the namespace nor the catalog's own tables need be there
+        if catalog is not None and catalog.load_namespace_properties(namespace).get("location"):
+            return
+    raise ConfigurationError(
+        f"nothing says where table {settings.table.identifier} would be created",
+        "set catalog.properties.warehouse, or table.location",
+    )

@@ -1,0 +1,234 @@
+"""Creates missing tables that routes name, in the coordinator (rules N1, N3, N4, R4).
+
+Declared tables of topics are created once the sources are described, before START names their
+partitions: a participant that reads a topic finds its table. Others are created when a participant
+asks for them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from threading import Lock
+
+from headgate.config.multi_table_settings import (
+    CreateFrom,
+    OneTableSettings,
+    OnMissing,
+    TablesSettings,
+)
+from headgate.config.route_checks import ONE_NAME, one_table, section_of
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.column_growth import mapped
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import TableMissing, TablesUnfit
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import SourceTopics, TopicState
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.table_changes import Changed, Want
+from headgate.data_plane.batch.routes import names_of
+from headgate.runtime.sink_tables import Format
+from headgate.tables.iceberg.catalog import catalog_failure
+
+COUNTED_S = 60.0
+AGAIN_S = 60.0
+"""Delay before retrying a table that could not be created."""
+
+_log = redacted_logger(__name__)
+
+
+class TableMaker:
+    """Creates tables. One that cannot be created does not block the others.
+
+    ``filled`` asks the ledger which tables it has filled: none of these is created again (N5). One
+    coordinator uses it; several of its threads may call ``wanted`` at once.
+    """
+
+    def __init__(
+        self,
+        settings: SinkSettings,
+        tables: Format,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        *,
+        filled: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        self._filled = filled
+        self._settings = settings
+        self._tables = tables
+        self._now_s = monotonic_s
+        self._there: set[str] = set()
+        self._refused: dict[str, float] = {}
+        self._by_topic: frozenset[str] = frozenset()
+        self._guard = NewTables(settings.tables, tables.names, monotonic_s)
+
+    def make(self, topics: Mapping[str, TopicState]) -> None:
+        """Create the tables that the topics name, and those that the sink file names in full."""
+        if self._settings.tables.create.schema is CreateFrom.OFF:
+            return
+        named = self._settings.tables.routing.tables_of(sorted(topics))
+        wanted = {target.table: target.raw for target in named.values()}
+        self._by_topic = frozenset(wanted)
+        for each in self._settings.tables.table:
+            if each.columns and ONE_NAME.fullmatch(each.match):
+                wanted.setdefault(each.match, each.match)
+        for table, raw in sorted(wanted.items()):
+            if table not in self._there and self._now_s() >= self._refused.get(table, 0.0):
+                self._ensure(table, raw)
+
+    def wanted(self, want: Want) -> Changed | None:
+        """Create a table that a participant asks for; return why not, or ``None`` if it exists.
+
+        Raises what ``ensure_table`` raises, and ``ConfigurationError`` if N3 finds no column.
+        """
+        try:
+            return self._wanted(want)
+        except Exception as error:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
+            failure = catalog_failure(error, f"table {want.at.table} cannot be created")
+            raise failure from (None if failure is error else error)
+
+    def _wanted(self, want: Want) -> Changed | None:
+        tables, table = self._settings.tables, want.at.table
+        each = section_of(tables, table) or OneTableSettings(match=table)
+        if not any(names_of(route).fullmatch(table) for route in tables.routing.routes):
+            return Changed(table, why="no route of the coordinator's sink file names it")
+        if self._tables.exists(table):
+            return None
+        if self._dropped(table):
+            return Changed(table, why=dropped_words(table), dropped=True)
+        if not (each.columns or (tables.create.schema.from_records and not each.key)):
+            return Changed(table, why="its columns are not declared")
+        by_topic = table in self._by_topic
+        why, ends = self._guard.counted(table, by_topic=by_topic)
+        if why and ends:
+            return Changed(table, failure=why)
+        if why:
+            return Changed(table, why=why, any_other=not by_topic)
+        self._make(table, want.raw or table, each, Struct() if each.columns else want.columns)
+        return None
+
+    def _ensure(self, table: str, raw: str) -> None:
+        each = section_of(self._settings.tables, table)
+        if each is None or not each.columns:
+            return
+        try:
+            if not self._tables.exists(table):
+                if self._dropped(table):
+                    return
+                self._guard.admit(table)
+                self._make(table, raw, each, Struct())
+            self._there.add(table)
+        except Exception as found:  # noqa: BLE001 - whatever a catalog raises becomes one of ours
+            error = catalog_failure(found, f"table {table} cannot be created")
+            self._refused[table] = self._now_s() + AGAIN_S
+            _log.warning("table %s cannot be created, its records are unmatched: %s", table, error)
+
+    def _dropped(self, table: str) -> bool:
+        """N5: return whether rows went to a table that is gone, and nobody asked for a new one."""
+        return self._settings.tables.on_missing is OnMissing.PARK and table in self._filled()
+
+    def _make(self, table: str, raw: str, each: OneTableSettings, columns: Struct) -> None:
+        wholly = mapped(columns, Struct())
+        names = [column.name for column in wholly.fields]
+        wanted = one_table(self._settings.tables, table, each, names)
+        if self._tables.create(wanted, raw, wholly):
+            _log.info("table %s was made for %s", table, raw)
+
+    @property
+    def listed(self) -> Callable[[str], Collection[str]]:
+        return self._tables.names
+
+
+def dropped_words(table: str) -> str:
+    return (
+        f"{TableMissing.code} table {table} no longer exists although rows went to it: it was "
+        "dropped or renamed"
+    )
+
+
+class NewTables:
+    """Limits the number of tables, and how many are new within a minute (R4).
+
+    Only names taken from the content of records are slowed down: topics are created by people.
+    Their records wait until the table may be created.
+    """
+
+    def __init__(
+        self,
+        tables: TablesSettings,
+        listed: Callable[[str], Collection[str]],
+        monotonic_s: Callable[[], float],
+    ) -> None:
+        self._tables = tables
+        self._names = [names_of(route) for route in tables.routing.routes]
+        self._listed = listed
+        self._now_s = monotonic_s
+        self._lock = Lock()
+        self._new: deque[float] = deque()
+        self._counted: dict[str, tuple[float, set[str]]] = {}
+
+    def counted(self, table: str, *, by_topic: bool) -> tuple[str, bool]:
+        """Count the table as created now; else return why not, and whether that ends by itself.
+
+        Then records wait for the table, too: in the quarantine they would be lost to one with a
+        key. There are at most ``tables.max`` tables, so that this is not for ever.
+        """
+        with self._lock:
+            namespace, _, short = table.rpartition(".")
+            known = self._of(namespace)
+            if len(known) >= self._tables.max:
+                return f"there are tables.max = {self._tables.max} tables", False
+            if not by_topic and self._too_many():
+                most = self._tables.new_per_minute_max
+                return f"tables.new_per_minute_max = {most} tables were created", True
+            known.add(short)
+            return "", False
+
+    def admit(self, table: str) -> None:
+        """Count a table that a topic names. Raises ``TablesUnfit`` if there are too many."""
+        why, _ = self.counted(table, by_topic=True)
+        if why:
+            raise TablesUnfit(why, "raise it, or narrow the routes")
+
+    def _of(self, namespace: str) -> set[str]:
+        """Return the namespace's tables that routes can name, looked up now and then."""
+        until_s, known = self._counted.get(namespace, (0.0, set[str]()))
+        if self._now_s() >= until_s:
+            named = (f"{namespace}.{short}" for short in self._listed(namespace))
+            known = {
+                name.rpartition(".")[2]
+                for name in named
+                if any(each.fullmatch(name) for each in self._names)
+            }
+            self._counted[namespace] = (self._now_s() + COUNTED_S, known)
+        return known
+
+    def _too_many(self) -> bool:
+        while self._new and self._now_s() - self._new[0] >= 60:
+            self._new.popleft()
+        if len(self._new) >= self._tables.new_per_minute_max:
+            return True
+        self._new.append(self._now_s())
+        return False
+
+
+class MakingTopics:
+    """Implements ``SourceTopics``, and creates the tables of the topics it describes."""
+
+    def __init__(self, topics: SourceTopics, maker: TableMaker) -> None:
+        self._topics = topics
+        self._maker = maker
+
+    def describe(self) -> Mapping[str, TopicState]:
+        states = self._topics.describe()
+        self._maker.make(states)
+        return states
+
+    def offsets_at(self, timestamp_ms: int) -> Offsets:
+        return self._topics.offsets_at(timestamp_ms)
+
+    def committed_note(self) -> str | None:
+        return self._topics.committed_note()
+
+    def close(self) -> None:
+        self._topics.close()

@@ -1,0 +1,1 @@
+"""Counts what a sink does, and gives it to Prometheus and OpenTelemetry."""

@@ -1,0 +1,246 @@
+"""Tracks what this process's coordinator says and sees, and derives lag, stall and condition. Pure.
+
+A partition stalls as in Burrow: it had records to read, and its stored offset did not move for a
+whole window. There is no threshold of records to choose.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from headgate.control_protocol.events import Settlement, StartCommit, WriteStatus
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.runtime.health import (
+    Condition,
+    Facts,
+    LastError,
+    condition_of,
+    failed_batch,
+    resolved,
+)
+from headgate.runtime.telemetry import metric_catalog as names
+from headgate.runtime.telemetry.meters import Gauge
+
+_NONE = TransactionId(Epoch(0), TransactionNumber(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One coordinator's life, as its own events show it.
+
+    ``stored``: the next offsets by the table; ``logs``: the logs at the last look;
+    ``still_since_s``: since when a partition has had lag without moving; ``first_ms``: timestamps
+    of the first unstored records, by partition. ``error``: what this coordinator keeps failing at;
+    ``batches``: what participants failed to write, and since when nothing newer was heard.
+    ``fresh_ms``: valid-through of each table that this coordinator paid, from the table's own
+    record; ``parked``: how many tables take nothing.
+    """
+
+    epoch: int = 0
+    paused: bool = False
+    settled: TransactionId = _NONE
+    opened: Mapping[TransactionId, float] = field(default_factory=dict)
+    stored: Mapping[TopicPartition, int] = field(default_factory=dict)
+    logs: Mapping[TopicPartition, OffsetRange] = field(default_factory=dict)
+    still_since_s: Mapping[TopicPartition, float] = field(default_factory=dict)
+    first_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    last_commit_ms: int | None = None
+    valid_through_ms: int | None = None
+    error: LastError | None = None
+    batches: Mapping[Sender, tuple[float, LastError]] = field(default_factory=dict)
+    fresh_ms: Mapping[str, int] = field(default_factory=dict)
+    parked: int = 0
+
+    @property
+    def lags(self) -> Mapping[TopicPartition, int]:
+        """Return how many records the table lacks, of partitions whose log is known."""
+        return {
+            at: max(0, log.end - self.stored[at])
+            for at, log in self.logs.items()
+            if at in self.stored
+        } | {at: len(log) for at, log in self.unread.items()}
+
+    @property
+    def unread(self) -> Mapping[TopicPartition, OffsetRange]:
+        """Return partitions of topics that are read, which nobody reads: they may be held (U8)."""
+        topics = {at.topic for at in self.stored}
+        return {
+            at: log for at, log in self.logs.items() if at.topic in topics and at not in self.stored
+        }
+
+    def next_of(self, at: TopicPartition) -> int | None:
+        """Return the first offset that the table lacks; ``None`` if nobody looked there yet."""
+        if at in self.stored:
+            return self.stored[at]
+        return self.logs[at].begin if at in self.logs else None
+
+
+def started(before: Progress, at: TransactionId, start: StartCommit, now_s: float) -> Progress:
+    """Take a START of this coordinator."""
+    return _moved(
+        replace(
+            before,
+            epoch=at.epoch,
+            paused=start.paused,
+            opened={**before.opened, at: now_s},
+            parked=len(start.parked),
+            error=before.error and resolved(before.error, start),
+        ),
+        start.offsets,
+        now_s,
+    )
+
+
+def settled(
+    before: Progress, at: TransactionId, settlement: Settlement, now: tuple[float, int]
+) -> Progress:
+    """Take a settlement that was not heard before; ``now`` is monotonic s, and epoch ms."""
+    now_s, now_ms = now
+    rows = any(table.records for table in settlement.tables if table.snapshot_id)
+    return _moved(
+        replace(
+            before,
+            settled=at,
+            opened={key: since for key, since in before.opened.items() if key > at},
+            last_commit_ms=now_ms if rows else before.last_commit_ms,
+            valid_through_ms=settlement.valid_through_ms or before.valid_through_ms,
+            parked=len(settlement.parked),
+            error=before.error and resolved(before.error, settlement),
+        ),
+        settlement.offsets,
+        now_s,
+    )
+
+
+def answered(
+    before: Progress, sender: Sender, status: WriteStatus, now: tuple[float, int]
+) -> Progress:
+    """Take a participant's status; ``now`` is monotonic s, and epoch ms."""
+    now_s, now_ms = now
+    others = {who: told for who, told in before.batches.items() if who != sender}
+    if not status.failure:
+        return replace(before, batches=others) if status.part == 0 else before
+    told = failed_batch(status.failure, LastError("", "", sender.member, now_ms))
+    return replace(before, batches={**others, sender: (now_s, told)})
+
+
+def error_of(now: Progress, now_s: float, window_s: float) -> LastError | None:
+    """Return the error that counts.
+
+    A participant's failed batch counts for a window, since the participant may have died of it.
+    """
+    if now.error and not now.error.past:
+        return now.error
+    lately = [told for at_s, told in now.batches.values() if now_s - at_s < window_s]
+    return max(lately, key=lambda told: told.time_ms or 0, default=now.error)
+
+
+def looked(before: Progress, logs: Mapping[TopicPartition, OffsetRange], now_s: float) -> Progress:
+    """Take the sources' logs."""
+    known = replace(before, logs={**before.logs, **logs})
+    return replace(known, still_since_s=_still(known, before.still_since_s, now_s))
+
+
+def _moved(after: Progress, stored: Mapping[TopicPartition, int], now_s: float) -> Progress:
+    """Replace the stored offsets; a partition that moved is no longer still."""
+    kept = {
+        at: since for at, since in after.still_since_s.items() if stored.get(at) == after.stored[at]
+    }
+    first = {at: ms for at, ms in after.first_ms.items() if stored.get(at) == after.stored.get(at)}
+    moved = replace(after, stored=dict(stored), first_ms=first)
+    return replace(moved, still_since_s=_still(moved, kept, now_s))
+
+
+def _still(
+    after: Progress, since_s: Mapping[TopicPartition, float], now_s: float
+) -> Mapping[TopicPartition, float]:
+    """Return since when partitions stand still; one that nobody reads yet does not."""
+    lags = after.lags.items()
+    return {at: since_s.get(at, now_s) for at, lag in lags if lag and at in after.stored}
+
+
+def stalled(now: Progress, now_s: float, window_s: float) -> tuple[TopicPartition, ...]:
+    """Return the partitions with lag that have not moved for the whole window."""
+    if now.paused:
+        return ()
+    return tuple(sorted(at for at, since in now.still_since_s.items() if now_s - since >= window_s))
+
+
+def condition(now: Progress, now_s: float, window_s: float, *, draining: bool) -> Condition:
+    """Return the condition of a sink whose coordinator runs here."""
+    return condition_of(
+        Facts(
+            reachable=True,
+            epoch=now.epoch,
+            paused=now.paused,
+            lag=sum(now.lags.values()),
+            alive=1,
+            ended=None,
+            error=error_of(now, now_s, window_s),
+            stalled=stalled(now, now_s, window_s),
+            draining=draining,
+        )
+    )
+
+
+def sink_gauges(now: Progress, state: Condition, still: int, now_ms: int) -> Iterable[Gauge]:
+    """Yield everything that is reported once per sink, except what is reported per topic."""
+    yield from state_gauges(state)
+    if now.error and not now.error.past:
+        yield Gauge(names.ERROR_INFO, 1, {"code": now.error.code})
+    yield Gauge(names.EPOCH, now.epoch)
+    yield Gauge(names.STALLED_PARTITIONS, still)
+    yield from unread_gauges(now.unread)
+    if now.last_commit_ms is not None:
+        yield Gauge(names.LAST_COMMIT, now.last_commit_ms / 1000)
+    if now.valid_through_ms is not None:
+        yield Gauge(names.VALID_THROUGH, now.valid_through_ms / 1000)
+    yield from lag_gauges(now.lags, now.first_ms, now_ms)
+
+
+def state_gauges(condition: Condition) -> Iterable[Gauge]:
+    """Yield 1 for the condition, 0 for each other."""
+    return (Gauge(names.STATE, float(c is condition), {"state": c.value}) for c in Condition)
+
+
+def unread_gauges(logs: Mapping[TopicPartition, OffsetRange]) -> Iterable[Gauge]:
+    """Yield what waits in partitions that are not read yet; it is part of the lag, too."""
+    yield Gauge(names.UNREAD_PARTITIONS, len(logs))
+    records: dict[str, int] = defaultdict(int)
+    for at, log in logs.items():
+        records[at.topic] += len(log)
+    for topic, count in records.items():
+        yield Gauge(names.UNREAD_RECORDS, count, {"topic": topic})
+
+
+def table_gauges(now: Progress) -> Iterable[Gauge]:
+    """Yield what is reported about a sink's many tables."""
+    yield Gauge(names.SUSPENDED_TABLES, now.parked)
+    for table, valid_through_ms in now.fresh_ms.items():
+        yield Gauge(names.TABLE_VALID_THROUGH, valid_through_ms / 1000, {"table": table})
+
+
+def lag_gauges(
+    lags: Mapping[TopicPartition, int], first_ms: Mapping[TopicPartition, int], now_ms: int
+) -> Iterable[Gauge]:
+    """Yield lag per topic: records are summed, and the oldest age counts."""
+    records: dict[str, int] = defaultdict(int)
+    ages_ms: dict[str, list[int]] = defaultdict(list)
+    for at, lag in lags.items():
+        records[at.topic] += lag
+        if lag and at in first_ms:
+            ages_ms[at.topic].append(max(0, now_ms - first_ms[at]))
+    for topic, lag in records.items():
+        yield Gauge(names.LAG_RECORDS, lag, {"topic": topic})
+        known = ages_ms[topic] if lag else [0]
+        if known:
+            yield Gauge(names.LAG_SECONDS, max(known) / 1000, {"topic": topic})

@@ -1,0 +1,233 @@
+"""Measures a sink at its ports: counts what passes through them, and passes it on unchanged.
+
+No state machine and no driver knows about it. It counts per batch, per transaction or per call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import HeadgateError, TableMissing
+from headgate.control_protocol.events import (
+    AbortCommit,
+    Envelope,
+    LogRecord,
+    Presence,
+    Settlement,
+    StartCommit,
+)
+from headgate.control_protocol.followers import Followers
+from headgate.control_protocol.identifiers import ControlOffset, Epoch
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchNeeds,
+    BatchOutcome,
+    BatchWriter,
+    BatchWritten,
+    CommitAttempt,
+    CommitOutcome,
+    ControlLog,
+    Draft,
+    Evolved,
+    Landed,
+    Lead,
+    Refused,
+    TableView,
+)
+from headgate.control_protocol.record import KEY_COUNTS, CommitRecord, Debt
+from headgate.control_protocol.table_changes import Changed, Want
+from headgate.runtime.telemetry import metric_catalog as names
+
+Count = Callable[[str, float, Mapping[str, str]], None]
+Observe = Callable[[str, float, Mapping[str, str]], None]
+
+
+class MeteredWriter:
+    """Measures the batches of a ``BatchWriter``."""
+
+    def __init__(self, writer: BatchWriter, count: Count, observe: Observe) -> None:
+        self._writer = writer
+        self._count = count
+        self._observe = observe
+        self._since_s = 0.0
+
+    def submit(self, batch: Batch) -> None:
+        self._since_s = time.monotonic()
+        self._writer.submit(batch)
+
+    def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+        outcome = self._writer.outcome(timeout_ms)
+        if outcome is not None:
+            word = "written" if isinstance(outcome, BatchWritten) else "failed"
+            word = "needs" if isinstance(outcome, BatchNeeds) else word
+            took_s = time.monotonic() - self._since_s
+            self._observe(names.BATCH_DURATION, took_s, {"outcome": word})
+        if isinstance(outcome, BatchWritten):
+            self._written(outcome)
+        return outcome
+
+    def _written(self, outcome: BatchWritten) -> None:
+        counted: Counter[tuple[str, str, str]] = Counter()
+        for at, found in outcome.partitions.items():
+            records = found.records + found.deleted + found.quarantined + found.skipped
+            counted[names.READ_RECORDS, at.topic, ""] += records
+            counted[names.READ_BYTES, at.topic, ""] += found.bytes_read
+            counted[names.BAD_RECORDS, at.topic, "quarantined"] += found.quarantined
+            counted[names.BAD_RECORDS, at.topic, "skipped"] += found.skipped
+        for (name, topic, kind), amount in counted.items():
+            if amount:
+                self._count(name, amount, {"topic": topic, **({"outcome": kind} if kind else {})})
+        followed = [file for files in outcome.followed.values() for file in files]
+        files = [*outcome.files, *outcome.quarantined, *followed]
+        if files:
+            self._count(names.WRITTEN_FILES, len(files), {})
+            self._count(names.WRITTEN_FILE_BYTES, sum(f.size_bytes for f in files), {})
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class MeteredLog:
+    """Observes the events of a ``ControlLog``: ``heard`` when read, ``said`` once appended."""
+
+    def __init__(
+        self,
+        log: ControlLog,
+        *,
+        heard: Callable[[Envelope], None] = lambda _: None,
+        said: Callable[[Envelope], None] = lambda _: None,
+    ) -> None:
+        self._log = log
+        self._heard = heard
+        self._said = said
+
+    def append(self, envelopes: Sequence[Envelope]) -> None:
+        self._log.append(envelopes)
+        for envelope in envelopes:
+            self._said(envelope)
+
+    def read(self, timeout_ms: int) -> list[LogRecord]:
+        records = self._log.read(timeout_ms)
+        for record in records:
+            self._heard(record.envelope)
+        return records
+
+    def seek(self, offset: ControlOffset) -> None:
+        self._log.seek(offset)
+
+    def end_offset(self) -> ControlOffset:
+        return self._log.end_offset()
+
+    def close(self) -> None:
+        self._log.close()
+
+
+class MeteredLead:
+    """Measures the commits to the table whose commit decides."""
+
+    def __init__(self, table: Lead, name: str, count: Count, observe: Observe) -> None:
+        self._table = table
+        self._name = name
+        self._count = count
+        self._observe = observe
+
+    def read(self) -> TableView:
+        return self._table.read()
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        since_s = time.monotonic()
+        outcome = self._table.commit(attempt)
+        word = _word(outcome)
+        self._observe(names.COMMIT_DURATION, time.monotonic() - since_s, {"outcome": word})
+        self._count(names.COMMITS, 1, {"table": self._name, "outcome": word})
+        if isinstance(outcome, Landed) and (record := outcome.view.record):
+            _count_changes(self._count, self._name, record)
+        return outcome
+
+    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+        return self._table.evolve(base, columns)
+
+    def close(self) -> None:
+        self._table.close()
+
+
+class MeteredFollowers:
+    """Counts the payments to the follower tables.
+
+    ``paid`` receives each record that lands in one.
+    """
+
+    def __init__(
+        self,
+        followers: Followers,
+        count: Count,
+        paid: Callable[[str, CommitRecord], None] = lambda *_: None,
+    ) -> None:
+        self._followers = followers
+        self._count = count
+        self._paid = paid
+
+    def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
+        return self._followers.describe(tables)
+
+    def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+        return self._followers.missing(tables)
+
+    def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
+        return self._followers.draft(drafts)
+
+    def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+        return self._followers.change(wants)
+
+    def pay(
+        self, payments: Sequence[CommitAttempt], timeout_ms: int
+    ) -> Mapping[str, CommitOutcome | HeadgateError]:
+        outcomes = self._followers.pay(payments, timeout_ms)
+        for name, outcome in outcomes.items():
+            self._count(names.COMMITS, 1, {"table": name, "outcome": _word(outcome)})
+            if isinstance(outcome, Landed) and (record := outcome.view.record):
+                if record.records:
+                    self._count(names.COMMITTED_ROWS, record.records, {"table": name})
+                _count_changes(self._count, name, record)
+                self._paid(name, record)
+        return outcomes
+
+    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+        self._followers.tidy(before, owed)
+
+    def strike_off(self, debts: Sequence[Debt]) -> None:
+        self._followers.strike_off(debts)
+
+    def close(self) -> None:
+        self._followers.close()
+
+
+def _count_changes(count: Count, table: str, record: CommitRecord) -> None:
+    """Count the changes of a commit to a keyed table (U10)."""
+    for what in KEY_COUNTS if record.keys else ():
+        if records := getattr(record.keys, what):
+            count(names.CHANGES, records, {"table": table, "what": what})
+
+
+def _word(outcome: CommitOutcome | HeadgateError) -> str:
+    if isinstance(outcome, Landed):
+        return "landed"
+    return "refused" if isinstance(outcome, Refused) else "unknown"
+
+
+def settlement_outcome(event: Settlement) -> str:
+    return "aborted" if isinstance(event, AbortCommit) else "acked"
+
+
+def coordinates(event: object) -> bool:
+    """Return whether an event shows a coordinator's progress."""
+    return isinstance(event, StartCommit | Settlement)
+
+
+def assignment_kind(envelope: Envelope) -> str | None:
+    """Return what a presence reports about its partitions; ``None`` for a mere sign of life."""
+    event = envelope.event
+    return event.kind.value if isinstance(event, Presence) and event.concerns else None

@@ -1,0 +1,394 @@
+"""Measures one sink in one process: wraps its ports, tracks its coordinator, exports both.
+
+If nothing takes the metrics, none of this exists and ports stay unwrapped.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from headgate.config.shared_configuration import agreed, fingerprint
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import CODE, RetryLater
+from headgate.control_protocol.events import (
+    Envelope,
+    Notice,
+    NoticeKind,
+    Settlement,
+    StartCommit,
+    WriteStatus,
+)
+from headgate.control_protocol.followers import Followers
+from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionId
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import BatchWriter, ControlLog, Lead
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.whose_thread import sink_of_thread
+from headgate.coordinator.settings import CoordinatorSettings
+from headgate.participant.state import State
+from headgate.runtime.health import EXIT_CODES, Condition, LastError, Unwell, without_code
+from headgate.runtime.telemetry import coordinator_progress
+from headgate.runtime.telemetry import metric_catalog as names
+from headgate.runtime.telemetry.instrumented_ports import (
+    Count,
+    MeteredFollowers,
+    MeteredLead,
+    MeteredLog,
+    MeteredWriter,
+    assignment_kind,
+    settlement_outcome,
+)
+from headgate.runtime.telemetry.meters import Gauge, Telemetry
+
+if TYPE_CHECKING:
+    from headgate.runtime.maintenance.rounds import Done
+
+
+# Measures background maintenance: what its rounds did, and when the last good one was.
+
+
+class MaintenanceMeters:
+    """Sums up the rounds of one coordinator's life. Thread-safe."""
+
+    def __init__(self, count: Count, wall_ms: Callable[[], int]) -> None:
+        self._count = count
+        self._wall_ms = wall_ms
+        self._lock = threading.Lock()
+        self._gauges: dict[tuple[str, str], float] = {}
+
+    def ended(self, done: Done, failed: bool) -> None:  # noqa: FBT001 - a callback
+        """Take the round of one table. ``failed``: a part of it raised."""
+        table = {"table": done.table}
+        outcome = "failed" if failed else "done"
+        self._count(names.MAINTENANCE_ROUNDS, 1, {**table, "outcome": outcome})
+        for name, number in (
+            (names.MAINTENANCE_REWRITTEN, done.compacted_files),
+            (names.MAINTENANCE_ORPHANS, done.orphans),
+        ):
+            if number:
+                self._count(name, number, table)
+        with self._lock:
+            if not failed:
+                self._gauges[names.MAINTENANCE_LAST, done.table] = self._wall_ms() / 1000
+            if done.live_files:
+                self._gauges[names.LIVE_FILES, done.table] = done.live_files
+
+    def gauges(self) -> Iterable[Gauge]:
+        with self._lock:
+            found = dict(self._gauges)
+        return [Gauge(name, value, {"table": table}) for (name, table), value in found.items()]
+
+
+INTERVALS_MISSED = 3
+_CALLS_MS_MAX = 120_000
+"""Longer than a turn of bounded calls: Spark starting, or a coordinator being joined."""
+
+
+def window_ms(settings: CoordinatorSettings) -> int:
+    """Return how long records may wait before a partition that does not move counts as stalled."""
+    return INTERVALS_MISSED * (settings.commit_interval_ms + settings.commit_timeout_ms)
+
+
+def _well() -> None:
+    return None
+
+
+class SinkMeters:
+    """Everything that is measured about one sink in this process. Thread-safe."""
+
+    def __init__(self, telemetry: Telemetry, settings: SinkSettings) -> None:
+        self._telemetry = telemetry
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._life: CoordinatorMeters | None = None
+        self._state: Callable[[], State] | None = None
+        self._unwell: Callable[[], Unwell | None] = _well
+        self._draining, self._resting = False, ""
+        self._turned_s = time.monotonic()
+        self._turn_s_max = (settings.participant.release_timeout_ms + _CALLS_MS_MAX) / 1000
+        self._hide = telemetry.show(self._gauges)
+        self._handler = _ErrorCounter(
+            settings.name, lambda code: self.count(names.ERRORS, 1, {"code": code})
+        )
+        logging.getLogger("headgate").addHandler(self._handler)
+
+    def close(self) -> None:
+        self._hide()
+        logging.getLogger("headgate").removeHandler(self._handler)
+
+    def count(self, name: str, amount: float, labels: Mapping[str, str]) -> None:
+        self._telemetry.count(name, amount, {"sink": self._settings.name, **labels})
+
+    def observe(self, name: str, value: float, labels: Mapping[str, str]) -> None:
+        self._telemetry.observe(name, value, {"sink": self._settings.name, **labels})
+
+    def drain(self) -> None:
+        """Note that this process was asked to end."""
+        self._draining = True
+
+    def rest(self, why: str = "stopped by a person") -> None:
+        """Note that this process has left the group, and waits."""
+        self._resting, self._state = why, None
+
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
+    # ------------------------------------------------------------------------------- the process
+
+    def turned(self) -> None:
+        """Note that the participant's loop has made a turn."""
+        self._turned_s = time.monotonic()
+
+    def not_live(self) -> str | None:
+        """Return why the process should be restarted, if it should."""
+        still_s = time.monotonic() - self._turned_s
+        if still_s > self._turn_s_max:
+            return f"the participant's loop has not turned for {still_s:.0f} s"
+        return None
+
+    def not_ready(self) -> str | None:
+        """Return why this participant does no work, if it does none."""
+        if self._resting:
+            return self._resting
+        if self._draining:
+            return "draining"
+        if self._state is None:
+            return "starting"
+        if not self._state().epoch:
+            return "no coordinator has been heard yet"
+        if unwell := self._unwell():
+            return str(unwell)
+        life = self.life
+        condition = life.condition() if life else Condition.RUNNING
+        told = life.error() if life else None
+        if EXIT_CODES[condition]:
+            return f"{condition.value}: {told.code} {told.text}" if told else condition.value
+        return None
+
+    def watched(self, unwell: Callable[[], Unwell | None]) -> None:
+        """Ask this for what ``headgate status`` would say, whenever a probe or a scrape asks."""
+        self._unwell = unwell
+
+    # ------------------------------------------------------------------------- the participant
+
+    def writer(self, writer: BatchWriter) -> BatchWriter:
+        return MeteredWriter(writer, self.count, self.observe)
+
+    def participants_log(self, log: ControlLog) -> ControlLog:
+        return MeteredLog(log, said=self._said)
+
+    def follow(self, state: Callable[[], State]) -> None:
+        """Ask this for the participant's state whenever metrics are collected."""
+        self._state, self._draining, self._resting = state, False, ""
+
+    def _said(self, envelope: Envelope) -> None:
+        kind = assignment_kind(envelope)
+        if kind is not None:
+            concerned = len(envelope.event.concerns)  # type: ignore[union-attr]
+            self.count(names.ASSIGNMENTS, concerned, {"kind": kind})
+
+    # ------------------------------------------------------------------------- the coordinator
+
+    def coordinator(self, life: Sender) -> CoordinatorMeters:
+        """Start to follow a coordinator's life in this process; the caller closes the result."""
+        with self._lock:
+            self._life = CoordinatorMeters(self, life, self._settings)
+            return self._life
+
+    def ended(self, life: CoordinatorMeters) -> None:
+        with self._lock:
+            if self._life is life:
+                self._life = None
+
+    @property
+    def life(self) -> CoordinatorMeters | None:
+        with self._lock:
+            return self._life
+
+    def _gauges(self) -> Iterable[Gauge]:
+        sink = {"sink": self._settings.name}
+        life = self.life
+        for gauge in (*self._own(), *self._of_the_sink(life)):
+            yield replace(gauge, labels={**sink, **gauge.labels})
+
+    def _of_the_sink(self, life: CoordinatorMeters | None) -> Iterable[Gauge]:
+        """Yield what the coordinator reports, if it is here; and what is wrong, whoever leads."""
+        found = tuple(life.gauges()) if life else ()
+        unwell = self._unwell()
+        if unwell is None or not EXIT_CODES[unwell.condition]:
+            return found
+        others = [gauge for gauge in found if gauge.name not in (names.STATE, names.ERROR_INFO)]
+        code = (Gauge(names.ERROR_INFO, 1, {"code": unwell.code}),) if unwell.code else ()
+        return (*coordinator_progress.state_gauges(unwell.condition), *code, *others)
+
+    def _own(self) -> Iterable[Gauge]:
+        yield Gauge(names.BUILD_INFO, 1, {"version": version("headgate")})
+        digest = fingerprint(dict(agreed(self._settings)))
+        table = self._settings.table.identifier
+        yield Gauge(names.CONFIG_INFO, 1, {"hash": digest, "table": table})
+        if self._state is not None:
+            owned = self._state().owned
+            buffered = sum(own.work.records for own in owned.values() if own.work)
+            yield Gauge(names.OWNED_PARTITIONS, len(owned))
+            yield Gauge(names.BUFFERED_RECORDS, buffered)
+
+
+class CoordinatorMeters:
+    """Follows one coordinator's life. Sink-wide series are reported only from here."""
+
+    def __init__(self, meters: SinkMeters, life: Sender, settings: SinkSettings) -> None:
+        self._meters = meters
+        self._sender = life
+        self._settings = settings
+        self._window_s = window_ms(settings.coordinator) / 1000
+        self._lock = threading.Lock()
+        self._progress = coordinator_progress.Progress()
+        self._begun_ms = _wall_ms()
+        self.maintenance = MaintenanceMeters(meters.count, _wall_ms)
+
+    def close(self) -> None:
+        self._meters.ended(self)
+
+    @property
+    def progress(self) -> coordinator_progress.Progress:
+        with self._lock:
+            return self._progress
+
+    def condition(self) -> Condition:
+        draining = self._meters.draining
+        return coordinator_progress.condition(
+            self.progress, time.monotonic(), self._window_s, draining=draining
+        )
+
+    def error(self) -> LastError | None:
+        """Return what is wrong with the sink, as far as its coordinator knows."""
+        return coordinator_progress.error_of(self.progress, time.monotonic(), self._window_s)
+
+    def log(self, log: ControlLog) -> ControlLog:
+        return MeteredLog(log, heard=self.heard)
+
+    def table(self, table: Lead) -> Lead:
+        name = self._settings.table.identifier
+        return MeteredLead(table, name, self._meters.count, self._meters.observe)
+
+    def followers(self, followers: Followers) -> Followers:
+        return MeteredFollowers(followers, self._meters.count, self._paid)
+
+    def _paid(self, table: str, record: CommitRecord) -> None:
+        if record.valid_through_ms is not None:
+            with self._lock:
+                fresh = {**self._progress.fresh_ms, table: record.valid_through_ms}
+                self._progress = replace(self._progress, fresh_ms=fresh)
+
+    def trouble(self, text: str, next_try_ms: int | None = None) -> None:
+        """Note that the coordinator keeps failing at something."""
+        found = CODE.search(text)
+        code = found[0] if found else RetryLater.code
+        now_ms, member = _wall_ms(), self._sender.member
+        said = self._settings.redacted(without_code(code, text))
+        told = LastError(code, said, member, now_ms)
+        if next_try_ms is not None:
+            told = replace(told, next_try_ms=now_ms + next_try_ms)
+        with self._lock:
+            self._progress = replace(self._progress, error=told)
+
+    def heard(self, envelope: Envelope) -> None:
+        """Take an event from the log; only this life's own count, and each settlement once.
+
+        Participants' events count only for what they could not write.
+        """
+        event = envelope.event
+        if isinstance(event, WriteStatus) and envelope.sink == self._settings.name:
+            now = (time.monotonic(), _wall_ms())
+            with self._lock:
+                self._progress = coordinator_progress.answered(
+                    self._progress, envelope.sender, event, now
+                )
+            return
+        if isinstance(event, Notice) and envelope.sink == self._settings.name:
+            self._count_ended(event, envelope.time_ms)
+        if envelope.sender != self._sender or envelope.sink != self._settings.name:
+            return
+        at, now_s = TransactionId(envelope.epoch, envelope.transaction), time.monotonic()
+        with self._lock:
+            before = self._progress
+            if isinstance(event, StartCommit):
+                self._progress = coordinator_progress.started(before, at, event, now_s)
+            elif isinstance(event, Settlement) and at > before.settled:
+                self._progress = coordinator_progress.settled(
+                    before, at, event, (now_s, _wall_ms())
+                )
+            else:
+                return
+        if isinstance(event, Settlement):
+            self._count_settled(event, now_s - before.opened.get(at, now_s))
+
+    def _count_ended(self, event: Notice, time_ms: int) -> None:
+        """Count for a process whose own counters died with it; older ends are counted already."""
+        if event.kind is NoticeKind.STOPPED and event.code and time_ms >= self._begun_ms:
+            self._meters.count(names.ENDED_PARTICIPANTS, 1, {"code": event.code})
+
+    def _count_settled(self, event: Settlement, lasted_s: float) -> None:
+        outcome = settlement_outcome(event)
+        self._meters.observe(names.TRANSACTION_DURATION, lasted_s, {"outcome": outcome})
+        if event.reason:
+            self._meters.count(names.INCOMPLETE_TRANSACTIONS, 1, {})
+        for table in event.tables:
+            if table.snapshot_id and table.records:
+                self._meters.count(names.COMMITTED_ROWS, table.records, {"table": table.table})
+
+    def looked(
+        self, logs: Mapping[TopicPartition, OffsetRange], first_ms: Mapping[TopicPartition, int]
+    ) -> None:
+        """Take the sources' logs, and the timestamps of first unstored records."""
+        with self._lock:
+            known = coordinator_progress.looked(self._progress, logs, time.monotonic())
+            self._progress = replace(known, first_ms={**known.first_ms, **first_ms})
+
+    def gauges(self) -> Iterable[Gauge]:
+        yield from self.maintenance.gauges()
+        now, now_s = self.progress, time.monotonic()
+        if not now.epoch:
+            return
+        still = len(coordinator_progress.stalled(now, now_s, self._window_s))
+        told = replace(now, error=self.error())
+        yield from coordinator_progress.sink_gauges(told, self.condition(), still, _wall_ms())
+        if self._settings.tables:
+            yield from coordinator_progress.table_gauges(now)
+        if self._settings.telemetry.per_partition:
+            for name, offsets in (
+                (names.STORED_OFFSET, now.stored),
+                (names.LOG_END_OFFSET, {at: log.end for at, log in now.logs.items()}),
+            ):
+                for at, offset in offsets.items():
+                    labels = {"topic": at.topic, "partition": str(at.partition)}
+                    yield Gauge(name, offset, labels)
+
+
+class _ErrorCounter(logging.Handler):
+    """Counts the package's log lines of level warning and above, by the error code they name.
+
+    Lines of another sink in the process count for that sink.
+    """
+
+    def __init__(self, sink: str, count: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._sink = sink
+        self._count_code = count
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if sink_of_thread() not in (None, self._sink):
+            return
+        found = CODE.search(record.getMessage())
+        self._count_code(found[0] if found else "none")
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,83 @@
+"""Watches the sources beside a coordinator: their logs, and the age of the first unstored record.
+
+It has a thread and clients of its own: it blocks nobody, and nobody blocks it. It reads a record
+once: while the partition does not move, its timestamp is known.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import closing
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import for_the_same_sink
+from headgate.kafka.first_records import first_timestamps
+from headgate.kafka.source_topics import KafkaSourceTopics
+from headgate.runtime.telemetry.sink_metrics import CoordinatorMeters
+
+_log = redacted_logger("headgate.telemetry")
+
+_JOIN_S = 1.0
+"""Kept short: whoever gives up leadership must not wait for a look."""
+
+
+class LagLookout:
+    """Runs from its creation until ``close``."""
+
+    def __init__(self, settings: SinkSettings, meters: CoordinatorMeters) -> None:
+        self._settings = settings
+        self._meters = meters
+        self._ended = threading.Event()
+        self._thread = threading.Thread(
+            target=for_the_same_sink(self._run), name="headgate-lag", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join(_JOIN_S)
+
+    def _run(self) -> None:
+        source = self._settings.source
+        topics = KafkaSourceTopics(self._settings.kafka, source.topics, source.group_id)
+        with closing(topics):
+            while not self._ended.wait(self._settings.telemetry.interval_ms / 1000):
+                try:
+                    look(self._meters, lambda: logs_of(topics), self._first)
+                except HeadgateError as error:
+                    _log.debug("lag could not be measured: %s", error)
+
+    def _first(self, places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        return first_timestamps(self._settings.kafka, self._settings.source.group_id, places)
+
+
+def look(
+    meters: CoordinatorMeters,
+    logs: Callable[[], Mapping[TopicPartition, OffsetRange]],
+    first: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]],
+) -> None:
+    """Look once. Answers for a partition that moved meanwhile do not count."""
+    meters.looked(logs(), {})
+    before = meters.progress
+    places = {
+        at: offset
+        for at, lag in sorted(before.lags.items(), key=lambda found: -found[1])
+        if lag and at not in before.first_ms and (offset := before.next_of(at)) is not None
+    }
+    found = first(places) if places else {}
+    now = meters.progress
+    meters.looked({}, {at: ms for at, ms in found.items() if now.next_of(at) == places[at]})
+
+
+def logs_of(topics: KafkaSourceTopics) -> Mapping[TopicPartition, OffsetRange]:
+    """Return what is readable of each log. Raises ``Unreachable``, ``ConfigurationError``."""
+    return {
+        TopicPartition(name, number): log
+        for name, topic in topics.describe().items()
+        for number, log in topic.partitions.items()
+    }

@@ -1,0 +1,71 @@
+"""Runs a participant on real ports, which also watches for others that commit elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.ports import Lead
+from headgate.control_protocol.record import noted_sink
+from headgate.coordinator.service import CoordinatorService
+from headgate.kafka.control_log import KafkaLog
+from headgate.kafka.source_topics import KafkaSourceTopics
+from headgate.participant import driver as participant
+from headgate.participant.state import State
+from headgate.runtime.wrong_group_detection import Lookout, Sources
+
+
+@dataclass(slots=True)
+class Current:
+    """The settings with which the next coordinator's life begins."""
+
+    settings: SinkSettings
+
+
+class OpenSink(participant.ParticipantDriver):
+    """A participant on real ports. Its turns can also raise ``OtherConfiguration`` (rule P11)."""
+
+    def __init__(
+        self,
+        initial: State,
+        world: participant.World,
+        service: CoordinatorService,
+        lookout: Lookout,
+        *,
+        current: Current | None = None,
+    ) -> None:
+        super().__init__(initial, world)
+        self._current = current
+        self._service = service
+        self._lookout = lookout
+        self._clock = world.clock
+
+    def run_once(self, timeout_ms: int) -> None:
+        super().run_once(timeout_ms)
+        self._lookout.look(self.state, self._clock.monotonic_ms(), leads=self.leads)
+
+    def adopt(self, settings: SinkSettings) -> None:
+        """Adopt other intervals and limits: at once here, and from the next START for all."""
+        self.state = replace(self.state, settings=settings.participant)
+        if self._current:
+            self._current.settings = settings
+        if driver := self._service.driver:
+            driver.adopt(settings.coordinator)
+
+    @property
+    def leads(self) -> bool:
+        return self._service.driver is not None
+
+
+def lookout(settings: SinkSettings, table: Lead, log: KafkaLog, now_ms: int) -> Lookout:
+    """Build a lookout over the sink's table, group and control topic."""
+
+    def sinks() -> frozenset[str]:
+        source = settings.source
+        with closing(KafkaSourceTopics(settings.kafka, source.topics, source.group_id)) as topics:
+            named = map(noted_sink, topics.committed_notes())
+            return frozenset(sink for sink in named if sink)
+
+    sources = Sources(lambda: table.read().record, sinks, log.topic_id, log.refused)
+    return Lookout(settings, sources, now_ms)

@@ -1,0 +1,105 @@
+"""Plans how batches are written: to the sink's table, or to the tables that its routes name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyiceberg.catalog import Catalog
+
+from headgate.config.column_options import rules_of
+from headgate.config.multi_table_settings import CreateFrom
+from headgate.config.route_checks import FileTables
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_declaration import transform_plan
+from headgate.control_protocol.identifiers import tag_name
+from headgate.control_protocol.ports import Batch, BatchOutcome
+from headgate.data_plane.batch.shaping import Shaping
+from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan, WriterPlan
+from headgate.data_plane.routing.table_lookup import (
+    IcebergStock,
+    RoutedPlans,
+    TablePlans,
+    TableStock,
+)
+
+
+class Planning:
+    """The plans of one sink. Used by one thread at a time."""
+
+    def __init__(
+        self, settings: SinkSettings, plans: TablePlans, routed: RoutedPlans | None = None
+    ) -> None:
+        self._settings = settings
+        self.plans = plans
+        self._routed = routed
+
+    def written(self, batch: Batch, write: Callable[[WriterPlan], BatchOutcome]) -> BatchOutcome:
+        """Write the batch by its plan. Raises what planning raises."""
+        source = source_plan(self._settings, batch)
+        if self._routed is None:
+            return write(self.plans.plan_of(batch, source))
+        return self._routed.written(batch, source, write)
+
+    def forget_temporary(self) -> bool:
+        """Forward to ``Plans.forget_temporary``."""
+        return (self._routed or self.plans).forget_temporary()
+
+
+def iceberg_planning(settings: SinkSettings, catalog: Catalog) -> Planning:
+    """Return the plans for the tables of this catalog."""
+    plans = Plans(catalog, shaping(settings))
+    return planning_of(settings, plans, IcebergStock(catalog))
+
+
+def planning_of(settings: SinkSettings, plans: TablePlans, stock: TableStock) -> Planning:
+    """Return the plans for these tables, some of which routes may name."""
+    routed = RoutedPlans(stock, plans, FileTables(settings)) if settings.tables else None
+    return Planning(settings, plans, routed)
+
+
+def source_plan(settings: SinkSettings, batch: Batch) -> SourcePlan:
+    """Return where the batch's records come from, and how their values are read."""
+    tables = settings.tables
+    changes = settings.changes.of(settings.table.key)
+    return SourcePlan(
+        kafka=dict(settings.kafka),
+        topic_ids=batch.topic_ids,
+        format_name=settings.format.type,
+        format_options=dict(settings.format.options),
+        record_columns=record_columns(settings),
+        rules=rules_of(settings) if settings.transform or not tables else {},
+        key_format_name=settings.format.key_type,
+        key_format_options=dict(settings.format.key_options),
+        handling=Handling(
+            policy=settings.quarantine.policy,
+            tombstones=(changes and changes.tombstones.disposal) or settings.quarantine.tombstones,
+            limits=settings.quarantine.limits,
+            tag=tag_name(settings.name, settings.table.branch),
+            excerpts=settings.quarantine.excerpts,
+            untold_tombstones=settings.changes.tombstones.disposal,
+            **({"unmatched": tables.unmatched} if tables else {}),
+        ),
+        sink=settings.name,
+        redaction=settings.redaction_of_records,
+        schema_policy=settings.table.schema.policy,
+        routing=tables.routing if tables else None,
+        makes=tables.create.schema is not CreateFrom.OFF and not settings.transform,
+        changes=changes,
+    )
+
+
+def shaping(settings: SinkSettings) -> Shaping:
+    """Return what happens to rows between decoding and files."""
+    parts = record_columns(settings) if settings.tables else {}
+    return Shaping(transform_plan(settings.transform, parts), settings.spark.distribution)
+
+
+def record_columns(settings: SinkSettings) -> Mapping[str, str]:
+    """Return, by part of the record, the column that takes it when records are decoded.
+
+    These are the table's own columns, or the columns that a transform receives.
+    """
+    if settings.tables and not settings.transform:
+        return {}
+    named = settings.tables or settings.table
+    return named.record_columns.named()

@@ -1,0 +1,142 @@
+"""Detects commits that others make where this participant hears nothing, or in its own group.
+
+A participant with another control topic, or with another sink's name, owns partitions but hears
+nobody: they would stall forever. The commit record tells which control topic its coordinator uses,
+and the notes next to the group's offsets tell whose they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import HeadgateError, OtherConfiguration, RetryLater
+from headgate.control_protocol.events import Envelope, Notice, NoticeKind
+from headgate.control_protocol.identifiers import TopicId
+from headgate.control_protocol.record import CommitRecord, group_taken
+from headgate.coordinator.recovery import refuse_stopped
+from headgate.participant.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What the lookout reads; each call may raise.
+
+    ``record`` is the sink's own record and ``sinks`` are the sinks that the group's notes name.
+    ``control_topic_id`` is the topic that this participant listens to, and ``refused`` counts the
+    sink's events that it skipped there because of their signatures.
+    """
+
+    record: Callable[[], CommitRecord | None]
+    sinks: Callable[[], frozenset[str]]
+    control_topic_id: Callable[[], TopicId | None]
+    refused: Callable[[], int] = lambda: 0
+
+
+ASKED_EVERY_MS = 1_000
+"""Shortest interval between looks at the table that notices of an operator's action cause."""
+
+
+class Lookout:
+    """Looks at table and group while the participant hears no coordinator.
+
+    It also looks at once when a NOTICE reports an operator's action, which may have stopped the
+    sink. Only the table decides: a forged notice causes a look, and nothing else.
+    """
+
+    def __init__(self, settings: SinkSettings, sources: Sources, now_ms: int) -> None:
+        times = settings.coordinator
+        self._settings = settings
+        self._sources = sources
+        self._every_ms = (
+            times.election_timeout_ms + times.commit_interval_ms + times.commit_timeout_ms
+        )
+        self._due_ms = now_ms + self._every_ms
+        self._heard: object = None
+        self._before: CommitRecord | None = None
+        self._others: frozenset[str] = frozenset()
+        self._refused = 0
+        self._asked = False
+        self._asked_due_ms = now_ms
+
+    def heard(self, envelope: Envelope) -> None:
+        """Take an event from the control topic, of any sink."""
+        said = envelope.event
+        if isinstance(said, Notice) and said.kind is NoticeKind.ASKED:
+            self._asked |= envelope.sink == self._settings.name
+
+    def look(self, state: State, now_ms: int, *, leads: bool) -> None:
+        """Raise an error if others commit elsewhere, or if an operator stopped the sink.
+
+        Raises ``OtherConfiguration``, ``GroupTaken`` or, by the table, ``SinkStopped``.
+
+        Nothing is asked while a coordinator is heard, which speaks at least once per interval. A
+        finding must stand at two looks in a row. A record that does not move proves nothing: all
+        participants may have been given another topic since.
+        """
+        self._look_at_wish(state, now_ms)
+        heard = (state.epoch, state.coordinator, state.settled_to, state.ended, state.following)
+        if leads or not state.owned or heard != self._heard:
+            self._heard, self._due_ms = heard, now_ms + self._every_ms
+            self._before, self._others = None, frozenset()
+        if now_ms < self._due_ms:
+            return
+        self._due_ms = now_ms + self._every_ms
+        try:
+            record, others = self._sources.record(), self._sources.sinks() - {state.sink}
+            here, refused = self._sources.control_topic_id(), self._sources.refused()
+        except RetryLater:
+            return
+        refuse_stopped(record, state.sink)
+        before, self._before = self._before, record
+        again, self._others = others & self._others, others
+        unheard, self._refused = refused > self._refused, refused
+        moves = record is not None and before is not None and not record.same_commit(before)
+        error = self._elsewhere(record, here) if moves and record else None
+        if error is None and moves and unheard:
+            error = self._other_key()
+        if error is None and again:
+            error = group_taken(self._settings.source.group_id, min(again), state.sink)
+        if error:
+            raise error
+
+    def _look_at_wish(self, state: State, now_ms: int) -> None:
+        if not self._asked or now_ms < self._asked_due_ms:
+            return
+        self._asked_due_ms = now_ms + ASKED_EVERY_MS
+        try:
+            record = self._sources.record()
+        except RetryLater:
+            return
+        self._asked = False
+        refuse_stopped(record, state.sink)
+
+    def _elsewhere(self, record: CommitRecord, here: TopicId | None) -> HeadgateError | None:
+        ours = self._settings.control.topic
+        said = (
+            f"sink {record.sink!r} is coordinated by {record.coordinator.member} on control topic"
+        )
+        lost = "the partitions of this participant would never be committed"
+        if record.control_topic not in (None, ours):
+            return OtherConfiguration(
+                f"{said} {record.control_topic}, but this sink file names {ours}: {lost}",
+                "give all participants of the sink the same file; to change control.topic, stop "
+                "all of them first",
+            )
+        if here is not None and record.control_topic_id not in (None, here):
+            return OtherConfiguration(
+                f"{said} {ours} with id {record.control_topic_id}, but "
+                f"{ours} in this participant's cluster has id {here}: {lost}",
+                "compare bootstrap.servers: all participants of a sink must use one Kafka cluster",
+            )
+        return None
+
+    def _other_key(self) -> HeadgateError:
+        return OtherConfiguration(
+            f"sink {self._settings.name!r} is running on control topic "
+            f"{self._settings.control.topic}, but its events are not signed with this sink file's "
+            "control.key: this participant hears nobody",
+            "give all participants of the sink the same control.key; docs/security.md explains "
+            "how to rotate it",
+        )

@@ -1,0 +1,132 @@
+"""Tries on an empty table of the same protocol whether delta-rs commits to it.
+
+Nobody else knows: which features it supports changes from version to version. Without the trial a
+sink would find out at its first commit, and be refused there for ever.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction, __version__
+
+from headgate.control_protocol.first_line import first_line
+from headgate.tables.storage.directories import Folder
+
+_VERSION = re.compile(r"_delta_log/(\d{20})\.(?:json|checkpoint\..*parquet)")
+_READER_NAMES, _WRITER_NAMES = 3, 7
+"""Protocols of these versions name their features, even if there are none."""
+
+_PLAIN = '{"type":"struct","fields":[{"name":"a","type":"string","nullable":true,"metadata":{}}]}'
+
+
+def refusal(table: DeltaTable) -> str:
+    """Return why delta-rs commits to no table of this protocol and metadata, or nothing."""
+    said = table.protocol()
+    protocol: dict[str, Any] = {
+        "minReaderVersion": said.min_reader_version,
+        "minWriterVersion": said.min_writer_version,
+    }
+    if said.reader_features or said.min_reader_version == _READER_NAMES:
+        protocol["readerFeatures"] = sorted(said.reader_features or ())
+    if said.writer_features or said.min_writer_version == _WRITER_NAMES:
+        protocol["writerFeatures"] = sorted(said.writer_features or ())
+    metadata = table.metadata()
+    return _tried(
+        json.dumps(protocol),
+        table.schema().to_json(),
+        tuple(metadata.partition_columns),
+        tuple(sorted(metadata.configuration.items())),
+    )
+
+
+def protocol_refusal(folder: Folder) -> str:
+    """Return why delta-rs does not read tables of the protocol that a log names, or nothing.
+
+    For a log that it does not read: that may be damage, and it may be a protocol that is newer.
+    Raises ``OSError``.
+    """
+    protocol = _protocol_of(folder)
+    return _tried(json.dumps(protocol), _PLAIN, (), ()) if protocol else ""
+
+
+def library() -> str:
+    return f"delta-rs {__version__}"
+
+
+@lru_cache(maxsize=128)
+def _tried(
+    protocol: str,
+    schema: str,
+    partition_by: tuple[str, ...],
+    properties: tuple[tuple[str, str | None], ...],
+) -> str:
+    metadata = {
+        "id": "trial",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema,
+        "partitionColumns": partition_by,
+        "configuration": dict(properties),
+        "createdTime": 0,
+    }
+    lines = (f'{{"protocol":{protocol}}}', json.dumps({"metaData": metadata}))
+    try:
+        with TemporaryDirectory(prefix="headgate-delta-") as folder:
+            log = Path(folder) / "_delta_log"
+            log.mkdir()
+            (log / f"{0:020}.json").write_text("\n".join(lines))
+            return _refused(folder, partition_by)
+    except OSError:  # no place for the trial: the first commit shows it
+        return ""
+
+
+def _refused(folder: str, partition_by: Iterable[str]) -> str:
+    try:
+        table = DeltaTable(folder)
+        table.create_write_transaction(
+            [],
+            "append",
+            table.schema(),
+            partition_by=list(partition_by),
+            commit_properties=CommitProperties(
+                max_commit_retries=0, app_transactions=[Transaction("trial", 1, 0)]
+            ),
+        )
+    except Exception as error:  # noqa: BLE001 - whatever it says, a sink could not commit
+        return first_line(error)
+    return ""
+
+
+def _protocol_of(folder: Folder) -> Mapping[str, Any] | None:
+    """Return the newest protocol of a log, as far as its files can be read."""
+    names = {name: found[1] for name, _ in folder.below("_delta_log") if (found := _match(name))}
+    for name in sorted(names, key=lambda name: (names[name], name.endswith("json")), reverse=True):
+        for protocol in _protocols(folder, name):
+            return protocol
+    return None
+
+
+def _match(name: str) -> re.Match[str] | None:
+    return _VERSION.fullmatch(name)
+
+
+def _protocols(folder: Folder, name: str) -> Iterator[Mapping[str, Any]]:
+    try:
+        data = folder.read(name)
+        if name.endswith(".parquet"):
+            found = pq.read_table(io.BytesIO(data), columns=["protocol"])["protocol"].to_pylist()
+        else:
+            found = [json.loads(line).get("protocol") for line in data.splitlines() if line.strip()]
+    except (ValueError, KeyError, AttributeError):  # damaged, or of another form
+        return
+    for protocol in found:
+        if protocol:
+            yield {key: value for key, value in protocol.items() if value is not None}

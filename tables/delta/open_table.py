@@ -1,0 +1,212 @@
+"""Opens Delta tables, and refuses those that a sink could not fill."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import TableMissing, Unreachable
+from headgate.control_protocol.first_line import first_line
+from headgate.control_protocol.kind_errors import PutsUnconditional, TableUnfit
+from headgate.control_protocol.table_kinds import FileSchema, TableSpec, schema_number
+from headgate.tables.delta.columns import columns_from_delta, may_partition
+from headgate.tables.delta.commit_probe import library, protocol_refusal, refusal
+from headgate.tables.delta.locations import storage_options
+from headgate.tables.delta.log import Log, log_unreadable
+from headgate.tables.delta.partition_values import held_years
+from headgate.tables.storage.directories import Folder, open_folder
+from headgate.tables.storage.file_io import on_s3, open_files
+from headgate.tables.storage.local_file_io import local_path
+
+_FEATURES = frozenset(
+    (
+        *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "timestampNtz"),
+        *("generatedColumns", "identityColumns", "columnMapping", "deletionVectors"),
+        *("v2Checkpoint", "vacuumProtocolCheck", "allowColumnDefaults", "domainMetadata"),
+        "clustering",
+    )
+)
+"""Features that appends may ignore, unless a property or a column uses them. Whether the library
+commits to a table that has them is tried."""
+
+_CONSTRAINT = "delta.constraints."
+_TXN_RETENTION = "delta.setTransactionRetentionDuration"
+_LOG_RETENTION = "delta.logRetentionDuration"
+_LOG_DAYS_MIN = 2
+_TRIES, _PAUSE_S = 3, 0.5
+"""An invalid log is read again: a clean-up may have interfered with the first read."""
+
+_SHORT = re.compile(r"\b(second|minute|hour|milli|micro)", re.IGNORECASE)
+_DAYS = re.compile(r"(\d+)\s*day", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaPlace:
+    """A table's location, and the storage keys for its log and files, and for delta-rs."""
+
+    name: str
+    location: str
+    storage: Mapping[str, str]
+
+    @classmethod
+    def of(cls, wanted: TableSpec) -> DeltaPlace:
+        folder = local_path(wanted.location)
+        location = wanted.location if folder is None else f"file://{folder}"
+        return cls(wanted.name, location.rstrip("/"), wanted.storage)
+
+    @property
+    def uri(self) -> str | Path:
+        """Return the location for delta-rs, which takes addresses as well as plain paths."""
+        return local_path(self.location) or self.location
+
+    @property
+    def options(self) -> dict[str, str]:
+        return storage_options(self.location, self.storage)
+
+    def log(self) -> Log:
+        return Log(open_files(self.storage, self.location), self.location)
+
+    def folder(self) -> Folder:
+        return open_folder(self.location, self.storage)
+
+    def refuse_store(self) -> None:
+        """Raise ``PutsUnconditional`` if two writers could put the same version; or ``OSError``."""
+        files = open_files(self.storage, self.location)
+        if on_s3(files) and not files.puts_conditionally(f"{self.location}/data/headgate"):
+            raise PutsUnconditional(
+                f"the store of Delta table {self.name} at {self.location} overwrites what is "
+                "there, though it was asked to put it only if it is absent",
+                "two coordinators could overwrite each other's versions; use a store that knows "
+                "conditional writes, or fill an Iceberg table",
+            )
+
+    def load(self) -> DeltaTable:
+        """Raises ``TableMissing``, ``Unreachable``, ``LogUnreadable``, ``TableUnfit``."""
+        said = set[str]()
+        for _ in range(_TRIES):
+            try:
+                table = self._loaded()
+                break
+            except DeltaError as error:
+                failure = error
+                said.add(first_line(error))
+                time.sleep(_PAUSE_S)
+        else:
+            if len(said) == 1:
+                self._refuse_protocol()
+                raise log_unreadable(f"{self.location}/_delta_log", failure) from failure
+            raise Unreachable(f"Delta table {self.name} cannot be read: {first_line(failure)}")
+        refuse_unfit(self.name, table)
+        return table
+
+    def _refuse_protocol(self) -> None:
+        """Raise ``TableUnfit`` where the log is sound, but of a protocol that is not supported."""
+        try:
+            why = protocol_refusal(self.folder())
+        except OSError as error:
+            raise Unreachable(
+                f"Delta table {self.name} cannot be read: {first_line(error)}"
+            ) from error
+        if why:
+            raise _uncommitted(self.name, why)
+
+    def _loaded(self) -> DeltaTable:
+        """Raises ``DeltaError`` for an invalid log, ``OSError`` for storage failures."""
+        try:
+            return DeltaTable(self.uri, storage_options=self.options)
+        except TableNotFoundError as error:
+            raise TableMissing(
+                f"there is no Delta table {self.name} at {self.location}",
+                "correct table.location, or set table.create with its columns",
+            ) from error
+        except OSError as error:
+            raise Unreachable(
+                f"Delta table {self.name} cannot be read: {first_line(error)}"
+            ) from error
+
+
+def partitions_of(table: DeltaTable) -> tuple[str, ...]:
+    return tuple(table.metadata().partition_columns)
+
+
+def columns_of(name: str, table: DeltaTable) -> Struct:
+    return columns_from_delta(name, table.schema().to_json())
+
+
+def layout_id_of(table: DeltaTable) -> int:
+    return layout_id_of_parts(table.schema().to_json(), partitions_of(table))
+
+
+def layout_id_of_parts(schema: str, partition_by: tuple[str, ...]) -> int:
+    """Return the number of columns and partitioning; ``schema`` is delta-rs's JSON."""
+    return schema_number(f"{schema} {partition_by}")
+
+
+def layout_of(place: DeltaPlace, table: DeltaTable) -> FileSchema:
+    columns, partition_by = columns_of(place.name, table), partitions_of(table)
+    return FileSchema(
+        uuid=str(table.metadata().id),
+        schema_id=layout_id_of(table),
+        columns=columns,
+        location=place.location,
+        partition_by=partition_by,
+        values=held_years({name: columns[name].type for name in partition_by}),
+        storage=place.storage,
+        properties=table.metadata().configuration,
+    )
+
+
+def refuse_unfit(name: str, table: DeltaTable) -> None:
+    """Raise ``TableUnfit`` for unsupported features or types of partition columns."""
+    protocol, properties = table.protocol(), table.metadata().configuration
+    named = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    if unknown := sorted(named - _FEATURES):
+        raise _unfit(name, f"has the table features {', '.join(unknown)}")
+    for key, value in properties.items():
+        if key.startswith(_CONSTRAINT):
+            raise _unfit(name, f"has the constraint {key.removeprefix(_CONSTRAINT)}")
+        if key == "delta.columnMapping.mode" and value != "none":
+            raise _unfit(name, f"maps its columns by {value}")
+    if _TXN_RETENTION in properties:
+        raise TableUnfit(
+            f"Delta table {name} forgets after {_TXN_RETENTION} what applications have committed: "
+            "a sink that stood still would take it for a table it never wrote to",
+            f"unset {_TXN_RETENTION}",
+        )
+    _refuse_retention(name, properties.get(_LOG_RETENTION) or "")
+    if why := refusal(table):
+        raise _uncommitted(name, why)
+    types = {column.name: column.type for column in columns_of(name, table).fields}
+    for column in partitions_of(table):
+        if not may_partition(types[column]):
+            raise _unfit(name, f"is partitioned by {column!r}, of type {types[column]}")
+
+
+def _uncommitted(name: str, why: str) -> TableUnfit:
+    return TableUnfit(
+        f"Delta table {name}: {library()} does not commit to tables of its protocol: {why}",
+        "drop the feature that it names, or fill another table; docs/delta.md says more",
+    )
+
+
+def _unfit(name: str, has: str) -> TableUnfit:
+    return TableUnfit(
+        f"Delta table {name} {has}, which appends of headgate do not heed",
+        "docs/delta.md says which tables can be filled",
+    )
+
+
+def _refuse_retention(name: str, interval: str) -> None:
+    days = _DAYS.search(interval)
+    if _SHORT.search(interval) or (days and int(days[1]) < _LOG_DAYS_MIN):
+        raise TableUnfit(
+            f"Delta table {name} keeps its log for {interval} only: the sink's offsets are in it",
+            f"set {_LOG_RETENTION} to {_LOG_DAYS_MIN} days at least",
+        )

@@ -1,0 +1,136 @@
+"""Implements ``TableFormat`` for Delta. Imports delta-rs only once a table is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from headgate.control_protocol.errors import ConfigurationError, TableMissing
+from headgate.control_protocol.first_line import first_line
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.kind_errors import KindUnknown
+from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.table_history import TableReader
+from headgate.control_protocol.table_kinds import (
+    Capability,
+    FileSchema,
+    Guarantee,
+    TableFormat,
+    TableSpec,
+)
+from headgate.tables.delta.columns import delta_from_columns, refuse_partitions
+from headgate.tables.delta.locations import refuse_location
+from headgate.tables.storage.directories import folders_in
+from headgate.tables.storage.file_io import open_files
+
+if TYPE_CHECKING:
+    from headgate.tables.delta.open_table import DeltaPlace
+
+
+_RENEWED_MS_MAX = 24 * 3_600_000
+"""Tables that keep their log for less than two days are refused."""
+
+
+class DeltaFormat(TableFormat):
+    """Delta tables below a path, without a catalog: the log is the lock."""
+
+    guarantee = Guarantee.EXACTLY_ONCE
+    capabilities = frozenset({Capability.SECONDARY_TABLES, Capability.MANY_TABLES})
+
+    def refuse(self, spec: TableSpec) -> None:
+        if find_spec("deltalake") is None:
+            raise KindUnknown(
+                "table.type is delta, but deltalake is not installed",
+                "pip install 'headgate[delta]'",
+            )
+        if not spec.location:
+            raise ConfigurationError(
+                "table.location is missing: a Delta table is found by it", "write its address"
+            )
+        refuse_location(spec.location)
+        if foreign := sorted(key for key in spec.storage if not key.startswith("s3.")):
+            raise ConfigurationError(
+                f"catalog.properties.{foreign[0]} is set, but a Delta table has no catalog",
+                "leave keys of an S3 store there (s3....), which its files and its log need",
+            )
+        if not 0 < spec.renewed_ms <= _RENEWED_MS_MAX:
+            raise ConfigurationError(
+                f"coordinator.tag_refresh_interval_ms, or tables.valid_through_refresh_ms, is "
+                f"{spec.renewed_ms}: an idle sink's record could be gone from the table's log "
+                "before it is renewed",
+                f"use {_RENEWED_MS_MAX} at most (a day), and not 0",
+            )
+        delta_from_columns(spec.columns, spec.comments)
+        if spec.create:
+            refuse_partitions(spec.columns, spec.partition_by)
+
+    def create(self, spec: TableSpec) -> bool:
+        place = _place(spec)
+        try:
+            place.load()
+        except TableMissing:
+            if not spec.create:
+                raise
+            self._create(place, spec)
+            place.load()
+            return True
+        return False
+
+    def open(self, spec: TableSpec, sink: SinkName) -> SinkTable:
+        from headgate.tables.delta.table import DeltaSinkTable
+
+        return DeltaSinkTable(_place(spec), sink)
+
+    def file_schema(self, spec: TableSpec) -> FileSchema:
+        from headgate.tables.delta.open_table import layout_of
+
+        place = _place(spec)
+        return layout_of(place, place.load())
+
+    def reader(self, spec: TableSpec, sink: SinkName) -> TableReader:
+        from headgate.tables.delta.reader import DeltaReader
+
+        return DeltaReader(_place(spec), sink)
+
+    def names(self, like: TableSpec) -> Collection[str]:
+        from headgate.control_protocol.errors import Unreachable
+
+        parent = _place(like).location.rpartition("/")[0]
+        try:
+            return folders_in(open_files(like.storage, parent), parent)
+        except OSError as error:
+            raise Unreachable(f"{parent} cannot be listed: {first_line(error)}") from error
+
+    def _create(self, place: DeltaPlace, spec: TableSpec) -> None:
+        """Create the table.
+
+        Another process may be first: what exists then is loaded and checked.
+        """
+        from deltalake import DeltaTable, Schema
+        from deltalake.exceptions import DeltaError
+
+        from headgate.control_protocol.errors import Unreachable
+
+        try:
+            DeltaTable.create(
+                place.uri,
+                schema=Schema.from_json(delta_from_columns(spec.columns, spec.comments)),
+                mode="ignore",
+                partition_by=list(spec.partition_by),
+                name=spec.name,
+                configuration=dict(spec.properties),
+                raise_if_key_not_exists=False,  # our property, as well as other engines'
+                storage_options=place.options,
+            )
+        except (DeltaError, OSError) as error:
+            raise Unreachable(
+                f"Delta table {spec.name} cannot be made at {place.location}: {first_line(error)}",
+                "grant write access to the place, or correct table.properties",
+            ) from error
+
+
+def _place(spec: TableSpec) -> DeltaPlace:
+    from headgate.tables.delta.open_table import DeltaPlace
+
+    return DeltaPlace.of(spec)

@@ -1,0 +1,120 @@
+"""Implements an append-only Hudi table: files are Hudi's own, and carry their instant (P13)."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from headgate.control_protocol.errors import HeadgateError, Unreachable
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.ports import CommitAttempt, Refused
+from headgate.tables.hudi.base_files import instant_of, stamp_of
+from headgate.tables.hudi.commits import HudiCommits, Moved, rolled_back
+from headgate.tables.hudi.jvm import said
+from headgate.tables.hudi.locations import STAGED, HudiPlace
+from headgate.tables.hudi.write_client import HudiJava
+from headgate.tables.missing_files import refuse_lost
+from headgate.tables.storage.directories import Folder
+
+_STAMPS_OPEN = 8
+"""How many of the newest stamps may be of unsettled transactions; mostly two are."""
+
+
+class HudiSinkTable(HudiCommits):
+    """Implements ``stamps.StampingTable``; the rest is ``HudiCommits``."""
+
+    def __init__(
+        self,
+        place: HudiPlace,
+        sink: SinkName,
+        answer: Callable[[Callable[[], None]], None] = lambda call: call(),
+        java: Callable[[HudiPlace, str], HudiJava] = HudiJava,
+    ) -> None:
+        super().__init__(place, sink, answer, java)
+        self._stamps: deque[str] = deque(maxlen=_STAMPS_OPEN)
+
+    def stamp(self) -> str:
+        _, java = self._opened()
+        self._open_timeline(java)
+        self._stamps.append(self._reserved(java))
+        return stamp_of(self._place.location, self._stamps[-1])
+
+    def _renewed(self) -> None:
+        self._stamps.clear()
+
+    def _coming(self) -> Sequence[str]:
+        return tuple(self._stamps)
+
+    def _open_timeline(self, java: HudiJava) -> None:
+        """Make a first commit if there is none.
+
+        Instants before it count as completed to everyone who lists folders.
+        """
+        try:
+            meta = java.meta()
+            if next(java.commits(meta), None) is None:
+                self._make_first(java)
+        except HeadgateError:
+            raise
+        except Exception as error:
+            java.close()
+            raise Unreachable(
+                f"Hudi table {self._place.name} takes no first commit: {said(error)}"
+            ) from error
+
+    def _make_first(self, java: HudiJava) -> None:
+        """Raise ``Moved`` where others have condemned the instant while this process slept.
+
+        To complete it nevertheless would look like a fork (H9). They have opened the timeline, or
+        the next try does.
+        """
+        first = self._reserved(java)
+
+        def check() -> None:
+            if first in self._reservations.condemned():
+                raise Moved(rolled_back(first).reason)
+
+        if refused := self._begin(java, first):
+            raise Moved(refused.reason)
+        java.commit(first, (), {}, check)
+
+    def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
+        """Return the instant of the files, which is a single one (P13).
+
+        A commit without files takes an instant of its own: files still being written carry the one
+        that START has named.
+        """
+        named = {instant_of(file.path) for file in attempt.files}
+        assert len(named) <= 1, f"files of several instants: {', '.join(sorted(named))}"
+        return named.pop() if named else self._reserved(java)
+
+    def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
+        return refuse_lost(self._place.folder, attempt.files)
+
+
+# Manages files that are staged in our folder below a Hudi table until they become Hudi's.
+
+
+STAGED_MS_MAX = 24 * 3_600_000
+"""A file not committed by this age is never committed: its records are written again."""
+
+
+def sweep(folder: Folder) -> None:
+    """Remove what is too old to be needed, unless a draft names it: then it is owed."""
+    found = folder.below(STAGED)
+    oldest_ms = time.time_ns() // 1_000_000 - STAGED_MS_MAX
+    old = [name for name, at_ms in found if name.endswith(".parquet") and at_ms < oldest_ms]
+    if old:
+        owed = _drafted(folder, [name for name, _ in found if name.endswith(".json")])
+        folder.remove([name for name in old if name.rpartition("/")[2] not in owed])
+
+
+def _drafted(folder: Folder, drafts: list[str]) -> str:
+    """Return the drafts' content; one that disappears meanwhile was paid."""
+    told = []
+    for name in drafts:
+        with suppress(FileNotFoundError):
+            told.append(folder.read(name).decode())
+    return "".join(told)

@@ -1,0 +1,119 @@
+"""Detects a fork: a commit that landed although its writer had lost the lock (H9)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
+
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.key_errors import KeyChanged
+from headgate.control_protocol.kind_errors import HudiForked, TableUnfit
+from headgate.control_protocol.ports import Lineage, TableView
+from headgate.tables.hudi.file_slices import Slice
+from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.record_keys import BUCKET, index_of
+from headgate.tables.hudi.write_client import Instant
+
+_LATE = "a coordinator that was stopped for long has landed after all"
+_HINT = "its files are gone, and so may be rows: see docs/hudi.md, 'A fork'"
+
+
+def follows(sink: SinkName) -> str:
+    """Return the key under which a commit notes when the one before it was completed.
+
+    It is not a key of the commit record, which would refuse it.
+    """
+    return f"headgate-hudi.{sink}.follows"
+
+
+def refuse_fork(table: str, sink: SinkName, ours: Sequence[Instant]) -> None:
+    """Raise ``HudiForked`` if the sink's two newest commits, newest first, are not a chain.
+
+    Completion times tell. Instants are archived by their request times, so the former one may be
+    gone from the timeline while an older one is still there.
+    """
+    before = ours[0].said.get(follows(sink)) if len(ours) == 2 else None
+    if before is not None and ours[1].completed > int(before or 0):
+        raise HudiForked(
+            f"Hudi table {table}: commit {ours[0].requested} of sink {sink} continues the one that "
+            f"was completed at {before}, and not {ours[1].requested}, which came between: {_LATE}",
+            _HINT,
+        )
+
+
+def refuse_risen(
+    table: str, sink: SinkName, condemned: Collection[str], complete: Callable[[str], bool]
+) -> None:
+    """Raise ``HudiForked`` if a commit is complete that was rolled back."""
+    for instant in sorted(condemned):
+        if complete(instant):
+            raise HudiForked(
+                f"Hudi table {table}: commit {instant} of sink {sink} was rolled back, and is "
+                f"complete: {_LATE}",
+                _HINT,
+            )
+
+
+def behind(head: int | None) -> str | None:
+    """Return, in Hudi's lock, why a commit would count as older than the one it continues."""
+    now = int(f"{datetime.now(UTC):%Y%m%d%H%M%S%f}"[:17])
+    if now > (head or 0):
+        return None
+    return f"the newest commit was completed at {head}, and this machine's clock says {now}"
+
+
+# Refuses a table that was filled before in a way that this sink does not use.
+
+
+_RINGS = ".hoodie/.bucket_index"
+"""Where Hudi describes buckets whose number changes, or differs between partitions."""
+
+_NUMBERED = re.compile(r"[0-9]{8}-")
+_LOW = "0000"
+"""A bucket below 10,000. A UUID begins like this once in 65,536 times, and is all digits besides
+in 15 of a hundred of these."""
+
+
+def refuse(
+    view: TableView, place: HudiPlace, sink: SinkName, live: Callable[[], Sequence[Slice]]
+) -> None:
+    """U1: refuse a table filled without the key, which may hold duplicates, and the reverse.
+
+    ``live`` lists its files. Raises ``TableUnfit`` for buckets that the sink does not fill.
+    """
+    keyed = place.key is not None
+    if view.record and (view.record.keys is not None) != keyed:
+        raise KeyChanged(
+            f"Hudi table {view.table} was filled by sink {sink} "
+            f"{'without a key' if keyed else 'by key'}",
+            f"{'remove' if keyed else 'name'} table.key, or fill another table",
+        )
+    if view.lineage is Lineage.FRESH:
+        _refuse_buckets(view, place, live)
+
+
+def _refuse_buckets(view: TableView, place: HudiPlace, live: Callable[[], Sequence[Slice]]) -> None:
+    """Refuse a table that others have split into buckets; only its files show that.
+
+    Everybody's next write fails at a file that has no bucket's number.
+    """
+    if place.folder.below(_RINGS):
+        raise TableUnfit(
+            f"Hudi table {view.table} is cut into buckets whose number varies ({_RINGS} is there)",
+            "fill a table with another index, or with one number of buckets (docs/hudi.md)",
+        )
+    if place.key and index_of(view.table, place.settings) == BUCKET:
+        return  # which compares the files with its own number of buckets
+    if view.head is not None and _numbered(live()):
+        raise TableUnfit(
+            f"Hudi table {view.table} is cut into buckets, as the names of its files show: writes "
+            "of others would fail at files of no bucket",
+            "fill it by table.key with hoodie.index.type = BUCKET and its number of buckets, or "
+            "fill another table (docs/hudi.md)",
+        )
+
+
+def _numbered(slices: Sequence[Slice]) -> bool:
+    names = [each.group for each in slices]
+    return all(map(_NUMBERED.match, names)) and any(name.startswith(_LOW) for name in names)

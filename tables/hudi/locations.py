@@ -1,0 +1,410 @@
+"""Locates a Hudi table and reads its properties, without a JVM."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
+from headgate.control_protocol.kind_errors import HudiUnsafe, PutsUnconditional, TableUnfit
+from headgate.control_protocol.table_kinds import FileSchema, RowKey, TableSpec, schema_number
+from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiDressing
+from headgate.tables.hudi.columns import columns_of, refuse_taken
+from headgate.tables.hudi.jvm import open_spark
+from headgate.tables.hudi.record_keys import (
+    HIVE_STYLE,
+    URL_ENCODED,
+    HeldTexts,
+    buckets_of,
+    generator_of,
+    names,
+    refuse_other_key,
+    refuse_row_key,
+)
+from headgate.tables.hudi.s3_locations import hadoop_settings, location_of, of_hadoop, storage_of
+from headgate.tables.hudi.settings import KEY, OURS, SPARK, TIME_ZONE, following, write_settings
+from headgate.tables.storage.directories import Folder, open_folder
+
+_TABLE = "hoodie.table."
+_WRITE = "hoodie.datasource.write."
+_VERSION_MIN = 8
+_NAME = "hoodie.table.name"
+AUX = ".hoodie/.aux/headgate"
+"""Where headgate keeps files of its own; Hudi leaves it alone."""
+STAGED = f"{AUX}/staged"
+"""Where files lie until they have become Hudi's."""
+
+_KEPT = f"{AUX}/properties.json"
+_PROPERTIES = ("hoodie.properties", "hoodie.properties.backup")
+_TRIES = 40
+_PAUSE_S = 0.05
+_LINE = re.compile(r"[ \t\f]*(?![#!])((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)")
+"""A key ends at the first space, ``=`` or ``:`` that has no backslash before it."""
+_CONTINUED = re.compile(r"(?<!\\)((?:\\\\)*)\\\n[ \t\f]*")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_NAMED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+_KEY_GENERATORS = {"SimpleKeyGenerator", "NonpartitionedKeyGenerator"}
+_SEVERAL = {"ComplexKeyGenerator", "NonpartitionedKeyGenerator"}
+_KEY_TYPES = {
+    "SIMPLE": "SimpleKeyGenerator",
+    "NON_PARTITION": "NonpartitionedKeyGenerator",
+    "COMPLEX": "ComplexKeyGenerator",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableConfig:
+    """The content of ``hoodie.properties``. ``schema`` is Avro's, as of the table's creation."""
+
+    uuid: str
+    schema: str
+    columns: Struct
+    dressing: HudiDressing
+    merges_on_read: bool
+    keys: tuple[str, ...] = ()
+    generator: str = ""
+
+    @property
+    def schema_id(self) -> int:
+        return schema_number(f"{self.schema} {self.dressing.partition_by} {','.join(self.keys)}")
+
+
+@dataclass(frozen=True, slots=True)
+class HudiPlace:
+    """The location of a table.
+
+    ``settings``: Hudi's write configuration; ``spark``: the JVM's; ``storage``: the keys of its
+    store. Files of a table with a ``key``, and of one that ``follows``, are staged: the committer
+    rewrites them.
+    """
+
+    name: str
+    location: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict)
+    key: RowKey | None = None
+    follows: bool = False
+    storage: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, wanted: TableSpec) -> HudiPlace:
+        """Raises ``ConfigurationError``, ``HudiUnsafe``."""
+        location = location_of(wanted.location)
+        follows, given = wanted.primary is not None and not wanted.ledger, wanted.properties
+        keyed = wanted.key is not None
+        if wanted.primary is not None:
+            given = following(wanted.name.rpartition(".")[2], wanted.primary, given, keyed=keyed)
+        settings = write_settings(wanted.name, given, keyed=keyed)
+        spark = {key: each for key, each in wanted.storage.items() if key.startswith(SPARK)}
+        storage = storage_of(location, wanted.storage)
+        return cls(wanted.name, location, settings, spark, wanted.key, follows, storage)
+
+    @property
+    def folder(self) -> Folder:
+        """Return the folder with the table's own files and ours."""
+        return open_folder(self.location, self.storage)
+
+    def exists(self) -> bool:
+        return next(self.folder.sizes([f".hoodie/{_PROPERTIES[0]}"])) is not None
+
+    @property
+    def base_path(self) -> str:
+        """Return Hudi's spelling of the location."""
+        return of_hadoop(self.location)
+
+    @property
+    def hadoop(self) -> Mapping[str, str]:
+        """Return how Hadoop reaches the store."""
+        return hadoop_settings(self.location, self.storage)
+
+    @property
+    def table(self) -> str:
+        """Return the table's name in Hudi."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def files(self) -> str:
+        """Return the address below which participants write."""
+        return f"{self.location}/{STAGED}" if self.key or self.follows else self.location
+
+    def config(self) -> TableConfig:
+        """Raises ``TableMissing``, ``Unreachable``, ``TableUnfit``."""
+        return self._config(self._properties())
+
+    def layout(self) -> FileSchema:
+        """Return how participants write its files. Raises as ``config``."""
+        config = self.config()
+        values = None
+        if self.key or config.dressing.partition_by:
+            values = HeldTexts(self.key.key if self.key else (), config.dressing)
+        if self.key or self.follows:
+            return FileSchema(
+                uuid=config.uuid,
+                schema_id=config.schema_id,
+                columns=config.columns,
+                location=self.files,
+                partition_by=() if self.key else config.dressing.partition_by,
+                values=values,
+                storage=self.storage,
+                properties=self._kept(),
+            )
+        return FileSchema(
+            uuid=config.uuid,
+            schema_id=config.schema_id,
+            columns=config.columns,
+            location=self.location,
+            partition_by=config.dressing.partition_by,
+            storage=self.storage,
+            dressing=config.dressing,
+            values=values,
+            properties=self._kept(),
+        )
+
+    def _properties(self) -> Mapping[str, str]:
+        """Read the properties.
+
+        Hudi replaces the file, and keeps the former one next to it meanwhile.
+        """
+        for _ in range(_TRIES):
+            texts = [self._text(name) for name in _PROPERTIES]
+            # Whoever replaces the file may have ended between the looks at it and at its backup.
+            if texts == [None, None] and self._text(_PROPERTIES[0]) is None:
+                raise TableMissing(
+                    f"there is no Hudi table {self.name} at {self.location}",
+                    "correct table.location, or set table.create with its columns",
+                )
+            for text in texts:
+                if text and text.endswith("\n") and _NAME in (found := properties_of(text)):
+                    return found
+            time.sleep(_PAUSE_S)
+        raise Unreachable(
+            f"the properties of Hudi table {self.name} are not whole: "
+            f"{self.location}/.hoodie/{_PROPERTIES[0]}",
+            "if nobody is writing them, restore the file, from hoodie.properties.backup or another",
+        )
+
+    def _text(self, name: str) -> str | None:
+        try:
+            return self.folder.read(f".hoodie/{name}").decode()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Unreachable(f"Hudi table {self.name} cannot be read: {error}") from error
+
+    def _config(self, found: Mapping[str, str]) -> TableConfig:
+        if reason := _unfit(found, keyed=self.key is not None):
+            raise TableUnfit(
+                f"Hudi table {self.name} {reason}, which headgate does not heed",
+                "docs/hudi.md says which tables can be filled",
+            )
+        schema = found[f"{_TABLE}create.schema"]
+        columns = columns_of(self.name, schema)
+        types = {column.name: column.type for column in columns.fields}
+        keys = names(found, f"{_TABLE}recordkey.fields")
+        partitions = names(found, f"{_TABLE}partition.fields")
+        for name, known in (
+            *((k, KEY_TYPES) for k in keys),
+            *((p, PARTITION_TYPES) for p in partitions),
+        ):
+            if types.get(name) not in known:
+                raise TableUnfit(
+                    f"Hudi table {self.name}: {name}, of type {types.get(name)}, is no column "
+                    "whose values headgate writes into keys and folders",
+                    f"such columns are of {', '.join(known)}",
+                )
+        dressing = HudiDressing(
+            location=self.location,
+            key=keys[0] if len(keys) == 1 else "",
+            partition_by=partitions,
+            hive_style=found.get(HIVE_STYLE, "false") == "true",
+            url_encoded=found.get(URL_ENCODED, "false") == "true",
+        )
+        refuse_taken(self.name, columns)
+        self._refuse_columns(columns, dressing, keys)
+        if self.key:
+            self._refuse_key(found, columns, partitions)
+        return TableConfig(
+            uuid=self._identity(),
+            schema=schema,
+            columns=columns,
+            dressing=dressing,
+            merges_on_read=found.get(f"{_TABLE}type", "") == "MERGE_ON_READ",
+            keys=keys,
+            generator=_generator(found),
+        )
+
+    def _refuse_key(
+        self, found: Mapping[str, str], columns: Struct, partitions: tuple[str, ...]
+    ) -> None:
+        assert self.key is not None, "asked for it"
+        refuse_other_key(self.name, self.key, found)
+        try:
+            refuse_row_key(columns, self.key, partitions)
+        except ConfigurationError as error:
+            raise TableUnfit(f"Hudi table {self.name}: {error.message}", error.hint) from None
+
+    def _refuse_columns(
+        self, columns: Struct, dressing: HudiDressing, keys: tuple[str, ...]
+    ) -> None:
+        for column in columns.fields:
+            if column.name in keys and not column.required:
+                raise TableUnfit(
+                    f"Hudi table {self.name}: its record key {column.name} may be null",
+                    "a record key is a required column",
+                )
+            if column.name not in dressing.partition_by or column.type != "string":
+                continue
+            if not (dressing.hive_style and dressing.url_encoded):
+                raise TableUnfit(
+                    f"Hudi table {self.name}: values of {column.name} would become folders as "
+                    "they are, whatever they say",
+                    f"folders of text need {HIVE_STYLE} and {URL_ENCODED}",
+                )
+
+    def _identity(self) -> str:
+        """H10: identify the table: a table re-created at the same location is another one."""
+        return self._held("uuid", str(uuid.uuid4()))
+
+    def hold_buckets(self) -> None:
+        """Raise ``HudiUnsafe`` if keys would be looked for in the wrong files."""
+        wanted = buckets_of(self.name, self.settings)
+        held = self._held("buckets", wanted)
+        if held != wanted:
+            raise HudiUnsafe(
+                f"Hudi table {self.name} is cut into {held or 'no buckets'}, and the sink file "
+                f"says {wanted or 'no buckets'}: keys would be there twice",
+                "write the index of [table.properties] as it was",
+            )
+
+    def keep(self, properties: Mapping[str, str]) -> None:
+        """Keep our properties next to a table about to be created; Hudi stores only its own."""
+        kept = {key: value for key, value in properties.items() if key.startswith(OURS)}
+        try:
+            self.folder.put(_KEPT, json.dumps(kept).encode())
+        except OSError as error:
+            raise Unreachable(f"nothing can be kept beside {self.name}: {error}") from error
+
+    def _kept(self) -> Mapping[str, str]:
+        try:
+            found: dict[str, str] = json.loads(self.folder.read(_KEPT))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise Unreachable(f"Hudi table {self.name} cannot be read: {error}") from error
+        return found
+
+    def _held(self, name: str, text: str) -> str:
+        """Return the value that the first caller gave for this table."""
+        folder, path = self.folder, f"{AUX}/{name}"
+        try:
+            if next(folder.sizes([path])) is None:
+                self._refuse_store(folder)
+                folder.put_if_absent(path, text.encode())
+            return folder.read(path).decode()
+        except OSError as error:
+            raise Unreachable(f"Hudi table {self.name} cannot be told apart: {error}") from error
+
+    def _refuse_store(self, folder: Folder) -> None:
+        if not folder.puts_conditionally(AUX):
+            raise PutsUnconditional(
+                f"the store of Hudi table {self.name} at {self.location} overwrites what is "
+                "there, though it was asked to put it only if it is absent",
+                "two processes could take the table for two; use a store that knows conditional "
+                "writes, or fill an Iceberg table",
+            )
+
+
+def properties_of(text: str) -> dict[str, str]:
+    """Parse Java's properties, as Hudi writes them or people edit them."""
+    found = (_LINE.match(line) for line in _CONTINUED.sub(r"\1", text).splitlines())
+    return {_plain(line[1]): _plain(line[2]) for line in found if line and line[1]}
+
+
+def _plain(text: str) -> str:
+    def said(found: re.Match[str]) -> str:
+        code = found[1]
+        return chr(int(code[1:], 16)) if len(code) > 1 else _NAMED.get(code, code)
+
+    return _ESCAPE.sub(said, text)
+
+
+def _generator(found: Mapping[str, str]) -> str:
+    """Return the table's key generator if its name is known."""
+    kind = found.get(f"{_TABLE}keygenerator.type", "").removesuffix("_AVRO")
+    named = found.get(f"{_TABLE}keygenerator.class", "").rpartition(".")[2]
+    return named or _KEY_TYPES.get(kind, kind)
+
+
+def _unfit(found: Mapping[str, str], *, keyed: bool) -> str | None:
+    """Name a feature of the table that a commit would have to support.
+
+    ``None`` if there is none.
+    """
+    generator = _generator(found)
+    keys = names(found, f"{_TABLE}recordkey.fields")
+    if int(found.get(f"{_TABLE}version", "0")) < _VERSION_MIN:
+        return f"is of table version {found.get(f'{_TABLE}version')}"
+    if (zone := found.get(TIME_ZONE, "LOCAL")).upper() != "UTC":
+        return f"tells time in the zone {zone} ({TIME_ZONE}), in which times repeat"
+    if f"{_TABLE}create.schema" not in found:
+        return "does not declare its columns (hoodie.table.create.schema)"
+    if found.get(f"{_TABLE}base.file.format", "PARQUET") != "PARQUET":
+        return "has base files of another format than Parquet"
+    if not keyed and "bloom_filters" in found.get(f"{_TABLE}metadata.partitions", ""):
+        return "has an index of Bloom filters"
+    if found.get("hoodie.populate.meta.fields", "true") != "true":
+        return "has files without Hudi's columns"
+    if found.get(f"{_TABLE}cdc.enabled", "false") == "true":
+        return "logs its changes"
+    if found.get(f"{_WRITE}drop.partition.columns", "false") == "true":
+        return "leaves partition columns out of its files"
+    known = _SEVERAL if len(keys) > 1 and keyed else _KEY_GENERATORS
+    if (len(keys) > 1 and not keyed) or (keys and generator and generator not in known):
+        return f"makes its record keys in a way of its own ({generator}, {len(keys)} columns)"
+    if any(":" in name for name in names(found, f"{_TABLE}partition.fields")):
+        return "makes its partitions in a way of its own"
+    return None
+
+
+# Creates Hudi tables, and sets the clock for instants.
+
+
+_TABLE_VERSION = 9
+
+
+def create(place: HudiPlace, schema: str, partition_by: Sequence[str], kind: str) -> None:
+    """Create a table with these columns; others may do so first. Raises what Java raises."""
+    spark = open_spark(place.spark, place.hadoop)
+    hudi = spark._jvm.org.apache.hudi  # noqa: SLF001 - PySpark gives no other way
+    key = ",".join(place.key.key) if place.key else place.settings.get(KEY, "")
+    generator = generator_of(key.split(","), partition_by)
+    builder = (
+        hudi.common.table.HoodieTableMetaClient.newTableBuilder()
+        .setTableType(kind)
+        .setTableName(place.table)
+        .setTableVersion(_TABLE_VERSION)
+        .setTableCreateSchema(schema)
+        .setKeyGeneratorClassProp(f"org.apache.hudi.keygen.{generator}")
+        .setCommitTimezone(hudi.common.model.HoodieTimelineTimeZone.UTC)
+    )
+    if key:
+        builder = builder.setRecordKeyFields(key)
+    if partition_by:
+        builder = builder.setPartitionFields(",".join(partition_by))
+        builder = builder.setHiveStylePartitioningEnable(True)
+        builder = builder.setUrlEncodePartitioning(True)
+    conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConf(spark._jsc.hadoopConfiguration())  # noqa: SLF001
+    tell_time_in_utc(hudi)
+    builder.initTable(conf, place.base_path)
+
+
+def tell_time_in_utc(hudi: Any) -> None:
+    """Keep instants growing through clock changes; tables of another time zone are refused."""
+    utc = hudi.common.model.HoodieTimelineTimeZone.UTC
+    hudi.common.table.timeline.HoodieInstantTimeGenerator.setCommitTimeZone(utc)

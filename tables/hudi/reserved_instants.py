@@ -1,0 +1,195 @@
+"""Stores what a sink keeps next to a Hudi table: its instants, and a copy of its newest record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from headgate.control_protocol.filled_tables import filled_of, filled_property
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.kind_errors import LogUnreadable
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import decode, encode
+from headgate.tables.hudi.base_files import MARKERS, NOTE, NOTED, instant_of
+from headgate.tables.hudi.locations import AUX, HudiPlace
+
+REMEMBERED = timedelta(hours=4)
+"""Longer than any participant writes after the end of its transaction."""
+
+_JSON = ".json"
+_MARKER = ".marker."
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The sink's newest commit as it landed: a restore only removes it from the timeline.
+
+    ``tag`` is 0 for one that is about to land.
+    """
+
+    instant: str
+    tag: int
+    record: CommitRecord
+    filled: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def said(self) -> Mapping[str, str]:
+        """Return the commit's metadata; a ledger's commits carry on what was known (N5)."""
+        sink = self.record.sink
+        filled = {filled_property(sink, name): uuid for name, uuid in self.filled.items()}
+        return {**filled, **encode(self.record)}
+
+
+class Reservations:
+    """Small files below the table's folder; an instant's is empty and named like it."""
+
+    def __init__(self, place: HudiPlace, sink: SinkName) -> None:
+        self._folder = place.folder
+        self._sink = sink
+        self._notes = f"{AUX}/{sink}/reserved"
+        self._dead = f"{AUX}/{sink}/condemned"
+        self._landed = f"{AUX}/{sink}/landed"
+        self._formerly = f"{AUX}/{sink}/newest.json"
+        self._coming = f"{AUX}/{sink}/coming.json"
+
+    def note(self, instant: str) -> None:
+        """Note that everything with this instant belongs to this sink from now on."""
+        self._folder.put(f"{self._notes}/{instant}", b"")
+
+    def condemn(self, instant: str) -> None:
+        """Forbid its completion from now on: written and read within Hudi's lock."""
+        self._folder.put(f"{self._dead}/{instant}", b"")
+
+    def condemned(self) -> frozenset[str]:
+        return self._instants(self._dead)
+
+    def noted(self) -> frozenset[str]:
+        return self._instants(self._notes)
+
+    def marked(self) -> frozenset[str]:
+        """Return all writers' instants under which files were begun and not committed."""
+        inside = (marker.removeprefix(f"{MARKERS}/") for marker in self._marks(MARKERS))
+        return frozenset(name.partition("/")[0] for name in inside)
+
+    def remove_late(self, instant: str, brought: frozenset[str]) -> None:
+        """Remove files that were begun under an instant and are not in its commit.
+
+        A marker without its file stays: the file may still appear.
+        """
+        marked = f"{MARKERS}/{instant}"
+        for marker in self._marks(marked):
+            inside = marker.removeprefix(f"{marked}/").partition(_MARKER)[0]
+            if inside not in brought:
+                self._remove(inside, marker)
+
+    def remove_behind(self, brought: Callable[[str], Collection[str] | None]) -> None:
+        """Remove files that appeared after their markers had been removed.
+
+        On S3 a file appears once all of it is sent, however long ago a commit or a rollback
+        removed its marker. ``brought``: the files of an instant's commit, empty if it was rolled
+        back; ``None`` if that is unknown.
+        """
+        there = []
+        for note, _ in self._folder.below(NOTED):
+            file = _file_name(note).removesuffix(NOTE)
+            if (theirs := brought(instant_of(file))) is None:
+                continue
+            if file in map(_file_name, theirs):
+                there.append(note)
+            else:
+                self._remove(self._folder.read(note).decode(), note)
+        self._folder.remove(there)
+
+    def _remove(self, file: str, with_it: str) -> None:
+        """Remove a file, if it exists, and then what refers to it."""
+        if next(self._folder.sizes([file])) is not None:
+            self._folder.remove([file])
+            self._folder.remove([with_it])
+
+    def forget_old(self, newest: str) -> None:
+        """Forget old instants: like the newest one, their names are times."""
+        now = datetime.strptime(newest[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+        oldest = (now - REMEMBERED).strftime("%Y%m%d%H%M%S")
+        for folder in (self._notes, self._dead):
+            old = [each for each in self._instants(folder) if each < oldest]
+            self._folder.remove([f"{folder}/{instant}" for instant in old])
+        notes = (name for name, _ in self._folder.below(NOTED))
+        self._folder.remove([n for n in notes if instant_of(n.removesuffix(NOTE)) < oldest])
+
+    def keep(self, newest: Kept) -> None:
+        """Keep it until a later one is kept, in a file named like its tag.
+
+        No lock is held here: a process that was suspended after its commit may be late, but cannot
+        replace a later copy.
+        """
+        self._put(self._kept_at(newest.tag), newest)
+        earlier = [self._kept_at(tag) for tag in self._kept_tags() if tag < newest.tag]
+        self._folder.remove([*earlier, self._formerly])
+
+    def kept(self) -> Kept | None:
+        """Raises ``RecordUnreadable``, ``LogUnreadable``, ``OSError``."""
+        while tags := self._kept_tags():
+            with suppress(FileNotFoundError):  # a later one was kept meanwhile
+                return self._read(self._kept_at(max(tags)))
+        with suppress(FileNotFoundError):  # of a version that had one file for all
+            return self._read(self._formerly)
+        return None
+
+    def announce(self, coming: Kept) -> None:
+        """Note within Hudi's lock what is completed next, because the archive has no records."""
+        self._put(self._coming, coming)
+
+    def announced(self) -> Kept | None:
+        """Raises as ``kept``."""
+        with suppress(FileNotFoundError):
+            return self._read(self._coming)
+        return None
+
+    def newest(self, archived: Callable[[str], int | None]) -> Kept | None:
+        """Return the newest commit known to have landed, even if archived before it was kept.
+
+        ``archived``: returns the tag of an instant of the archive. Raises as ``kept``.
+        """
+        kept, coming = self.kept(), self.announced()
+        if coming is None or (kept and kept.instant == coming.instant):
+            return kept
+        tag = archived(coming.instant)
+        return replace(coming, tag=tag) if tag and tag > (kept.tag if kept else 0) else kept
+
+    def _put(self, name: str, kept: Kept) -> None:
+        told = {"instant": kept.instant, "tag": kept.tag, "record": kept.said}
+        self._folder.put(name, json.dumps(told).encode())
+
+    def _read(self, name: str) -> Kept | None:
+        try:
+            told = json.loads(self._folder.read(name))
+        except ValueError as error:
+            raise LogUnreadable(
+                f"a copy of the record of sink {self._sink} is damaged: "
+                f"{self._folder.location}/{name}: {error}",
+                "restore it from a backup; or remove it, if the table was not restored to an older "
+                "state: the table's timeline has the record",
+            ) from error
+        said = told["record"]
+        record, filled = decode(self._sink, said), filled_of(self._sink, said)
+        return Kept(told["instant"], told["tag"], record, filled) if record else None
+
+    def _kept_tags(self) -> list[int]:
+        names = (_file_name(name) for name, _ in self._folder.below(self._landed))
+        return [int(name.removesuffix(_JSON)) for name in names]
+
+    def _kept_at(self, tag: int) -> str:
+        return f"{self._landed}/{tag}{_JSON}"
+
+    def _instants(self, folder: str) -> frozenset[str]:
+        return frozenset(_file_name(name) for name, _ in self._folder.below(folder))
+
+    def _marks(self, folder: str) -> list[str]:
+        return [name for name, _ in self._folder.below(folder) if _MARKER in name]
+
+
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]

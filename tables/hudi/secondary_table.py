@@ -1,0 +1,133 @@
+"""Implements a Hudi follower, which adds files that another table's commit has decided on.
+
+They are staged, and carry no instant: each attempt to pay them writes base files under an instant
+of its own (P13), which are the staged rows followed by Hudi's columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.control_protocol.errors import TableChanged, Unreachable
+from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.ports import CommitAttempt, Refused
+from headgate.tables.hudi import append_table
+from headgate.tables.hudi.base_files import stamp_of
+from headgate.tables.hudi.commits import HudiCommits
+from headgate.tables.hudi.locations import TableConfig
+from headgate.tables.hudi.upsert_table import HudiKeyedTable
+from headgate.tables.hudi.write_client import HudiJava
+from headgate.tables.missing_files import refuse_lost
+from headgate.tables.neutral_schema import file_facts, layout_id_of
+from headgate.tables.storage.directories import Folder, named
+
+_CODEC = "zstd"
+
+
+class _Following(HudiCommits):
+    """Implements ``table_kinds.SecondaryTable``; the rest is ``HudiCommits``."""
+
+    _paying: Sequence[str] = ()
+    _paid: Sequence[str] = ()
+    _swept = False
+
+    def refuse_files(self, files: Sequence[WrittenFile]) -> None:
+        """See ``table_kinds.SecondaryTable``; key files only have the key's columns."""
+        schema_id = self._place.config().schema_id
+        for file in files:
+            try:
+                if file.kind is FileKind.KEYS or layout_id_of(file) == schema_id:
+                    continue
+                why = "was written for other columns than the table has now"
+            except ValueError as error:
+                why = str(error)
+            raise _unfit(self._place.name, f"{file.path} {why}")
+        if lost := refuse_lost(self._place.folder, files):
+            raise _unfit(self._place.name, lost.reason)
+
+    def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
+        """Take a new instant: nobody claims a follower.
+
+        The payer first makes sure that no other payment can land that has already looked at the
+        table.
+        """
+        if lost := refuse_lost(self._place.folder, attempt.files):
+            raise Unreachable(f"{self._place.name} cannot be paid: {lost.reason}")
+        self._evict(java)
+        self._paying = [file.path for file in attempt.files]
+        return self._reserved(java)
+
+    def _done(self, attempt: CommitAttempt) -> None:  # noqa: ARG002
+        """Remove staged files once the next payment has landed.
+
+        Until then, a table that was rolled back is still owed them.
+        """
+        folder = self._place.folder
+        folder.remove([named(folder.location, path) for path in self._paid])
+        self._paid = self._paying
+        if not self._swept:
+            append_table.sweep(folder)
+            self._swept = True
+
+
+class HudiFollower(_Following):
+    """A follower that rows are appended to."""
+
+    def _brought(
+        self,
+        attempt: CommitAttempt,
+        java: HudiJava,  # noqa: ARG002
+        instant: str,
+    ) -> CommitAttempt | Refused:
+        config = self._place.config()
+        folder = self._place.folder
+        files = tuple(_dressed(file, config, instant, folder) for file in attempt.files)
+        return replace(attempt, files=files)
+
+    def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
+        """Keep the base files of this attempt only: the next writes others."""
+        lost = refuse_lost(self._place.folder, attempt.files)
+        return replace(lost, for_good=False) if lost else None
+
+
+class HudiKeyedFollower(_Following, HudiKeyedTable):
+    """A follower whose rows have a key: each payment folds and upserts what it is owed."""
+
+
+def _dressed(file: WrittenFile, config: TableConfig, instant: str, folder: Folder) -> WrittenFile:
+    """Write a base file with the staged file's rows, which belong to one partition."""
+
+    def name(path: str) -> str:
+        return named(folder.location, path)
+
+    dressing = config.dressing
+    values = file_facts(file, config.columns, dressing.partition_by).partition.values()
+    path = dressing.path(stamp_of(dressing.location, instant), tuple(values))
+    for announced, content in dressing.announced(path).items():
+        if next(folder.sizes([name(announced)])) is None:
+            folder.put(name(announced), content)
+    with pq.ParquetFile(folder.source(name(file.path))) as rows:
+        schema = rows.schema_arrow
+        for column in dressing.columns:
+            schema = schema.append(column)
+        # Arrow's own schema in the footer would mention large lists, which hudi-rs does not know.
+        begin = 0
+        with folder.sink(name(path)) as stream:
+            with pq.ParquetWriter(stream, schema, compression=_CODEC, store_schema=False) as writer:
+                for batch in rows.iter_batches():
+                    part = dressing.dressed(pa.Table.from_batches([batch]), path, begin)
+                    writer.write_table(part.cast(schema))
+                    begin += batch.num_rows
+            size = stream.tell()
+    return WrittenFile(path, begin, size)
+
+
+def _unfit(table: str, why: str) -> TableChanged:
+    return TableChanged(
+        f"Hudi table {table}: {why}",
+        "nothing of it is in the table; start the sink again, which writes it again",
+    )

@@ -1,0 +1,133 @@
+"""Implements ``TableFormat`` for Hudi. Starts a JVM only to create, read or commit to a table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from importlib.util import find_spec
+
+from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.kind_errors import HudiMissing
+from headgate.control_protocol.ports import SinkTable
+from headgate.control_protocol.table_history import TableReader
+from headgate.control_protocol.table_kinds import (
+    Capability,
+    FileSchema,
+    Guarantee,
+    TableFormat,
+    TableSpec,
+)
+from headgate.tables.hudi.columns import avro_of, refuse_key, refuse_partitions
+from headgate.tables.hudi.locations import HudiPlace
+from headgate.tables.hudi.lock import reach
+from headgate.tables.hudi.record_keys import refuse_row_key
+from headgate.tables.hudi.s3_locations import location_of, storage_of
+from headgate.tables.hudi.settings import KEY, refuse_idle, table_type
+from headgate.tables.storage.directories import folders_in
+from headgate.tables.storage.file_io import open_files
+
+
+class HudiFormat(TableFormat):
+    """Hudi tables below a path; Hudi's lock provider decides who commits."""
+
+    guarantee = Guarantee.EXACTLY_ONCE
+    capabilities = frozenset(
+        {
+            Capability.SECONDARY_TABLES,
+            Capability.KEYED_TABLES,
+            Capability.KEYS,
+            Capability.MANY_TABLES,
+        }
+    )
+
+    def refuse(self, spec: TableSpec) -> None:
+        if find_spec("pyspark") is None:
+            raise HudiMissing(
+                "table.type is hudi, but PySpark is not installed", "pip install 'headgate[hudi]'"
+            )
+        if not spec.location:
+            raise ConfigurationError(
+                "table.location is missing: a Hudi table is found by it", "write its folder"
+            )
+        section = "table.properties" if spec.primary is None else "tables.create.properties"
+        storage = spec.storage.keys() - storage_of(location_of(spec.location), spec.storage)
+        refuse_idle(section, spec.properties, storage, create=spec.create)
+        if spec.key and KEY in spec.properties:
+            raise ConfigurationError(
+                f"table.properties.{KEY} is set, and table.key as well", "remove the first"
+            )
+        HudiPlace.of(spec)
+        table_type(spec.properties)
+        if spec.create:
+            avro_of(spec.name, spec.columns, spec.comments)
+            refuse_partitions(spec.columns, spec.partition_by)
+            key = spec.properties.get(KEY)
+            if spec.key:
+                refuse_row_key(spec.columns, spec.key, spec.partition_by)
+            elif key:
+                refuse_key(spec.columns, key, spec.partition_by)
+
+    def create(self, spec: TableSpec) -> bool:
+        place, made = HudiPlace.of(spec), False
+        try:
+            place.config()
+        except TableMissing:
+            if not spec.create:
+                raise
+            self._create(place, spec)
+            place.config()
+            made = True
+        if spec.key:
+            place.hold_buckets()
+        return made
+
+    def open(self, spec: TableSpec, sink: SinkName) -> SinkTable:
+        from headgate.tables.hudi.open_table import open_table
+
+        return open_table(HudiPlace.of(spec), sink)
+
+    def file_schema(self, spec: TableSpec) -> FileSchema:
+        return HudiPlace.of(spec).layout()
+
+    def reader(self, spec: TableSpec, sink: SinkName) -> TableReader:
+        from headgate.tables.hudi.reader import HudiReader
+
+        return HudiReader(HudiPlace.of(spec), sink)
+
+    def reach_lock(self, spec: TableSpec) -> str:
+        """See ``table_kinds.SupportsLock``."""
+        return reach(spec.name, HudiPlace.of(spec).settings)
+
+    def spark_conf(self, spec: TableSpec) -> Mapping[str, str]:
+        """See ``table_kinds.SupportsSparkSession``."""
+        from headgate.tables.hudi.jvm import SESSION
+
+        own = HudiPlace.of(spec).spark
+        return {**SESSION, **{key: value for key, value in own.items() if key != "spark.master"}}
+
+    def names(self, like: TableSpec) -> Collection[str]:
+        place = HudiPlace.of(like)
+        parent = place.location.rpartition("/")[0]
+        try:
+            return folders_in(open_files(place.storage, parent), parent)
+        except OSError as error:
+            raise Unreachable(f"{parent} cannot be listed: {error}") from error
+
+    def _create(self, place: HudiPlace, spec: TableSpec) -> None:
+        """Create the table. Another process may be first: what exists then is read and checked."""
+        from headgate.tables.hudi.jvm import said
+        from headgate.tables.hudi.locations import create
+
+        schema = avro_of(place.table, spec.columns, spec.comments)
+        place.keep(spec.properties)
+        try:
+            create(place, schema, spec.partition_by, table_type(spec.properties))
+        except HudiMissing:
+            raise
+        except Exception as error:
+            if place.exists():
+                return
+            raise Unreachable(
+                f"Hudi table {place.name} cannot be made at {place.location}: {said(error)}",
+                "grant write access to the place, or correct table.properties",
+            ) from error

@@ -1,0 +1,300 @@
+"""Implements a keyed Hudi table: staged files are folded, and upserted by Hudi (rules U1 to U10).
+
+Staged files carry no instant, so that they may come with a later transaction than their own (P8):
+each attempt to commit them writes under an instant of its own.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.control_protocol.columns import Column
+from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.kind_errors import HudiUnsafe
+from headgate.control_protocol.ports import CommitAttempt, Refused
+from headgate.control_protocol.record import KeyCounts
+from headgate.control_protocol.table_kinds import NumberedFile, RowKey, numbered
+from headgate.tables.hudi import append_table
+from headgate.tables.hudi.base_files import RECORD_KEY
+from headgate.tables.hudi.changelog_merge import Fold
+from headgate.tables.hudi.columns import quoted, spark_columns
+from headgate.tables.hudi.commits import HudiCommits
+from headgate.tables.hudi.file_slices import Slice
+from headgate.tables.hudi.locations import STAGED, HudiPlace
+from headgate.tables.hudi.record_keys import (
+    BUCKET,
+    BUCKETS,
+    DELETES,
+    GENERATOR,
+    HASHED,
+    INDEX,
+    index_of,
+    key_settings,
+)
+from headgate.tables.hudi.s3_locations import of_hadoop
+from headgate.tables.hudi.write_client import HudiJava
+from headgate.tables.missing_files import refuse_lost
+from headgate.tables.storage.directories import named
+
+# Upserts staged files with Hudi: one write by this process's Spark, committed like any other.
+
+
+_LOOKED_AT = 50
+"""How many keys of a file are checked to confirm its bucket."""
+
+
+class HudiKeyedJava(HudiJava):
+    """A table with a key; ``upsert`` or ``nothing`` comes between ``register`` and ``commit``."""
+
+    def __init__(self, place: HudiPlace, schema: str) -> None:
+        super().__init__(place, schema)
+        self._statuses: list[Any] = []
+        self._cut = False
+
+    def register(self, meta: Any, instant: str) -> None:
+        """Request the commit; an upsert begins it by itself."""
+        self.go_on(instant)
+        self._request(meta, instant)
+
+    def nothing(self, meta: Any, instant: str) -> None:
+        """Begin a commit that adds no rows."""
+        self._statuses = []
+        self._prepare(instant)
+        self._set_off(meta, instant)
+
+    def upsert(self, meta: Any, instant: str, numbered: Sequence[NumberedFile]) -> KeyCounts:
+        """Write what the files change into the table's folder, under a requested instant.
+
+        Raises ``KeyInTwoPartitions``, ``TableChanged``, and what Java raises.
+        """
+        fold = Fold(self._key, numbered, self._place.folder)
+        fold.look(self._live(meta, fold.asked, [file for file, _ in numbered]))
+        counts = fold.counts()
+        if not counts.inserted + counts.updated + counts.deleted:
+            self.nothing(meta, instant)
+            return counts
+        folder, aside = self._place.folder, f"{STAGED}/{uuid.uuid4()}"
+        try:
+            self._statuses = self._written(meta, instant, self._changed(fold, aside))
+        finally:
+            folder.remove([name for name, _ in folder.below(aside)])
+        return counts
+
+    def brought(self) -> list[str]:
+        """Return the names of the files that the upsert has written."""
+        return [str(each.getPath()) for each in self._statistics_of(())]
+
+    # ------------------------------------------------------------------------------------ of Java
+
+    def _live(
+        self, meta: Any, columns: Sequence[str], files: Sequence[WrittenFile]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield these columns of the table's rows, perhaps only for keys in the files."""
+        slices = self.latest_slices(meta)
+        self._refuse_other_buckets(slices)
+        if any(each.logged for each in slices):
+            yield from self._merged(columns, files)
+            return
+        for each in slices:
+            with pq.ParquetFile(self._place.folder.source(each.path)) as file:
+                for batch in file.iter_batches(columns=columns):
+                    yield batch.select(columns)
+
+    def _refuse_other_buckets(self, slices: Sequence[Slice]) -> None:
+        """Raise ``HudiUnsafe`` if keys would be looked for in the wrong files.
+
+        For a table that others created, only its files show how it is divided.
+        """
+        buckets = self._settings().get(BUCKETS)
+        if self._cut or self._settings()[INDEX] != BUCKET or buckets is None:
+            return
+        known = self._hudi.index.bucket.BucketIdentifier
+        hashed = self._settings().get(HASHED, ",".join(self._place.config().keys))
+        for path in (each.path for each in slices if each.path):
+            with pq.ParquetFile(self._place.folder.source(path)) as file:
+                keys = next(file.iter_batches(_LOOKED_AT, columns=[RECORD_KEY]), None)
+            at = path.rpartition("/")[2][:8]
+            for key in keys.column(0).to_pylist() if keys else ():
+                if at != f"{known.getBucketId(key, hashed, int(buckets)):08}":
+                    raise HudiUnsafe(
+                        f"Hudi table {self._place.name} is not cut into {buckets} buckets of "
+                        f"{hashed}, as {path} shows: keys would be there twice",
+                        "write the index of [table.properties] as those who made the table have it",
+                    )
+        self._cut = True
+
+    def _merged(self, columns: Sequence[str], files: Sequence[WrittenFile]) -> list[pa.RecordBatch]:
+        """Read through Spark, since only Hudi reads its logs; it skips keys that no file has."""
+        keys = self._columns(self._key.key)
+        asked = self._read([file.path for file in files], keys)
+        names = [column.name for column in keys]
+        rows = self.rows().select(*map(quoted, columns)).join(asked, names, "left_semi")
+        found: list[pa.RecordBatch] = rows.select(*map(quoted, columns))._collect_as_arrow()  # noqa: SLF001 - public from Spark 4 on
+        return found
+
+    def _changed(self, fold: Fold, aside: str) -> Any:
+        """Return one row of the table's columns for each key that changes.
+
+        Deleted ones have ``DELETES`` as their partition. Files that Spark needs for it are written
+        ``aside``.
+        """
+        rows = self._read(fold.rows(aside), self._place.config().columns.fields)
+        going = fold.going()
+        if not going:
+            return rows
+        path = f"{aside}/going.parquet"
+        with self._place.folder.sink(path) as stream:
+            pq.write_table(going, stream)
+        keys = self._read([f"{self._place.location}/{path}"], self._columns(self._key.key))
+        partition = self._key.partition
+        return rows.union(keys.select(*(_going(each, keys, partition) for each in rows.schema)))
+
+    def _read(self, paths: Iterable[str], columns: Sequence[Column]) -> Any:
+        told, found = spark_columns(columns), list(paths)
+        if not found:
+            return self._session.createDataFrame([], told)
+        return self._session.read.schema(told).parquet(*map(of_hadoop, found))
+
+    def _written(self, meta: Any, instant: str, rows: Any) -> list[Any]:
+        """Return Hudi's status of each file."""
+        writer, hudi = self._writer(), self._hudi
+        schema = hudi.common.schema.HoodieSchema.parse(self._schema)
+        upsert = hudi.common.model.WriteOperationType.UPSERT
+        told = self._java.util.HashMap()
+        for key, value in self._settings().items():
+            told.put(key, value)
+        options = self._spark._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(told)  # noqa: SLF001
+        arguments = getattr(hudi, "HoodieCreateRecordUtils$createHoodieRecordRddArgs")(
+            rows._jdf,  # noqa: SLF001
+            writer.getConfig(),
+            options,
+            self._place.table,
+            "hoodie",
+            schema,
+            schema,
+            upsert,
+            instant,
+            False,  # noqa: FBT003 - Java has no names
+            False,  # noqa: FBT003
+            False,  # noqa: FBT003
+            meta.getTableConfig(),
+        )
+        making = getattr(getattr(hudi, "HoodieCreateRecordUtils$"), "MODULE$")
+        writer.setOperationType(upsert)
+        found = list(writer.upsert(making.createHoodieRecordRdd(arguments), instant).collect())
+        for status in found:
+            if status.hasErrors():
+                why = status.getGlobalError() or status.getErrors()
+                raise Unreachable(f"Hudi table {self._place.name} takes no row: {why.toString()}")
+        return found
+
+    def _operation(self, files: Sequence[WrittenFile]) -> Any:
+        if not files:
+            return super()._operation(files)
+        return self._hudi.common.model.WriteOperationType.UPSERT
+
+    def _statistics_of(self, files: Sequence[WrittenFile]) -> list[Any]:  # noqa: ARG002
+        return [status.getStat() for status in self._statuses]
+
+    def _settings(self) -> Mapping[str, str]:
+        config, given = self._place.config(), self._place.settings
+        index = index_of(self._place.name, given)
+        generator = {GENERATOR: f"org.apache.hudi.keygen.{config.generator}"}
+        return {
+            **given,
+            **key_settings(self._key, index, config.keys, config.dressing),
+            **generator,
+        }
+
+    @property
+    def _key(self) -> RowKey:
+        assert self._place.key is not None, "chosen for it"
+        return self._place.key
+
+    def _columns(self, names: Iterable[str]) -> list[Column]:
+        columns = self._place.config().columns
+        return [columns[name] for name in names]
+
+
+def _going(column: Any, keys: Any, partition: str) -> Any:
+    """Return a column's value for a deleted row: only the key columns are read."""
+    from pyspark.sql import functions as f
+
+    if column.name in keys.columns:
+        return f.col(quoted(column.name))
+    value = DELETES if column.name == partition else _nothing(column.dataType)
+    return f.lit(value).cast(column.dataType).alias(column.name)
+
+
+def _nothing(kind: Any) -> Any:
+    """Return an empty value, because a required column takes no null."""
+    if kind.typeName() in ("date", "timestamp", "timestamp_ntz"):
+        return "1970-01-01"
+    return "" if kind.typeName() in ("string", "binary") else 0
+
+
+class HudiKeyedTable(HudiCommits):
+    """Implements ``SinkTable`` over a Hudi table with a key; the rest is ``HudiCommits``."""
+
+    def __init__(
+        self,
+        place: HudiPlace,
+        sink: SinkName,
+        answer: Callable[[Callable[[], None]], None] = lambda call: call(),
+        java: Callable[[HudiPlace, str], HudiKeyedJava] = HudiKeyedJava,
+    ) -> None:
+        super().__init__(place, sink, answer, java)
+
+    def _renewed(self) -> None:
+        self._place.hold_buckets()
+
+    def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:  # noqa: ARG002
+        """Take a new instant after removing what earlier attempts left, so it cannot land."""
+        for begun in sorted(self._begun):
+            self._bury(java, begun)
+            self._begun.discard(begun)
+        return self._reserved(java)
+
+    def _brought(
+        self, attempt: CommitAttempt, java: HudiJava, instant: str
+    ) -> CommitAttempt | Refused:
+        assert isinstance(java, HudiKeyedJava), "made for it"
+        if lost := refuse_lost(self._place.folder, attempt.files):
+            return lost
+        keys, meta = KeyCounts(), java.meta()
+        if attempt.files:
+            keys = java.upsert(meta, instant, numbered(attempt))
+        else:
+            java.nothing(meta, instant)
+        return replace(attempt, record=replace(attempt.record, keys=keys))
+
+    def _lost(self, attempt: CommitAttempt, java: HudiJava) -> Refused | None:  # noqa: ARG002
+        """Check what Hudi has written; the staged files were read."""
+        assert isinstance(java, HudiKeyedJava), "made for it"
+        brought = java.brought()
+        for path, size in zip(brought, self._place.folder.sizes(brought), strict=True):
+            if size is None:
+                return Refused(f"others have removed {path}")
+        return None
+
+    def _refusal(self, attempt: CommitAttempt, java: HudiJava, instant: str) -> Refused | None:
+        """Refuse lost files: on S3, one may appear only after its instant was rolled back."""
+        assert isinstance(java, HudiKeyedJava), "made for it"
+        refusal = super()._refusal(attempt, java, instant)
+        if refusal and refusal.for_good:
+            self._place.folder.remove(java.brought())
+        return refusal
+
+    def _done(self, attempt: CommitAttempt) -> None:
+        folder = self._place.folder
+        folder.remove([named(folder.location, file.path) for file in attempt.files])
+        if attempt.record.claim:
+            append_table.sweep(folder)

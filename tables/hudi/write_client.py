@@ -1,0 +1,412 @@
+"""Wraps those of Hudi's classes that commits need: timeline, write client, lock.
+
+Java's values have no types here: only Hudi's own source tells what a method returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.control_protocol.errors import TableMissing
+from headgate.control_protocol.events import WrittenFile
+from headgate.tables.hudi.base_files import file_id_of
+from headgate.tables.hudi.file_slices import Slice, each_of, live_slices
+from headgate.tables.hudi.jvm import ended, hook, open_spark, said, session_of
+from headgate.tables.hudi.locations import HudiPlace, tell_time_in_utc
+from headgate.tables.hudi.lock import reach
+from headgate.tables.hudi.timeline import read_commit
+
+# Finds ghosts: commits in Hudi's metadata table that are not in the data's timeline (H8).
+#
+# They come from writers that continued after they had lost their lock. Timelines are Java's.
+
+
+METADATA_TABLE = ".hoodie/metadata"
+_MADE_BY = "0000"
+"""Prefix of the instants that created the metadata table."""
+
+
+def ghosts(timeline: Any, written: Any, condemned: Collection[str]) -> frozenset[str]:
+    """Return ghosts; before the timeline, only condemned ones differ from what was archived."""
+    if timeline.empty():
+        return frozenset()
+    first = str(timeline.firstInstant().get().requestedTime())
+    known = {str(i.requestedTime()) for i in timeline.getInstants()}
+    names = (str(i.requestedTime()) for i in _completed(written, "deltacommit"))
+    return frozenset(
+        name
+        for name in names
+        if (name >= first or name in condemned)
+        and name not in known
+        and not name.startswith(_MADE_BY)
+    )
+
+
+def merged(written: Any, instant: str) -> bool:
+    """Return whether a compaction took a ghost for a commit: Hudi can no longer roll it back."""
+    found = (i for i in _completed(written, "deltacommit") if str(i.requestedTime()) == instant)
+    ghost = next((str(i.getCompletionTime()) for i in found), None)
+    compactions = (str(i.requestedTime()) for i in _completed(written, "commit"))
+    return ghost is not None and max(compactions, default="") >= ghost
+
+
+def _completed(written: Any, action: str) -> Iterator[Any]:
+    found = written.filterCompletedInstants().getInstants()
+    return (instant for instant in found if str(instant.getAction()) == action)
+
+
+_COMMITS = ("commit", "deltacommit")
+_KNOWN_MAX = 256
+"""How many completed instants are cached; these never change."""
+
+_METADATA_PROPERTIES = f"{METADATA_TABLE}/.hoodie/hoodie.properties"
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A completed commit: when it was requested and completed; ``said``: its extra metadata."""
+
+    requested: str
+    completed: int
+    operation: str
+    replaces: bool
+    said: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """A commit's entry for one of its files; the path is relative to the table's folder."""
+
+    path: str
+    rows: int
+    inserted: int
+    deleted: int
+    updated: int = 0
+
+
+class HudiJava:
+    """One table in this process's JVM; one thread uses its write client."""
+
+    def __init__(self, place: HudiPlace, schema: str) -> None:
+        self._place = place
+        self._schema = schema
+        self._client: Any = None
+        self._context: Any = None
+        self._known: dict[tuple[str, int], Instant] = {}
+
+    # ----------------------------------------------------------------------------------- timeline
+
+    def meta(self) -> Any:
+        """Return the table as it is now. Raises ``TableMissing``."""
+        try:
+            return self._meta_of(self._place.base_path)
+        except Exception as error:
+            if "TableNotFoundException" in str(error):
+                name = self._place.name
+                raise TableMissing(
+                    f"there is no Hudi table {name} at {self._place.location}"
+                ) from error
+            raise
+
+    def commits(self, meta: Any) -> Iterator[Instant]:
+        """Yield completed commits of the active timeline, the last completed first."""
+        timeline = meta.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
+        found = timeline.getReverseOrderedInstantsByCompletionTime().iterator()
+        for instant in each_of(found):
+            known = (str(instant.requestedTime()), int(instant.getCompletionTime()))
+            if known not in self._known:
+                if len(self._known) >= _KNOWN_MAX:
+                    self._known.clear()
+                self._known[known] = self._completed(timeline, instant)
+            yield self._known[known]
+
+    def pending(self, meta: Any) -> frozenset[str]:
+        """Return the instants of commits that were begun and are not complete."""
+        timeline = meta.getActiveTimeline().filterInflightsAndRequested()
+        commits = (i for i in timeline.getInstants() if str(i.getAction()) in _COMMITS)
+        return frozenset(str(instant.requestedTime()) for instant in commits)
+
+    def completed(self, meta: Any, instant: str) -> bool:
+        return bool(meta.getActiveTimeline().filterCompletedInstants().containsInstant(instant))
+
+    def statistics(self, meta: Any, instant: str) -> list[Statistics]:
+        """Return the files of a completed instant."""
+        timeline = meta.getActiveTimeline().filterCompletedInstants()
+        found = (i for i in timeline.getInstants() if _is(i, instant))
+        return [
+            Statistics(
+                path=str(s.getPath()),
+                rows=s.getNumWrites(),
+                inserted=s.getNumInserts(),
+                deleted=s.getNumDeletes(),
+                updated=s.getNumUpdateWrites(),
+            )
+            for s in timeline.readCommitMetadata(next(found)).getWriteStats()
+        ]
+
+    def latest_slices(self, meta: Any) -> list[Slice]:
+        """Return what readers of the newest state read: the last slice of each file group."""
+        common = self._hudi.common
+        engine = common.engine.HoodieLocalEngineContext(self._conf())
+        listing = common.config.HoodieMetadataConfig.newBuilder().enable(True).build()  # noqa: FBT003
+        manager = common.table.view.FileSystemViewManager
+        view = manager.createInMemoryFileSystemView(engine, meta, listing)
+        try:
+            view.loadAllPartitions()
+            return live_slices(view, f"{self._place.base_path}/")
+        finally:
+            view.close()
+
+    def rows(self) -> Any:
+        """Return the table as a Spark data frame, with the updates from log files."""
+        return self._session.read.format("hudi").load(self._place.base_path)
+
+    def any_archived(self, meta: Any) -> bool:
+        return not meta.getArchivedTimeline().empty()
+
+    def archived(self, meta: Any, instant: str) -> int | None:
+        """Return when a commit in the timeline's archive was completed."""
+        found = meta.getArchivedTimeline().getInstants()
+        return next((int(i.getCompletionTime()) for i in found if _is(i, instant)), None)
+
+    def landed(self, meta: Any, instant: str) -> int | None:
+        """Return when a commit was completed, wherever that is recorded by now.
+
+        Instants are archived by their request times, so the newest commit itself may archive an
+        instant that was reserved long ago.
+        """
+        timeline = meta.getActiveTimeline().filterCompletedInstants()
+        if timeline.containsInstant(instant):
+            found = timeline.getInstants()
+            return next(int(i.getCompletionTime()) for i in found if _is(i, instant))
+        return self.archived(meta, instant)
+
+    def passed(self, meta: Any, instant: str) -> bool:
+        """Return whether it is older than the active timeline: it would count as archived."""
+        return bool(meta.getActiveTimeline().isBeforeTimelineStarts(instant))
+
+    def ghosts(self, meta: Any, condemned: Collection[str] = ()) -> frozenset[str]:
+        """H8: as ``metadata_table.ghosts``."""
+        written = self._metadata_timeline()
+        if written is None:
+            return frozenset()
+        return ghosts(meta.getActiveTimeline(), written, condemned)
+
+    # ------------------------------------------------------------------------------------- writing
+
+    def reserve(self) -> str:
+        """Return a unique instant, which is not in the timeline yet (H4)."""
+        return str(self._writer().createNewInstantTime(True))  # noqa: FBT003 - Java has no names
+
+    def register(self, meta: Any, instant: str) -> None:
+        """Begin the commit of a reserved instant."""
+        self.go_on(instant)
+        self._prepare(instant)
+        self._begin(meta, instant)
+
+    def go_on(self, instant: str) -> None:
+        """Send heartbeats for a begun instant, so that clean-ups know its writer is alive."""
+        self._writer().getHeartbeatClient().start(instant)
+
+    def commit(
+        self,
+        instant: str,
+        files: Sequence[WrittenFile],
+        told: Mapping[str, str],
+        check: Callable[[], None],
+    ) -> None:
+        """Complete a registered instant; ``check`` runs inside Hudi's lock, and may raise."""
+        writer = self._writer()
+        writer.setOperationType(self._operation(files))
+        statistics, extra = self._java.util.ArrayList(), self._java.util.HashMap()
+        for found in self._statistics_of(files):
+            statistics.add(found)
+        for key, value in told.items():
+            extra.put(key, value)
+        action = self.meta().getCommitActionType()
+        inside = self._some(hook(self._spark, check))
+        replaced = self._java.util.HashMap()
+        writer.commitStats(instant, statistics, self._some(extra), action, replaced, inside)
+
+    def bury(self, instant: str, condemn: Callable[[Any], bool]) -> None:
+        """Remove what exists of an instant, its files first, unless it has been completed.
+
+        Hudi's rollback looks first and locks then. So ``condemn`` records within the lock what
+        nobody may complete from now on: committers check that within their own lock. It returns
+        whether anything is left to remove. An instant that others have removed meanwhile must not
+        be begun again, or a writer paused within its commit finds it pending.
+        """
+        with self._locked():
+            meta = self.meta()
+            if self.landed(meta, instant) is not None or not condemn(meta):
+                return
+            written = self._metadata_timeline()
+            if unmade := written is not None and merged(written, instant):
+                self._unmake_metadata_table(meta)
+                meta = self.meta()
+            if instant not in self.pending(meta):
+                self._begin(meta, instant)
+        if unmade:
+            self.close()  # the write client has the metadata table open
+        self._roll_back(instant)
+
+    def rolling_back(self, meta: Any, instant: str) -> bool:
+        """Return whether a rollback of it is under way, which may have removed files already."""
+        service = self._writer().getTableServiceClient()
+        return bool(service.getPendingRollbackInfo(meta, instant, True).isPresent())  # noqa: FBT003
+
+    def close(self) -> None:
+        """Release what the write client holds; the next call creates another one."""
+        client, self._client = self._client, None
+        if client is not None:
+            try:
+                client.close()
+            except Exception as error:  # noqa: BLE001 - it is given up, whatever it says
+                said(error)
+
+    # ------------------------------------------------------------------------------------ of Java
+
+    @property
+    def _spark(self) -> Any:
+        """Return the Spark context, in a new JVM if the former one died."""
+        if self._context is None or ended(self._context):
+            self._client, self._context = None, open_spark(self._place.spark, self._place.hadoop)
+        return self._context
+
+    @property
+    def _session(self) -> Any:
+        return session_of(self._spark)
+
+    @property
+    def _java(self) -> Any:
+        return self._spark._jvm.java  # noqa: SLF001 - PySpark gives no other way
+
+    @property
+    def _hudi(self) -> Any:
+        return self._spark._jvm.org.apache.hudi  # noqa: SLF001 - as above
+
+    @property
+    def _some(self) -> Any:
+        return self._hudi.common.util.Option.of
+
+    @property
+    def _none(self) -> Any:
+        return self._hudi.common.util.Option.empty
+
+    def _conf(self) -> Any:
+        hadoop = self._spark._jsc.hadoopConfiguration()  # noqa: SLF001 - as above
+        return self._hudi.hadoop.fs.HadoopFSUtils.getStorageConf(hadoop)
+
+    def _metadata_timeline(self) -> Any:
+        """Return the metadata table's timeline; ``None`` if there is no metadata table."""
+        if next(self._place.folder.sizes([_METADATA_PROPERTIES])) is None:
+            return None
+        return self._meta_of(f"{self._place.base_path}/{METADATA_TABLE}").getActiveTimeline()
+
+    def _meta_of(self, folder: str) -> Any:
+        builder = self._hudi.common.table.HoodieTableMetaClient.builder()
+        return builder.setConf(self._conf()).setBasePath(folder).build()
+
+    def _writer(self) -> Any:
+        if self._client is None:
+            reach(self._place.name, self._settings())  # Hudi itself asks for minutes, and is silent
+            engine = self._hudi.client.common.HoodieSparkEngineContext(self._spark._jsc)  # noqa: SLF001
+            properties = self._java.util.Properties()
+            for key, value in self._settings().items():
+                properties.setProperty(key, value)
+            builder = self._hudi.config.HoodieWriteConfig.newBuilder()
+            builder = builder.withPath(self._place.base_path).withSchema(self._schema)
+            config = builder.forTable(self._place.table).withProps(properties).build()
+            tell_time_in_utc(self._hudi)
+            self._client = self._hudi.client.SparkRDDWriteClient(engine, config)
+        return self._client
+
+    def _completed(self, timeline: Any, instant: Any) -> Instant:
+        replaces = str(instant.getAction()) not in _COMMITS  # by clustering, not by a sink
+        metadata = None if replaces else read_commit(self._place, timeline, instant)
+        return Instant(
+            requested=str(instant.requestedTime()),
+            completed=int(instant.getCompletionTime()),
+            operation=_name(metadata) if metadata else "",
+            replaces=replaces,
+            said=dict(metadata.getExtraMetadata()) if metadata else {},
+        )
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold Hudi's lock. Raises what its provider raises."""
+        transactions, nobody = self._writer().getTransactionManager(), self._none()
+        transactions.beginStateChange(nobody, nobody)
+        try:
+            yield
+        finally:
+            transactions.endStateChange(nobody)
+
+    def _roll_back(self, instant: str) -> None:
+        self._writer().rollback(instant)
+
+    def _unmake_metadata_table(self, meta: Any) -> None:
+        """Delete the metadata table; Hudi's next write recreates it from the folders.
+
+        A rollback that was begun and cannot be finished would block all writers' commits.
+        """
+        engine = self._hudi.common.engine.HoodieLocalEngineContext(self._conf())
+        self._hudi.metadata.HoodieTableMetadataUtil.deleteMetadataTable(meta, engine, False)  # noqa: FBT003
+
+    def _settings(self) -> Mapping[str, str]:
+        return self._place.settings
+
+    def _operation(self, files: Sequence[WrittenFile]) -> Any:  # noqa: ARG002 - others ask
+        """Return the timeline's name for a commit of these files."""
+        return self._hudi.common.model.WriteOperationType.BULK_INSERT
+
+    def _prepare(self, instant: str) -> None:
+        """Maintain the metadata table: otherwise nothing would ever be archived."""
+        writer, operation = self._writer(), self._operation(())
+        writer.initTable(operation, self._some(instant))
+        writer.preWrite(instant, operation, self.meta())
+
+    def _begin(self, meta: Any, instant: str) -> None:
+        self._request(meta, instant)
+        self._set_off(meta, instant)
+
+    def _request(self, meta: Any, instant: str) -> None:
+        meta.getActiveTimeline().createNewInstant(self._requested(meta, instant))
+
+    def _set_off(self, meta: Any, instant: str) -> None:
+        timeline = meta.getActiveTimeline()
+        timeline.transitionRequestedToInflight(self._requested(meta, instant), self._none())
+
+    def _requested(self, meta: Any, instant: str) -> Any:
+        loader = self._java.lang.Thread.currentThread().getContextClassLoader()
+        states = loader.loadClass("org.apache.hudi.common.table.timeline.HoodieInstant$State")
+        requested = self._java.lang.Enum.valueOf(states, "REQUESTED")
+        return meta.createNewInstant(requested, meta.getCommitActionType(), instant)
+
+    def _statistics_of(self, files: Sequence[WrittenFile]) -> list[Any]:
+        return [self._statistics(file) for file in files]
+
+    def _statistics(self, file: WrittenFile) -> Any:
+        path = file.path.removeprefix(f"{self._place.location}/")
+        found = self._hudi.common.model.HoodieWriteStat()
+        found.setFileId(file_id_of(path))
+        found.setPath(path)
+        found.setPartitionPath(path.rpartition("/")[0])
+        found.setPrevCommit("null")
+        found.setNumWrites(file.records)
+        found.setNumInserts(file.records)
+        found.setTotalWriteBytes(file.size_bytes)
+        found.setFileSizeInBytes(file.size_bytes)
+        return found
+
+
+def _is(instant: Any, requested: str) -> bool:
+    return str(instant.requestedTime()) == requested
+
+
+def _name(metadata: Any) -> str:
+    operation = metadata.getOperationType()
+    return "" if operation is None else str(operation.name())

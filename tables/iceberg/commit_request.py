@@ -1,0 +1,230 @@
+"""The content of one catalog call: the requirements that fence it, and the updates it makes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.snapshots import (
+    Operation,
+    Snapshot,
+    SnapshotSummaryCollector,
+    Summary,
+    update_snapshot_summaries,
+)
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemovePropertiesUpdate,
+    SetPropertiesUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from headgate.control_protocol.filled_tables import forgotten, newly_filled
+from headgate.control_protocol.ports import TableView
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import encode, key_property, marker_property
+from headgate.tables.iceberg.manifests import ManifestList
+from headgate.tables.iceberg.pending_manifests import Drafted
+from headgate.tables.iceberg.tag_lineage import origin, properties_of
+from headgate.tables.iceberg.upsert.delete_manifests import Deletions
+
+_FOREVER_MS = 2**63 - 1
+
+
+class AssertNumberFree(AssertTableUUID):
+    """For a REST server the UUID; where pyiceberg itself checks, also that no other snapshot has
+    the next sequence number. Servers check that themselves, pyiceberg in version 3 does not."""
+
+    _next: int
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        super().__init__(uuid=metadata.table_uuid)
+        self._next = metadata.next_sequence_number()
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
+        super().validate(base_metadata)
+        if base_metadata is not None and base_metadata.next_sequence_number() != self._next:
+            raise CommitFailedException("another snapshot has taken the sequence number")
+
+
+@dataclass(frozen=True, slots=True)
+class GoingBack:
+    """A person's move: the new snapshot continues ``snapshot_id``, and the tag ``kept_as`` keeps
+    the branch's former head, for ``kept_ms``. ``None``: an empty table, as at first."""
+
+    snapshot_id: int | None
+    kept_as: str
+    kept_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One snapshot that moves ``branch`` and ``tag`` from where ``base`` found them.
+
+    ``metadata`` is the table as ``base`` shows it. ``back``: where to, if it does not continue the
+    head. ``key``: a keyed table's, which the first claim stores. ``read_once``: paths of key files.
+    """
+
+    base: TableView
+    metadata: TableMetadata
+    branch: str
+    tag: str
+    record: CommitRecord
+    files: list[ManifestDataFile]
+    snapshot_id: int
+    drafted: list[Drafted] = field(default_factory=list)
+    back: GoingBack | None = None
+    forgets: frozenset[str] = frozenset()
+    deletions: Deletions = field(default_factory=Deletions)
+    key: str | None = None
+    read_once: list[str] = field(default_factory=list)
+
+    @property
+    def parent(self) -> Snapshot | None:
+        if self.back is not None:
+            kept = self.back.snapshot_id
+            return None if kept is None else self.metadata.snapshot_by_id(kept)
+        start = origin(self.metadata, self.branch)
+        return self.metadata.snapshot_by_id(start.snapshot_id) if start else None
+
+    @property
+    def sequence_number(self) -> int:
+        return self.metadata.next_sequence_number()
+
+    def requirements(self) -> tuple[TableRequirement, ...]:
+        """Rule C1: require UUID, tag and branch head as ``base`` was read."""
+        same_table = AssertNumberFree(self.metadata)
+        if not self.metadata.snapshots:
+            # Catalogs accept no ref but main here. That is enough: a faster writer, on whatever
+            # branch, has set main too.
+            return (same_table, AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=None))
+        return (
+            same_table,
+            AssertRefSnapshotId(ref=self.tag, snapshot_id=self.base.tag),
+            AssertRefSnapshotId(ref=self.branch, snapshot_id=self.base.head),
+        )
+
+    def updates(self, manifest_list: ManifestList) -> tuple[TableUpdate, ...]:
+        branches = {self.branch} if self.metadata.snapshots else {self.branch, MAIN_BRANCH}
+        return (
+            AddSnapshotUpdate(
+                snapshot=next_snapshot(
+                    self.metadata,
+                    self.parent,
+                    manifest_list,
+                    snapshot_id=self.snapshot_id,
+                    summary=self._summary(),
+                )
+            ),
+            *(moved(self.metadata, branch, self.snapshot_id) for branch in sorted(branches)),
+            SetSnapshotRefUpdate(
+                ref_name=self.tag,
+                type=SnapshotRefType.TAG,
+                snapshot_id=self.snapshot_id,
+                max_ref_age_ms=_FOREVER_MS,  # or a table-wide age would drop the sink's state
+                max_snapshot_age_ms=None,
+                min_snapshots_to_keep=None,
+            ),
+            *self._remembered(),
+            *self._kept(),
+        )
+
+    def _remembered(self) -> Iterator[TableUpdate]:
+        """Store that the tag existed (T5), the table's key (U1), a ledger's filled tables (N5)."""
+        known = self.metadata.properties
+        filled = newly_filled(self.record, known)
+        marker = marker_property(self.record.sink)
+        if wanted := {**filled, **({} if marker in known else self._claimed(marker))}:
+            yield SetPropertiesUpdate(updates=wanted)
+        if gone := forgotten(self.record.sink, self.forgets, filled, known):
+            yield RemovePropertiesUpdate(removals=gone)
+
+    def _claimed(self, marker: str) -> dict[str, str]:
+        key = {} if self.key is None else {key_property(self.record.sink): self.key}
+        return {marker: "true", **key}
+
+    def _kept(self) -> tuple[TableUpdate, ...]:
+        if self.back is None:
+            return ()
+        kept = SetSnapshotRefUpdate(
+            ref_name=self.back.kept_as,
+            type=SnapshotRefType.TAG,
+            snapshot_id=self.base.head or 0,
+            max_ref_age_ms=self.back.kept_ms,
+            max_snapshot_age_ms=None,
+            min_snapshots_to_keep=None,
+        )
+        return (kept,)
+
+    def _summary(self) -> Summary:
+        added = [*self.files, *(file for draft in self.drafted for file in draft.files)]
+        removed: list[ManifestDataFile] = []
+        operation = Operation.APPEND
+        if self.deletions.added:
+            operation = Operation.OVERWRITE
+            added += self.deletions.added
+            removed += (entry.data_file for entry in self.deletions.retired)
+        counts = counted(self.metadata, added, removed)
+        summary = Summary(operation, **counts, **encode(self.record))
+        before = properties_of(self.parent) if self.parent else None
+        return update_snapshot_summaries(summary, before)
+
+
+def moved(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+    """Move the branch to the new snapshot, with the retention that its owner gave it."""
+    ref = metadata.refs.get(branch)
+    return SetSnapshotRefUpdate(
+        ref_name=branch,
+        type=SnapshotRefType.BRANCH,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=ref.max_ref_age_ms if ref else None,
+        max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
+        min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
+    )
+
+
+def next_snapshot(
+    metadata: TableMetadata,
+    parent: Snapshot | None,
+    listed: ManifestList,
+    *,
+    snapshot_id: int,
+    summary: Summary,
+) -> Snapshot:
+    """Build the snapshot that follows all that the table has."""
+    return Snapshot(
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=parent.snapshot_id if parent else None,
+        sequence_number=metadata.next_sequence_number(),
+        # Catalogs refuse timestamps that run backwards, and clocks of two machines differ.
+        timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms),
+        manifest_list=listed.path,
+        summary=summary,
+        schema_id=metadata.current_schema_id,
+        first_row_id=listed.first_row_id,
+        added_rows=listed.added_rows,
+    )
+
+
+def counted(
+    metadata: TableMetadata,
+    added: Iterable[ManifestDataFile],
+    removed: Iterable[ManifestDataFile] = (),
+) -> dict[str, str]:
+    """Return a summary's counts for a snapshot's files."""
+    collector = SnapshotSummaryCollector()
+    schema, specs = metadata.schema(), {spec.spec_id: spec for spec in metadata.partition_specs}
+    for file in added:
+        collector.add_file(file, schema, specs[file.spec_id])
+    for file in removed:
+        collector.remove_file(file, schema, specs[file.spec_id])
+    return collector.build()

@@ -1,0 +1,168 @@
+"""The rows of a quarantine that its sink has not sent to the dead-letter topic yet, and the newest.
+
+Found by the sink's own snapshots, because a compaction's files hold old rows. The table is scanned
+only where these have expired, or nothing is known to be sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual
+from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot
+
+from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.record_codec import decode
+from headgate.coordinator.dead_letters import COLUMNS, Progress
+from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.column_reads import batches
+from headgate.tables.iceberg.tag_lineage import ancestry, by_id, properties_of
+
+_ROWS_AT_ONCE = 100
+ROWS_LOOKED_AT = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Rows to send, and the progress once all of them were sent."""
+
+    rows: Iterator[dict[str, Any]]
+    upto: Progress
+
+
+class UnsentRows:
+    """One sink's rows of a quarantine. The catalog's opener closes it."""
+
+    def __init__(
+        self, catalog: Catalog, identifier: str, sink: SinkName, branch: str = MAIN_BRANCH
+    ) -> None:
+        self._catalog = catalog
+        self._identifier = identifier
+        self._sink = sink
+        self._tag = tag_name(sink, branch)
+
+    def since(self, progress: Progress | None) -> Iterator[Portion]:
+        """Yield the rows by commit, each once, except those that ``Progress`` names.
+
+        Raises what loading a table raises, and what storage's drivers raise.
+        """
+        table = self._loaded()
+        if progress and progress.table_uuid != str(table.metadata.table_uuid):
+            progress = None
+        line = self._line(table, progress)
+        if progress and line and _reaches(line[-1][0], progress):
+            for snapshot, record in reversed(line):
+                if record and snapshot.snapshot_id != progress.snapshot_id:
+                    files = added(table, snapshot) if record.records else ()
+                    rows = rows_of(table, snapshot, files, AlwaysTrue())
+                    yield Portion(rows, _upto(table, snapshot, record))
+            return
+        for snapshot, record in line[:1]:
+            if record:
+                rows = self._scanned(table, snapshot, progress)
+                yield Portion(rows, _upto(table, snapshot, record))
+
+    def newest(self, count: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+        """Return the last rows of the newest commit that brought some, of the first thousands.
+
+        Raises as ``since``.
+        """
+        table = self._loaded()
+        for snapshot, record in self._line(table, None):
+            if record and record.records:
+                rows = _rows_in(table, snapshot, columns)
+                return list(deque(islice(rows, ROWS_LOOKED_AT), maxlen=count))
+        return []
+
+    def _loaded(self) -> Table:
+        try:
+            return self._catalog.load_table(self._identifier)
+        except Exception as error:
+            raise catalog_failure(error, f"table {self._identifier} cannot be read") from error
+
+    def _line(
+        self, table: Table, progress: Progress | None
+    ) -> list[tuple[Snapshot, CommitRecord | None]]:
+        """Return the snapshots from the sink's tag back to what was sent, as far as not expired."""
+        ref = table.metadata.refs.get(self._tag)
+        line: list[tuple[Snapshot, CommitRecord | None]] = []
+        for snapshot in ancestry(by_id(table.metadata), ref) if ref else ():
+            line.append((snapshot, decode(self._sink, properties_of(snapshot))))
+            if progress is None or snapshot.snapshot_id == progress.snapshot_id:
+                break
+        return line
+
+    def _scanned(
+        self, table: Table, snapshot: Snapshot, progress: Progress | None
+    ) -> Iterator[dict[str, Any]]:
+        wanted: BooleanExpression = EqualTo(term="sink", value=self._sink)
+        if progress:
+            wanted = And(wanted, GreaterThanOrEqual(term="epoch", value=progress.epoch))
+        scan = table.scan(wanted, snapshot_id=snapshot.snapshot_id)
+        return rows_of(table, snapshot, scan.plan_files(), wanted)
+
+
+def _reaches(oldest: Snapshot, progress: Progress) -> bool:
+    """Return whether no snapshot between the two is missing: quiet tables' parents expire early."""
+    next_number = progress.sequence_number + 1
+    return oldest.snapshot_id == progress.snapshot_id or oldest.sequence_number == next_number
+
+
+def added(table: Table, snapshot: Snapshot) -> Iterator[FileScanTask]:
+    for manifest in snapshot.manifests(table.io):
+        ours = manifest.added_snapshot_id == snapshot.snapshot_id
+        if ours and manifest.content == ManifestContent.DATA:
+            for entry in manifest.fetch_manifest_entry(table.io):
+                if entry.status == ManifestEntryStatus.ADDED:
+                    yield FileScanTask(entry.data_file)
+
+
+def _rows_in(
+    table: Table, snapshot: Snapshot, columns: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    """Read what the snapshot added; Parquet without a scan, whose import takes longer."""
+    ids = [table.schema().find_field(name).field_id for name in columns]
+    for file in added(table, snapshot):
+        if file.file.file_format != FileFormat.PARQUET:
+            yield from rows_of(table, snapshot, [file], AlwaysTrue(), columns=columns)
+            continue
+        for found in batches(table.io, file.file.file_path, ids, ids, rows_at_once=_ROWS_AT_ONCE):
+            for row in zip(*(column.to_pylist() for column in found), strict=True):
+                yield dict(zip(columns, row, strict=True))
+
+
+def rows_of(
+    table: Table,
+    snapshot: Snapshot,
+    files: Iterable[FileScanTask],
+    wanted: BooleanExpression,
+    *,
+    columns: tuple[str, ...] = COLUMNS,
+) -> Iterator[dict[str, Any]]:
+    """Read one file at a time, and few of its rows as Python objects."""
+    from pyiceberg.io.pyarrow import ArrowScan  # brings pandas: not for every look
+
+    projection = table.scan(selected_fields=columns, snapshot_id=snapshot.snapshot_id).projection()
+    reader = ArrowScan(table.metadata, table.io, projection, wanted)
+    for file in files:
+        for batch in reader.to_record_batches([file]):
+            for begin in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                yield from batch.slice(begin, _ROWS_AT_ONCE).to_pylist()
+
+
+def _upto(table: Table, snapshot: Snapshot, record: CommitRecord) -> Progress:
+    return Progress(
+        str(table.metadata.table_uuid),
+        snapshot.snapshot_id,
+        snapshot.sequence_number or 0,
+        record.transaction.epoch,
+    )

@@ -1,0 +1,248 @@
+"""Puts compacted files in the place of others by one catalog call, or not at all (T8, U11).
+
+Maintenance loses any race against a commit: the same files are tried again on the newer head, where
+they fit as well while their sources are live. Rows of the sources that died meanwhile are marked as
+dead in the new files by the same call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+from pyiceberg.catalog import Catalog
+from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
+from pyroaring import BitMap64
+
+from headgate.control_protocol.events import WrittenFile
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.record_codec import maintenance_property
+from headgate.tables.iceberg.commit_request import counted, next_snapshot
+from headgate.tables.iceberg.maintenance.compaction_plan import (
+    Choice,
+    SmallFile,
+    live_entries,
+    sinks_folder,
+)
+from headgate.tables.iceberg.maintenance.files_to_delete import now_s
+from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, SideCall
+from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
+from headgate.tables.iceberg.tag_lineage import properties_of
+from headgate.tables.iceberg.upsert.delete_files import (
+    Positions,
+    Target,
+    bitmap_of,
+    delete_files,
+    positions_of,
+)
+from headgate.tables.iceberg.upsert.delete_manifests import Deletions
+from headgate.tables.iceberg.upsert.live_files import Head
+from headgate.tables.storage.file_io import delete_quietly, read_whole
+
+# Tracks rows whose files were rewritten, and which of them died meanwhile (U11). Pure.
+#
+# Data files never change, so a row is its file and its position. A rewrite leaves out the rows that
+# were dead when it began: the n-th of the others, in the order they were read, is the n-th that was
+# written, or where it was sorted to. What later delete files say of an old position holds for the
+# new one.
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A data file whose rows were rewritten, except ``dead`` ones. ``records`` counts those too."""
+
+    path: str
+    records: int
+    dead: BitMap64
+
+    @property
+    def alive(self) -> int:
+        return self.records - len(self.dead)
+
+
+@dataclass(frozen=True, slots=True)
+class MovedRows:
+    """The live rows of the ``sources``, in this order, are those of the ``files``: path and rows.
+
+    ``places``: the number of the written row for the n-th row read; ``None``: the n-th.
+    """
+
+    sources: tuple[Source, ...]
+    files: tuple[tuple[str, int], ...]
+    places: Positions | None = None
+
+    def died(self, dead: Callable[[str], BitMap64]) -> dict[str, BitMap64] | None:
+        """Return the positions of the new files whose rows are dead now, by ``dead`` of their
+        sources.
+
+        ``None`` if a row that was left out lives again. Raises what ``dead`` raises.
+        """
+        found, begin = [np.empty(0, np.int64)], 0
+        for source in self.sources:
+            now = dead(source.path)
+            if source.dead - now:
+                return None
+            died = positions_of(now - source.dead)
+            found.append(begin + died - np.searchsorted(positions_of(source.dead), died))
+            begin += source.alive
+        numbers = np.concatenate(found)
+        written = np.sort(numbers if self.places is None else self.places[numbers])
+        return dict(self._in_files(written))
+
+    def _in_files(self, written: Positions) -> Sequence[tuple[str, BitMap64]]:
+        """Turn sorted row numbers into positions of the files that have them."""
+        ends = np.cumsum([rows for _, rows in self.files])
+        parts = np.split(written, np.searchsorted(written, ends)[:-1]) if self.files else []
+        begins = [0, *ends.tolist()]
+        return [
+            (path, bitmap_of(part - begin))
+            for (path, _), part, begin in zip(self.files, parts, begins, strict=False)
+            if len(part)
+        ]
+
+
+COMPACTION = "compaction"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Files with the live rows of the choice's sources. ``since_s`` (``now_s``): none is older.
+
+    ``moved``: for each portion, where its rows went.
+    """
+
+    choice: Choice
+    files: tuple[WrittenFile, ...]
+    since_s: float
+    moved: tuple[MovedRows, ...]
+
+    @property
+    def removed(self) -> frozenset[str]:
+        return frozenset(file.path for portion in self.choice.portions for file in portion)
+
+
+def moved_rows(
+    portion: Sequence[SmallFile], files: Sequence[WrittenFile], places: Positions | None = None
+) -> MovedRows:
+    """Return where the live rows of a portion went, which became these files."""
+    sources = tuple(Source(file.path, file.records, file.dead) for file in portion)
+    alive, written = sum(source.alive for source in sources), sum(file.records for file in files)
+    assert alive == written, f"{alive} rows are live, {written} were written"
+    return MovedRows(sources, tuple((file.path, file.records) for file in files), places)
+
+
+class Replacement(SideCall):
+    """Commits what was written for one sink's table and branch, sooner or later."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        identifier: str,
+        of: tuple[SinkName, str],
+        written: Written,
+        *,
+        age_max_s: float,
+        calling: AbstractContextManager[object] | None = None,
+        clock_s: Callable[[], float] = now_s,
+    ) -> None:
+        """``calling``: as ``SideCall``."""
+        super().__init__(catalog, identifier, of, calling)
+        self._written = written
+        self._age_max_s = age_max_s
+        self._clock_s = clock_s
+
+    def settle(self) -> Settled:
+        """Try once, on the current head. Raises what loading a table and storage raise."""
+        table = self._catalog.load_table(self._identifier)
+        standing = self._still_there(table)
+        if standing is None:
+            return Settled.GONE
+        removed, head = standing
+        metadata = table.metadata
+        parent = metadata.snapshot_by_id(head.snapshot_id or 0)
+        assert parent is not None, "its files were just read"
+        number = metadata.next_sequence_number()
+        added = manifest_files(table, self._written.files)
+        deletions = self._carried_over(table, head, [Target.of(file, number) for file in added])
+        if deletions is None:
+            return Settled.GONE
+        snapshot_id = metadata.new_snapshot_id()
+        manifests = SnapshotFiles(table, snapshot_id)
+        try:
+            listed = manifests.write_replacement(
+                self._written.removed, added, parent, number, deletions=deletions
+            )
+        except BaseException:
+            manifests.take_back()
+            raise
+        retired = [entry.data_file for entry in deletions.retired]
+        summary = self._summary(metadata, parent, [*added, *deletions.added], [*removed, *retired])
+        snapshot = next_snapshot(metadata, parent, listed, snapshot_id=snapshot_id, summary=summary)
+        if self._clock_s() - self._written.since_s > self._age_max_s:
+            manifests.take_back()
+            return Settled.GONE
+        return self._call(table, snapshot, manifests)
+
+    def take_back(self) -> bool:
+        """Delete the files, unless a try may have landed; return whether they were deleted."""
+        if self._doubtful:
+            return False
+        io = self._catalog.load_table(self._identifier).io
+        delete_quietly(io, [file.path for file in self._written.files])
+        return True
+
+    def _still_there(self, table: Table) -> tuple[list[ManifestDataFile], Head] | None:
+        """Return the sources on the current head; ``None`` if the files must not land.
+
+        All sources have to be live, and no equality delete may be new.
+        """
+        snapshot = self._head(table.metadata)
+        if snapshot is None:
+            return None
+        data, head = live_entries(table, snapshot)
+        equality = {file.file_path for file in head.equality_deletes()}
+        if equality - self._written.choice.equality_deletes:
+            return None
+        wanted = self._written.removed
+        found = [entry.data_file for entry in data if entry.data_file.file_path in wanted]
+        records = {s.path: s.records for moved in self._written.moved for s in moved.sources}
+        same = records == {file.file_path: file.record_count for file in found}
+        return (found, head) if same and len(found) == len(records) else None
+
+    def _carried_over(self, table: Table, head: Head, targets: list[Target]) -> Deletions | None:
+        """Carry over to the new files what died in the sources since they were read; the sources'
+        own delete files retire. ``None`` if a row lives again that is not in the new files."""
+        io, dead_rows = read_whole(table.io), self._written.choice.dead_rows
+        died: dict[str, BitMap64] = {}
+        for moved_rows in self._written.moved:
+            found = moved_rows.died(lambda path: dead_rows.of(io, head, path))
+            if found is None:
+                return None
+            died |= found
+        dead = [(target, died[target.path]) for target in targets if target.path in died]
+        folder = f"{sinks_folder(table, self._sink)}/compacted"
+        made = delete_files(table.metadata.format_version, folder, dead)
+        retired = [
+            entry for path in sorted(self._written.removed) for entry in head.deletes.get(path, ())
+        ]
+        return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed)
+
+    def _summary(
+        self,
+        metadata: TableMetadata,
+        head: Snapshot,
+        added: list[ManifestDataFile],
+        removed: list[ManifestDataFile],
+    ) -> Summary:
+        counts = counted(metadata, added, removed)
+        # pyiceberg does not sum a REPLACE
+        summed = update_snapshot_summaries(
+            Summary(Operation.OVERWRITE, **counts), properties_of(head)
+        )
+        said = {maintenance_property(self._sink): COMPACTION}
+        return Summary(Operation.REPLACE, **summed.additional_properties, **said)

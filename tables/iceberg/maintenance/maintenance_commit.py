@@ -1,0 +1,134 @@
+"""A catalog call beside a sink's commits: it moves the branch, and the sink's tag stays (T8).
+
+It has a commit's requirements, so the faster one wins; to the sink it is a foreign commit (C8).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import BadRequestError, CommitFailedException
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    TableRequirement,
+    TableUpdate,
+)
+
+from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.tables.iceberg.commit_request import AssertNumberFree, moved
+from headgate.tables.iceberg.manifests import SnapshotFiles
+
+_TRIES = 6
+_PAUSE_S = 1.0
+
+_log = redacted_logger(__name__)
+
+
+class Settled(StrEnum):
+    """The result of a try. ``GONE``: it can never land, for what it stood on is gone."""
+
+    LANDED = "landed"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+    GONE = "gone"
+
+
+class SideCall:
+    """Makes such calls for one sink's table and branch.
+
+    ``_doubtful`` is set once one of them may have landed although it was not confirmed.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        identifier: str,
+        of: tuple[SinkName, str],
+        calling: AbstractContextManager[object] | None = None,
+    ) -> None:
+        """``calling`` is held during the catalog's call only: a commit may wait for it."""
+        self._catalog = catalog
+        self._identifier = identifier
+        self._sink, self._branch = of
+        self._tag = tag_name(self._sink, self._branch)
+        self._calling = calling or nullcontext()
+        self._doubtful = False
+
+    def _head(self, metadata: TableMetadata) -> Snapshot | None:
+        """Return the branch's head, if the sink's tag is there too: it is the lock."""
+        if self._tag not in metadata.refs or self._branch not in metadata.refs:
+            return None
+        return metadata.snapshot_by_id(metadata.refs[self._branch].snapshot_id)
+
+    def _call(self, table: Table, snapshot: Snapshot, manifests: SnapshotFiles) -> Settled:
+        metadata = table.metadata
+        try:
+            with self._calling:
+                response = self._catalog.commit_table(
+                    table, self._requirements(metadata), self._updates(metadata, snapshot)
+                )
+        except (CommitFailedException, BadRequestError, ValueError) as error:
+            return self._judged(snapshot, manifests, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
+            self._doubtful = True
+            _log.info("%s: whether a call landed is not known: %r", self._identifier, error)
+            return Settled.UNKNOWN
+        self._doubtful = True
+        landed = response.metadata.snapshot_by_id(snapshot.snapshot_id) is not None
+        return Settled.LANDED if landed else Settled.UNKNOWN
+
+    def _judged(self, snapshot: Snapshot, manifests: SnapshotFiles, said: Exception) -> Settled:
+        """Believe a refusal only if the table shows the same, as for a commit (T4)."""
+        doubtful, self._doubtful = self._doubtful, True
+        now = self._catalog.load_table(self._identifier).metadata
+        if now.snapshot_by_id(snapshot.snapshot_id) is not None:
+            return Settled.LANDED
+        taken = {other.sequence_number for other in now.snapshots}
+        if snapshot.sequence_number in taken:
+            manifests.take_back()
+            self._doubtful = doubtful
+            return Settled.REFUSED
+        _log.info("%s: whether a call landed is not known: %r", self._identifier, said)
+        return Settled.UNKNOWN
+
+    def _requirements(self, metadata: TableMetadata) -> tuple[TableRequirement, ...]:
+        """Return a commit's requirements (C1). The tag proves the files young enough (T9)."""
+        refs = metadata.refs
+        return (
+            AssertNumberFree(metadata),
+            AssertRefSnapshotId(ref=self._tag, snapshot_id=refs[self._tag].snapshot_id),
+            AssertRefSnapshotId(ref=self._branch, snapshot_id=refs[self._branch].snapshot_id),
+        )
+
+    def _updates(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+        """Move the branch; the tag stays."""
+        branch = moved(metadata, self._branch, snapshot.snapshot_id)
+        return (AddSnapshotUpdate(snapshot=snapshot), branch)
+
+
+def persistently(
+    settle: Callable[[], Settled], quiet: Callable[[], None], ending: threading.Event
+) -> Settled:
+    """Retry a maintenance call until it lands, can never land, or was refused too often.
+
+    ``quiet`` is called before each try: no commit should wait for it. Raises as ``settle``.
+    """
+    outcome = Settled.GONE
+    for tries in range(_TRIES):
+        quiet()
+        if ending.is_set():
+            break
+        outcome = settle()
+        if outcome in (Settled.LANDED, Settled.GONE):
+            break
+        ending.wait(_PAUSE_S * 2**tries)
+    return outcome

@@ -1,0 +1,225 @@
+"""Finds files that a sink left behind and that nobody refers to, or ever will (rule T9).
+
+Searched below the sink's own folders only. The order makes it a proof: first the files are listed,
+then the lead is read, then the table itself. A file that is old enough can be in no commit still
+under way: its tag has moved since the files had become too old to be committed (P9), and a call
+that was made before then is refused. Everything else that may need a file is read: every snapshot,
+and what the sink's records owe or have given up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.utils.properties import property_as_bool
+
+from headgate.control_protocol.identifiers import SinkName, branch_of_tag, sink_of_tag
+from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record_codec import decode
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
+from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
+from headgate.tables.iceberg.maintenance.snapshot_selection import GC_ENABLED
+from headgate.tables.iceberg.maintenance.unreferenced_files import referred_to
+from headgate.tables.iceberg.pending_manifests import drafted_files
+from headgate.tables.iceberg.table_creation import CREATED_MS
+from headgate.tables.iceberg.tag_lineage import properties_of
+from headgate.tables.storage.directories import files_below
+
+SKEW_MS = 600_000
+"""The clocks of stores and coordinators may differ by this much."""
+
+READING_MAX_S = 600.0
+
+Listing = Callable[[FileIO, str], list[tuple[str, int]]]
+
+_log = redacted_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """``after_ms``: younger files stay. ``claim_max_ms``: no older file is committed (P9)."""
+
+    after_ms: int
+    claim_max_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """``files`` that may go. ``young``: those that are not live, but may still be committed or are
+    not old enough. ``earlier``: those that are older than the table, and perhaps of one that was
+    here before and was renamed. ``why``: the reason if nothing was searched; ``elsewhere``: a
+    folder that was not."""
+
+    table: Table
+    files: tuple[str, ...] = ()
+    young: int = 0
+    earlier: int = 0
+    why: str = ""
+    elsewhere: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """What the table that decides says: its UUID, when each of the sink's tags last moved there
+    (epoch ms), and the record under it."""
+
+    uuid: str
+    tags: Sequence[tuple[int, CommitRecord | None]]
+
+
+@dataclass(frozen=True)
+class Orphans:
+    """The orphans of one sink in one of its tables; ``lead`` is the table that decides.
+
+    ``beside``: locations of the sink's other tables. ``deciding`` reads a lead that is not in this
+    catalog.
+    """
+
+    catalog: Catalog
+    sink: SinkName
+    lead: str
+    table: str
+    ages: Ages
+    beside: tuple[str, ...] = ()
+    deciding: Callable[[], Deciding] | None = None
+    listing: Listing = files_below
+    wall_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
+
+    def found(self) -> Found:
+        """Find them; changes nothing. Raises what catalogs and storage raise, ``TimeoutError``."""
+        now_ms = self.wall_ms()
+        table = self.catalog.load_table(self.table)
+        if why := self._refusal(table):
+            return Found(table, why=why)
+        # The order is the proof (see above): a file that is committed after the listing is younger
+        # than the limit, one that was decided before is named by the lead or the table read now.
+        stored = self._stored(table)
+        lead = (self.deciding or self._deciding)()
+        table = self.catalog.load_table(self.table)  # loaded now, to hold payments made meanwhile
+        paid = _tags(table, self.sink)
+        tags = (*lead.tags, *paid)
+        if not (lead.tags and paid):
+            return Found(table, why=f"{self.table} or {self.lead} has no tag of this sink")
+        oldest_ms = min(at_ms for at_ms, _ in tags)
+        # A clock that is ahead would make every file look old.
+        if max(at_ms for at_ms, _ in tags) > now_ms + SKEW_MS:
+            return Found(table, why="a tag of this sink is of the future: clocks are out of step")
+        limit_ms = min(
+            now_ms - max(self.ages.after_ms, self.ages.claim_max_ms),
+            oldest_ms - self.ages.claim_max_ms - SKEW_MS,
+        )
+        born_ms = _born_ms(table) - SKEW_MS
+        old = {path for path, at_ms in stored if born_ms <= at_ms < limit_ms}
+        older = {path for path, at_ms in stored if at_ms < born_ms}
+        spent = _Spent(lead.uuid, [record for _, record in paid if record])
+        needed = self._needed(table, [record for _, record in tags if record], spent)
+        loose = [path for path, _ in stored if _name(path, self.sink) not in needed]
+        files = tuple(sorted(path for path in loose if path in old))
+        earlier = sum(path in older for path in loose)
+        young = len(loose) - len(files) - earlier
+        return Found(table, files, young, earlier, elsewhere=self._elsewhere(table))
+
+    def delete(self, found: Found) -> int:
+        """Delete what was found, unless somebody refers to it by now; return how many went."""
+        condemned = Condemned(self.catalog)
+        condemned.add(found.files, found.table.metadata)
+        before = len(found.files)
+        while condemned.waiting:
+            condemned.delete(found.table)
+        return before - condemned.acquitted
+
+    def _deciding(self) -> Deciding:
+        lead = self.catalog.load_table(self.lead)
+        return Deciding(str(lead.metadata.table_uuid), _tags(lead, self.sink))
+
+    def _refusal(self, table: Table) -> str:
+        if not property_as_bool(dict(table.properties), GC_ENABLED, default=True):
+            return f"{self.table} has {GC_ENABLED}=false"
+        location = table.metadata.location.rstrip("/")
+        for other in self.beside:
+            if _within(other, location) or _within(location, other):
+                return f"{self.table} shares its location with another table of the sink: {other}"
+        return ""
+
+    def _stored(self, table: Table) -> list[tuple[str, int]]:
+        """List the sink's folders of data, and its drafts (rule D2).
+
+        Where the table's owner has moved its data, the folder before lies at its location.
+        """
+        location = table.metadata.location.rstrip("/")
+        default = f"{location}/data/headgate/{self.sink}"
+        drafts = f"{table.metadata.location}/metadata/headgate/{self.sink}"
+        now = () if self._elsewhere(table) else (sinks_folder(table, self.sink),)
+        folders = dict.fromkeys((default, *now, drafts))
+        return [each for folder in folders for each in self.listing(table.io, folder)]
+
+    def _elsewhere(self, table: Table) -> str:
+        """Return the folder of its data if that is not at its location: others may be there."""
+        folder = sinks_folder(table, self.sink)
+        return "" if folder.startswith(f"{table.metadata.location.rstrip('/')}/") else folder
+
+    def _needed(self, table: Table, records: Iterable[CommitRecord], spent: _Spent) -> set[str]:
+        """Return names, not locations: a reader may write a location's scheme in another way."""
+        paths = referred_to(table, table.metadata.snapshots, READING_MAX_S)
+        for record in records:
+            paths |= set(_owed(table, record, spent))
+        return {_name(path, self.sink) for path in paths}
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """The debts that a table shows as paid by its ``lead``, the UUID of the table that decides."""
+
+    lead: str
+    records: Sequence[CommitRecord]
+
+    def may_be_gone(self, debt: Debt) -> bool:
+        """D7: return whether its key files may be gone: the debt is paid, and still named."""
+        return any(record.pays(debt, self.lead) for record in self.records)
+
+
+def _owed(table: Table, record: CommitRecord, spent: _Spent) -> Iterator[str]:
+    """Yield decided drafts, and their files; lapsed ones too, for a person may want them.
+
+    Raises ``FileNotFoundError`` if an owed one cannot be read: then nothing is an orphan.
+    """
+    for debt in (*record.debts, *record.lapsed):
+        if debt.manifest and debt.follower == str(table.metadata.table_uuid):
+            yield debt.manifest
+            awaited = debt in record.debts and not spent.may_be_gone(debt)
+            with suppress(*(() if awaited else (FileNotFoundError,))):
+                yield from (file.file_path for file in drafted_files(table.io, debt.manifest))
+
+
+def _tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | None]]:
+    """Return when each of the sink's tags last moved, on any branch (epoch ms), and its record."""
+    found = []
+    for name, ref in table.metadata.refs.items():
+        branch = branch_of_tag(name)
+        snapshot = table.metadata.snapshot_by_id(ref.snapshot_id)
+        if branch and sink_of_tag(name, branch) == sink and snapshot:
+            found.append((snapshot.timestamp_ms, decode(sink, properties_of(snapshot))))
+    return found
+
+
+def _born_ms(table: Table) -> int:
+    """Return when the table was created, if headgate did it; else the beginning of time."""
+    said = table.properties.get(CREATED_MS, "")
+    return int(said) if said.isdecimal() else SKEW_MS
+
+
+def _name(path: str, sink: SinkName) -> str:
+    """Return the part of a location that does not depend on its scheme and host."""
+    _, folder, below = path.partition(f"/headgate/{sink}/")
+    return below if folder else path
+
+
+def _within(inner: str, outer: str) -> bool:
+    return f"{inner.rstrip('/')}/".startswith(f"{outer.rstrip('/')}/")

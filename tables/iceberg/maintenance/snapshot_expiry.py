@@ -1,0 +1,244 @@
+"""Expires snapshots and deletes their files, after some of the commits (rule T6).
+
+The order makes every crash harmless: first the files that will be unreachable are determined, then
+one catalog call removes the snapshots, then the files are deleted. What is not deleted is an
+orphan.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.utils.properties import property_as_bool
+
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.whose_thread import for_the_same_sink
+from headgate.tables.iceberg.commit_lock import Gate
+from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
+from headgate.tables.iceberg.maintenance.snapshot_removal import Removal, snapshot_ids
+from headgate.tables.iceberg.maintenance.snapshot_selection import expired
+from headgate.tables.iceberg.maintenance.unreferenced_files import (
+    referred_to,
+    statistics_of,
+    unreachable_files,
+)
+from headgate.tables.storage.file_io import delete_quietly
+
+DUE_MIN = 25
+"""Fewer are not worth a call: many commits share its cost."""
+
+REMOVED_MAX = 100
+"""The limit of one call: a table that was never cleaned gets there in many small steps."""
+
+_READING_MAX_S = 20.0
+_ENDING_MAX_S = 5.0
+_TRIES = 5
+_PAUSE_S = 600.0
+
+_log = redacted_logger(__name__)
+
+
+class Upkeep:
+    """The upkeep of one table as one sink sees it: in a thread, so that no commit waits for it.
+
+    ``calling`` is held during a catalog call that changes the table, so that the sink's own calls
+    do not disturb each other. Without ``threads`` whoever commits does all of it.
+    ``expire_after_ms``: the age at which snapshots go if the table's owner asks for nothing.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        threads: bool = True,
+        gate: Gate | None = None,
+        expire_after_ms: int | None = None,
+    ) -> None:
+        self._gate = gate or Gate()
+        self.calling = self._gate.calling
+        self._catalog = catalog
+        self._threads = threads
+        self._expire_after_ms = expire_after_ms
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._next: Table | None = None
+        self._closing = False
+        self._old_metadata: set[str] = set()
+        self._condemned = Condemned(catalog)
+        self._doubted: Removal | None = None
+        self._gone: set[int] = set()
+        self._rest_until_s = 0.0
+
+    def after_commit(self, table: Table, before: TableMetadata) -> None:
+        """Keep up ``table`` as the commit left it. Never raises: the commit has landed.
+
+        Without threads it takes the time of a few catalog calls and at most about half a minute of
+        storage's.
+        """
+        self._gate.landed()
+        with self._lock:
+            self._old_metadata |= _fell_out(table, before)
+            self._next = table
+            if self._thread is not None or self._closing or not self._due(table):
+                return
+            if self._threads:
+                name = "headgate-upkeep"
+                self._thread = threading.Thread(
+                    target=for_the_same_sink(self._work), name=name, daemon=True
+                )
+                self._thread.start()
+                return
+        self._work()
+
+    def finish(self, load: Callable[[], Table]) -> None:
+        """Look once more after a removal that nobody confirmed. Never raises.
+
+        A coordinator that loses the lead commits no more, and nobody else knows of the removal.
+        """
+        with self._lock:
+            self._closing = True
+            thread = self._thread
+        if thread is not None:
+            thread.join(_ENDING_MAX_S)
+        if self._doubted is None:
+            return
+        try:
+            self._resolve_doubt(load())
+        except Exception as error:  # noqa: BLE001 - nobody is left who could try again
+            _log.warning("a removal of snapshots was not looked after: %r", error)
+
+    def due(self, table: Table) -> list[Snapshot]:
+        """Return the snapshots that may expire now, oldest first."""
+        return expired(table.metadata, int(time.time() * 1000), self._expire_after_ms)
+
+    def expire_now(self, table: Table) -> int:
+        """Expire what is due, however few, and delete its files; return how many snapshots went.
+
+        Raises what catalogs and storage raise.
+        """
+        gone = 0
+        while self.due(table):
+            before = snapshot_ids(table.metadata)
+            self._expire(table, due_min=1)
+            self._resolve_doubt(table)
+            while self._condemned.waiting:
+                self._condemned.delete(table)
+            went = len(before - snapshot_ids(table.metadata))
+            if not went:
+                break
+            gone += went
+        return gone
+
+    def _due(self, table: Table) -> bool:
+        waiting = self._doubted is not None or self._old_metadata or self._condemned.waiting
+        return bool(waiting) or (self._rested and len(self.due(table)) >= DUE_MIN)
+
+    @property
+    def _rested(self) -> bool:
+        return time.monotonic() >= self._rest_until_s
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                table, self._next = self._next, None
+                if table is None or self._closing or not self._due(table):
+                    self._thread = None
+                    return
+            self._tend(table)
+
+    def _tend(self, table: Table) -> None:
+        try:
+            if self._doubted is not None or self._gone & snapshot_ids(table.metadata):
+                # The commit landed before the removal, so its view does not show that.
+                table = self._catalog.load_table(table.name())
+            self._resolve_doubt(table)
+            self._drop_old_metadata(table)
+            if self._doubted is None and self._rested:
+                self._expire(table)
+            self._condemned.delete(table)
+        except Exception as error:  # noqa: BLE001 - storage and catalogs fail in many ways
+            self._rest_until_s = time.monotonic() + _PAUSE_S
+            _log.warning("%s: not cleaned up for now: %r", _name(table), error)
+
+    def _resolve_doubt(self, table: Table) -> None:
+        """Settle a removal that nobody confirmed: it landed, or never will if our tag moved on."""
+        doubted = self._doubted
+        if doubted is None or not (self._closing or doubted.decided(table.metadata)):
+            return
+        self._doubted = None
+        if doubted.landed(table.metadata):
+            doubted.set_lost_refs_again(table)
+        elif not doubted.decided(table.metadata):
+            doubted.tell_endangered(table.metadata)
+
+    def _expire(self, table: Table, due_min: int | None = None) -> None:
+        due = self.due(table)
+        if len(due) < (due_min or DUE_MIN):
+            return
+        removed = due[:REMOVED_MAX]
+        # Before the call: afterwards nothing tells any more what these snapshots reached.
+        files = unreachable_files(table, removed, _READING_MAX_S)
+        for _ in range(_TRIES):
+            before = table.metadata
+            with self.calling:
+                self._doubted = removal = Removal(self._catalog, table, removed)
+                landed = removal.call(table)
+            if landed:  # anything else leaves the doubt, and the files, to a later look
+                self._doubted = None
+                self._gone = {snapshot.snapshot_id for snapshot in removed}
+                self._old_metadata |= _fell_out(table, before)
+                self._drop_old_metadata(table)
+                # Only here: on the very version by which the files were judged (removal.py).
+                self._condemned.add(files, table.metadata)
+                _log.info("%s: %d snapshots expired", _name(table), len(removed))
+                return
+            if not removal.overtaken:
+                return
+            self._doubted = None
+            still_due = {snapshot.snapshot_id for snapshot in self.due(table)}
+            still = _still_unreachable(table, before, removed, files)
+            if still is None or not {snapshot.snapshot_id for snapshot in removed} <= still_due:
+                return
+            files = still
+
+    def _drop_old_metadata(self, table: Table) -> None:
+        """Delete metadata files that fell out of the log."""
+        with self._lock:
+            old, self._old_metadata = self._old_metadata, set()
+        delete_quietly(table.io, old)
+
+
+def _still_unreachable(
+    table: Table, before: TableMetadata, removed: Sequence[Snapshot], files: Sequence[str]
+) -> list[str] | None:
+    """Return those of ``files``, judged by ``before``, that nobody reaches in ``table`` now.
+
+    ``None`` where it is another table.
+    """
+    gone = {snapshot.snapshot_id for snapshot in removed}
+    if table.metadata.table_uuid != before.table_uuid:
+        return None
+    known = {snapshot.snapshot_id for snapshot in before.snapshots}
+    new = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in known]
+    used = referred_to(table, new, _READING_MAX_S) - statistics_of(table.metadata, gone)
+    return [path for path in files if path not in used]
+
+
+def _fell_out(table: Table, before: TableMetadata) -> set[str]:
+    """Return metadata files that fell out of the log, if the table's properties have them go."""
+    if not property_as_bool(
+        table.properties, TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED, default=False
+    ):
+        return set()
+    old = {entry.metadata_file for entry in before.metadata_log}
+    return old - {entry.metadata_file for entry in table.metadata.metadata_log}
+
+
+def _name(table: Table) -> str:
+    return ".".join(table.name())

@@ -1,0 +1,162 @@
+"""Payments of several tables in one call of their catalog: readers see all of them, or none (D5).
+
+The call waits until the slowest table is ready for it; one that cannot be made ready is left out,
+and the others are paid together without it. One refused table must not block the others (I1): then
+each is paid by a call of its own, at once if nothing has landed, and in the next round if that is
+not known. The answer to the call is not trusted for any table: each is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+)
+from pyiceberg.table import CommitTableRequest, TableIdentifier
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.joint_errors import JointCommitsMissing, NotAtomic
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Follower, Landed, Unknown
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.tables.iceberg.catalog_types import not_atomic
+from headgate.tables.iceberg.prepared_commit import Prepared
+from headgate.tables.iceberg.table import IcebergTable
+
+_REFUSED = (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+    ValueError,  # pyiceberg's own, before anything is sent
+)
+_log = redacted_logger(__name__)
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
+Outcome = CommitOutcome | HeadgateError
+_Conclusion = Callable[[IcebergTable, Prepared], CommitOutcome]
+
+
+class Calls(Protocol):
+    """Calls the tables of a sink."""
+
+    def each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
+        """Call with each of the items, several at a time; the answers are in their order."""
+
+    def guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
+        """Return the error that is this table's own trouble; raise any other (I1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """One table's payment."""
+
+    table: Follower
+    attempt: CommitAttempt
+
+    @property
+    def name(self) -> str:
+        return self.attempt.base.table
+
+    def paid(self) -> CommitOutcome:
+        """Pay it by a call of its own."""
+        return self.table.commit(self.attempt)
+
+    def prepared(self) -> Prepared | CommitOutcome:
+        """Write what the call needs; tables of other kinds are paid by themselves."""
+        if isinstance(self.table, IcebergTable):
+            return self.table.prepared(self.attempt)
+        return self.paid()
+
+
+class JointPayments:
+    """Pays the tables of one catalog together; its opener closes it.
+
+    Raises ``NotAtomic`` for a catalog that has no such call.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        # The module imports requests, which only joint payments need.
+        from headgate.tables.iceberg.rest_catalog import JOINT_COMMIT, BoundedRestCatalog
+
+        self._call = str(JOINT_COMMIT)
+        if not isinstance(catalog, BoundedRestCatalog):
+            raise not_atomic(catalog.name)
+        if not catalog.lists_joint_commits:
+            raise NotAtomic(
+                f"tables.atomic is set, and {self._call} is not among what the server of catalog "
+                f"{catalog.name!r} says it has",
+                "remove tables.atomic: tables are paid one by one then",
+            )
+        self._catalog = catalog
+        self._apart = False
+
+    def paid(self, payments: Sequence[Payment], calls: Calls) -> list[Outcome]:
+        """Return the outcome of each payment, in order."""
+        if self._apart:
+            return self._paid_apart(payments, calls)
+        ready = calls.each(lambda each: calls.guarded(each.name, each.prepared), payments)
+        pairs = [
+            (payment.table, call)
+            for payment, call in zip(payments, ready, strict=True)
+            if isinstance(payment.table, IcebergTable) and isinstance(call, Prepared)
+        ]
+        conclude = self._sent(pairs) if len(pairs) > 1 else IcebergTable.sent
+
+        def concluded(pair: tuple[Payment, Prepared | Outcome]) -> Outcome:
+            payment, call = pair
+            if not isinstance(call, Prepared):
+                return call
+            table = payment.table
+            assert isinstance(table, IcebergTable), "no other kind prepares calls"
+            return calls.guarded(payment.name, lambda: conclude(table, call))
+
+        return calls.each(concluded, list(zip(payments, ready, strict=True)))
+
+    def _paid_apart(self, payments: Sequence[Payment], calls: Calls) -> list[Outcome]:
+        """Pay each by itself, until every one has landed: then they are tried together again."""
+        outcomes = calls.each(lambda each: calls.guarded(each.name, each.paid), payments)
+        self._apart = not all(isinstance(outcome, Landed) for outcome in outcomes)
+        return outcomes
+
+    def _sent(self, pairs: Sequence[tuple[IcebergTable, Prepared]]) -> _Conclusion:
+        """Make the call, and return how to find each table's outcome."""
+        changes = [_change(call) for _, call in pairs]
+        try:
+            with ExitStack() as held:
+                for table, _ in sorted(pairs, key=lambda pair: pair[1].proposal.base.table):
+                    held.enter_context(table.calling)
+                self._catalog.commit_tables(changes)
+        except _REFUSED as error:
+            _log.warning("%d tables are paid one by one, not together: %s", len(pairs), error)
+            return IcebergTable.sent
+        except NotImplementedError as error:
+            # What was written stays: it was sent, and the answer does not prove that nothing
+            # landed.
+            raise JointCommitsMissing(
+                f"tables.atomic is set, and the server of catalog {self._catalog.name!r} has no "
+                f"{self._call}: {error}",
+                "remove tables.atomic: what is decided is paid table by table then",
+            ) from error
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
+            self._apart = True
+            reason = f"several tables were paid together: {error!r}"
+            return lambda _table, _call: Unknown(reason)
+        return IcebergTable.read_back
+
+
+def _change(call: Prepared) -> CommitTableRequest:
+    *namespace, name = call.table.name()
+    return CommitTableRequest(
+        identifier=TableIdentifier(namespace=namespace, name=name),
+        requirements=call.requirements,
+        updates=call.updates,
+    )

@@ -1,0 +1,264 @@
+"""Manifests that are written before a decision, and committed after it (rules D2, D5).
+
+They carry no snapshot id: whoever lists one in a snapshot gives it that snapshot's id and sequence
+number (Iceberg's spec, *Sequence Number Inheritance*), in version 3 the ids of its rows as well.
+Key files are named by a manifest of their own, which no snapshot ever lists (rule U2).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.manifest import (
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    PartitionFieldSummary,
+    construct_partition_summaries,
+    write_manifest,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataV3
+from pyiceberg.typedef import Record
+from pyroaring import BitMap64
+
+from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.identifiers import Epoch, SinkName, draft_folder
+from headgate.control_protocol.ports import Draft
+from headgate.control_protocol.record import Debt
+from headgate.tables.iceberg import manifest_entries, manifests_v3
+from headgate.tables.iceberg.maintenance.compaction_plan import SmallFile
+from headgate.tables.iceberg.maintenance.unreferenced_files import STORAGE_THREADS
+from headgate.tables.iceberg.manifests import CODEC, manifest_files, writable
+from headgate.tables.storage.directories import files_below
+
+_UNASSIGNED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A drafted manifest as a snapshot's list names it, and its files."""
+
+    manifest: ManifestFile
+    files: list[ManifestDataFile]
+
+    @property
+    def written(self) -> list[WrittenFile]:
+        """Return the files as a status named them, without Iceberg's own details."""
+        return [
+            WrittenFile(file.file_path, file.record_count, file.file_size_in_bytes)
+            for file in self.files
+        ]
+
+
+def write_drafts(table: Table, sink: SinkName, draft: Draft) -> tuple[Debt, ...]:
+    """Write one manifest per partition spec of the files with rows, and one that names key files.
+
+    Raises what storage raises.
+    """
+    per_spec: dict[int, list[ManifestDataFile]] = defaultdict(list)
+    rows = [file for file in draft.files if file.kind is FileKind.ROWS]
+    for file in manifest_files(table, rows):
+        per_spec[file.spec_id].append(file)
+    folder = draft_folder(table.metadata.location, sink, draft.transaction.epoch, draft.coordinator)
+    debts = []
+    for spec_id, files in per_spec.items():
+        path = f"{folder}/{draft.transaction.number}-s{spec_id}.avro"
+        size_bytes = _write(table, table.specs()[spec_id], files, path)
+        count = sum(file.record_count for file in files)
+        debts.append(replace(_debt(table, draft, path, size_bytes), rows=count))
+    if named := [_key_file(table, file) for file in draft.files if file.kind is FileKind.KEYS]:
+        path = f"{folder}/{draft.transaction.number}-keys.avro"
+        size_bytes = _write(table, UNPARTITIONED_PARTITION_SPEC, named, path)
+        count = sum(file.record_count for file in named)
+        debts.append(replace(_debt(table, draft, path, size_bytes), deletes=count))
+    return tuple(debts)
+
+
+def _debt(table: Table, draft: Draft, manifest: str, size_bytes: int) -> Debt:
+    return Debt(
+        transaction=draft.transaction,
+        coordinator=draft.coordinator,
+        follower=str(table.metadata.table_uuid),
+        table=draft.table.table,
+        manifest=manifest,
+        size_bytes=size_bytes,
+        since_ms=draft.since_ms,
+    )
+
+
+def _key_file(table: Table, file: WrittenFile) -> ManifestDataFile:
+    return ManifestDataFile.from_args(
+        _table_format_version=table.format_version,
+        content=DataFileContent.DATA,
+        file_path=file.path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=file.records,
+        file_size_in_bytes=file.size_bytes,
+    )
+
+
+def _write(table: Table, spec: PartitionSpec, files: Sequence[ManifestDataFile], path: str) -> int:
+    output, schema = table.io.new_output(path), table.schema()
+    nobodys = cast("int", None)
+    with (
+        manifests_v3.ManifestWriter(spec, schema, output, nobodys, CODEC)
+        if isinstance(table.metadata, TableMetadataV3)
+        else write_manifest(2, spec, schema, output, nobodys, CODEC)
+    ) as writer:
+        for file in files:
+            writer.add(
+                ManifestEntry.from_args(
+                    status=ManifestEntryStatus.ADDED, snapshot_id=None, data_file=file
+                )
+            )
+    return int(writer.to_manifest_file().manifest_length)
+
+
+def drafted_keys(io: FileIO, debts: Iterable[Debt]) -> list[tuple[Debt, WrittenFile]]:
+    """Return the key files that the debts name, in order. Raises what storage raises."""
+    return [
+        (debt, _of_keys(file))
+        for debt in debts
+        if debt.deletes
+        for file in drafted_files(io, debt.manifest)
+    ]
+
+
+def _of_keys(file: ManifestDataFile) -> WrittenFile:
+    return WrittenFile(file.file_path, file.record_count, file.file_size_in_bytes, FileKind.KEYS)
+
+
+def read_draft(table: Table, debt: Debt, snapshot_id: int) -> Drafted:
+    """Return the manifest for the list of this snapshot. Raises what storage raises.
+
+    Counts and summaries come from its entries: the debt's numbers are for people.
+    """
+    spec_id, files = _read(table.io, debt.manifest)
+    listed = _listed(debt, spec_id, snapshot_id, files, summaries=_summaries(table, spec_id, files))
+    numbered = isinstance(table.metadata, TableMetadataV3)
+    return Drafted(manifests_v3.unnumbered(listed) if numbered else listed, files)
+
+
+def drafted_files(io: FileIO, manifest: str) -> list[ManifestDataFile]:
+    """Return the files of a drafted manifest, with rows or with keys, for read-only use."""
+    return _read(io, manifest)[1]
+
+
+def _read(io: FileIO, manifest: str) -> tuple[int, list[ManifestDataFile]]:
+    """Fetch a drafted manifest, once; return its partition spec and its files."""
+    with manifest_entries.opened(io, manifest, manifests_v3.VERSION) as drafted:
+        spec_id = int(drafted.header.meta["partition-spec-id"])
+        files = [manifests_v3.without_id(entry.data_file) for entry in drafted]
+    for file in files:
+        file.spec_id = spec_id
+    return spec_id, files
+
+
+def _summaries(
+    table: Table, spec_id: int, files: Sequence[ManifestDataFile]
+) -> list[PartitionFieldSummary] | None:
+    """Return summaries, which save readers work; none if a partition field's column is gone."""
+    spec = table.specs().get(spec_id)
+    if spec is None or not writable(table, spec):
+        return None
+    return construct_partition_summaries(spec, table.schema(), [file.partition for file in files])
+
+
+def _listed(
+    debt: Debt,
+    spec_id: int,
+    snapshot_id: int,
+    files: Sequence[ManifestDataFile],
+    *,
+    summaries: list[PartitionFieldSummary] | None = None,
+) -> ManifestFile:
+    return ManifestFile.from_args(
+        manifest_path=debt.manifest,
+        manifest_length=debt.size_bytes,
+        partition_spec_id=spec_id,
+        content=ManifestContent.DATA,
+        sequence_number=_UNASSIGNED,
+        min_sequence_number=_UNASSIGNED,
+        added_snapshot_id=snapshot_id,
+        added_files_count=len(files),
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=sum(file.record_count for file in files),
+        existing_rows_count=0,
+        deleted_rows_count=0,
+        partitions=summaries,
+        key_metadata=None,
+    )
+
+
+def undecided(table: Table, sink: SinkName, before: Epoch, owed: frozenset[str]) -> list[str]:
+    """Return manifests that coordinators of earlier epochs drafted and never decided (D2).
+
+    An earlier epoch decides nothing any more. What it decided was paid, or is among the ``owed``,
+    which include lapsed debts; any other manifest that no snapshot lists belongs to nobody. Only
+    where storage can be listed.
+    """
+    root = f"{table.metadata.location}/metadata/headgate/{sink}"
+    old = [path for path, epoch in _drafts_under(table, root) if epoch < before]
+    loose = {path for path in old if path not in owed}
+    if not loose:
+        return []
+    # A paid draft is a manifest of the table now, and is owed no more: all snapshots are asked,
+    # not only the head's line, since a rollback may return to any of them.
+    with ThreadPoolExecutor(STORAGE_THREADS) as threads:
+        listed = threads.map(lambda s: s.manifests(table.io), table.metadata.snapshots)
+        for manifests in listed:
+            loose -= {manifest.manifest_path for manifest in manifests}
+    return sorted(loose)
+
+
+def _drafts_under(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
+    for location, _ in files_below(table.io, root):
+        path = location[len(root) + 1 :]
+        folder, _, name = path.rpartition("/")
+        epoch = folder.partition("-")[0]
+        if epoch.isdecimal():
+            yield f"{root}/{folder}/{name}", Epoch(int(epoch))
+
+
+# Data files that only lapsed debts name, as files that can be rewritten (I6).
+
+
+def portions_of(
+    table: Table, manifests: Iterable[str], dead: Mapping[str, BitMap64]
+) -> tuple[tuple[SmallFile, ...], ...]:
+    """Return the files of each partition of the table. ``dead``: by path, positions to leave out.
+
+    Raises ``ValueError`` for a file that cannot be rewritten, and what storage raises.
+    """
+    partitions: dict[Any, list[SmallFile]] = defaultdict(list)
+    for file in (file for manifest in manifests for file in drafted_files(table.io, manifest)):
+        if file.spec_id != table.metadata.default_spec_id:
+            raise ValueError(f"{file.file_path} is of an older partition spec")
+        if file.file_format != FileFormat.PARQUET:
+            raise ValueError(f"{file.file_path} is not Parquet")
+        key = tuple(file.partition[place] for place in range(len(file.partition)))
+        partitions[key].append(
+            SmallFile(
+                path=file.file_path,
+                spec_id=file.spec_id,
+                partition=file.partition,
+                records=file.record_count,
+                size_bytes=file.file_size_in_bytes,
+                sequence_number=0,
+                dead=dead.get(file.file_path, BitMap64()),
+            )
+        )
+    return tuple(map(tuple, partitions.values()))

@@ -1,0 +1,118 @@
+"""A catalog call that is ready to be sent: by itself, or together with those of other tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableRequirement, TableUpdate
+
+from headgate.control_protocol.errors import TagsDropped
+from headgate.control_protocol.key_errors import KeyChanged
+from headgate.control_protocol.ports import CommitAttempt, Unknown
+from headgate.control_protocol.record import Debt
+from headgate.tables.iceberg.commit_request import Proposal
+from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
+from headgate.tables.iceberg.manifests import SnapshotFiles
+from headgate.tables.iceberg.pending_manifests import drafted_keys, read_draft
+
+if TYPE_CHECKING:
+    from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
+
+
+OVERTAKEN = Unknown("it landed, and others went on from there")
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The proposal to the catalog, and the files that were ``written`` for it."""
+
+    table: Table
+    proposal: Proposal
+    written: SnapshotFiles
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+
+    def under_the_tag(self, metadata: TableMetadata) -> bool:
+        """Return whether the tag stands on this call's snapshot."""
+        ref = metadata.refs.get(self.proposal.tag)
+        return ref is not None and ref.snapshot_id == self.proposal.snapshot_id
+
+    def landed(self, metadata: TableMetadata) -> bool:
+        """Return whether its snapshot is there."""
+        return metadata.snapshot_by_id(self.proposal.snapshot_id) is not None
+
+    def refuse_tagless(self, metadata: TableMetadata) -> None:
+        """Raise ``TagsDropped`` if a first claim's snapshot has landed, and its tag has not.
+
+        A catalog that kept an earlier tag keeps this one: somebody else removed it just now.
+        """
+        tag = self.proposal.tag
+        if self.landed(metadata) and self.proposal.base.tag is None and tag not in metadata.refs:
+            raise TagsDropped(
+                f"table {self.proposal.base.table}: its catalog took the first claim, and dropped "
+                f"the tag {tag} that was in it",
+                "this catalog keeps no tags, and nothing would fence a second coordinator: use one "
+                "that does (docs/catalogs.md); the claim holds no rows",
+            )
+
+
+# What a commit adds besides its own files: drafts that are paid, and the effects of keys.
+#
+# A payment adds all that its debts name, even of several transactions, and resolves all keys at
+# once, on the head that its call requires (rules D5, U3).
+
+
+def with_all_brought(
+    table: Table, proposal: Proposal, attempt: CommitAttempt, keyed: KeyedRows | None
+) -> Proposal:
+    """Add the drafts of the debts and, in a keyed table, the rows that die to the proposal.
+
+    Raises ``KeyChanged`` for keys that are owed to a table without a key, what ``KeyedRows.found``
+    raises, and what storage raises.
+    """
+    drafted = [read_draft(table, debt, proposal.snapshot_id) for debt in _of_rows(attempt)]
+    proposal = replace(proposal, drafted=drafted)
+    if keyed is not None:
+        return _resolved(table, proposal, attempt, keyed)
+    if any(debt.deletes for debt in attempt.debts):
+        raise KeyChanged(
+            f"table {attempt.base.table} is owed records that delete rows by their key, and the "
+            "settings name no key",
+            "put the key back: what was decided is paid by it",
+        )
+    return proposal
+
+
+def _resolved(
+    table: Table, proposal: Proposal, attempt: CommitAttempt, keyed: KeyedRows
+) -> Proposal:
+    """U3: add what the files' records replace and delete on the head that the call requires."""
+    brought = [(file, 0) for file in attempt.files]
+    order = {each: n for n, each in enumerate(sorted({d.transaction for d in attempt.debts}))}
+    for debt, draft in zip(_of_rows(attempt), proposal.drafted, strict=True):
+        brought += [(file, order[debt.transaction]) for file in draft.written]
+    keys = drafted_keys(table.io, attempt.debts)
+    brought += [(file, order[debt.transaction]) for debt, file in keys]
+    if not brought:
+        return proposal
+    record, number = attempt.record, attempt.record.transaction
+    own = f"{number.epoch}-{record.coordinator.incarnation}/{number.number}"
+    folder = f"{sinks_folder(table, record.sink)}/{own}"
+    listed = [*proposal.files, *(file for draft in proposal.drafted for file in draft.files)]
+    deletions = keyed.found(
+        table,
+        proposal.parent,
+        brought,
+        listed=listed,
+        folder=folder,
+        generations=record.generations,
+    )
+    counted = replace(proposal.record, keys=deletions.counts)
+    return replace(proposal, record=counted, deletions=deletions)
+
+
+def _of_rows(attempt: CommitAttempt) -> list[Debt]:
+    return [debt for debt in attempt.debts if debt.manifest and not debt.deletes]

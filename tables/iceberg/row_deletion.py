@@ -1,0 +1,348 @@
+"""Deletes rows from a table by a person's command, beside its sink or without it.
+
+One call (T8) marks them as deleted, by deletion vectors (version 3) or position delete files
+(version 2); it requires the head on which they were found, and they are found again on a newer one.
+The history records their number and who asked for it. It leaves out the predicate, which may name a
+person to be forgotten. Properties of the table list the offsets of their records.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, BooleanExpression, NotIn, NotNull, Or, parser
+from pyiceberg.expressions.visitors import (
+    _InclusiveMetricsEvaluator,
+    bind,
+    extract_field_ids,
+    rewrite_not,
+)
+from pyiceberg.io.pyarrow import expression_to_pyarrow
+from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
+from pyiceberg.table.update import SetPropertiesUpdate, TableUpdate
+from pyroaring import BitMap64
+
+from headgate.control_protocol.deleted_records import (
+    DeletedRecords,
+    Found,
+    list_properties,
+    ranges_of,
+)
+from headgate.control_protocol.deletion_errors import DeletionRefused, PredicateUnfit
+from headgate.control_protocol.identifiers import SinkName, TopicPartition
+from headgate.control_protocol.record_codec import decode, deleted_property, maintenance_property
+from headgate.tables.iceberg.commit_request import counted, next_snapshot
+from headgate.tables.iceberg.maintenance.compaction_plan import live_entries, sinks_folder
+from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, SideCall
+from headgate.tables.iceberg.manifests import SnapshotFiles
+from headgate.tables.iceberg.reader import batches_of
+from headgate.tables.iceberg.tag_lineage import deleted_in, properties_of
+from headgate.tables.iceberg.upsert.delete_files import bitmap_of, delete_files
+from headgate.tables.iceberg.upsert.delete_manifests import Deletions
+from headgate.tables.iceberg.upsert.live_files import DeadRows, Head
+from headgate.tables.storage.file_io import read_whole
+
+# Finds the rows of data files that match a predicate in pyiceberg's syntax of row filters.
+#
+# Data files never change, so each is read once, and only where its statistics allow a match. Nulls
+# match as in SQL: only ``is null``. pyiceberg 0.12 lets them match ``not in``.
+
+
+_POSITION = "position in the file"
+
+
+def parsed(predicate: str) -> BooleanExpression:
+    """Parse a predicate. Raises ``PredicateUnfit``."""
+    try:
+        return _as_in_sql(rewrite_not(parser.parse(predicate)))
+    except Exception as error:  # pyparsing's, and whatever literals raise
+        place = getattr(error, "loc", None)
+        where = "" if place is None else f" at or behind character {place + 1}"
+        raise PredicateUnfit(
+            f"{predicate!r} is no predicate{where}",
+            "write as in: email = 'a@b.c' and day >= '2026-01-31' or id in (1, 2)",
+        ) from error
+
+
+@dataclass(slots=True)
+class MatchingRows:
+    """Finds rows of one table, whose schema may change between two calls."""
+
+    predicate: BooleanExpression
+    _known: dict[str, BitMap64] = field(default_factory=dict)
+
+    def of(self, table: Table, files: Iterable[DataFile]) -> dict[str, BitMap64]:
+        """Return the positions of matching rows, by data file; dead ones among them.
+
+        Raises ``PredicateUnfit`` and what storage raises.
+        """
+        schema = table.schema()
+        bound = self._bound(table, schema)
+        may_match = _InclusiveMetricsEvaluator(schema, self.predicate).eval
+        found = {}
+        for file in files:
+            path = file.file_path
+            if path not in self._known:
+                self._known[path] = _matching(table, file, bound) if may_match(file) else BitMap64()
+            if self._known[path]:
+                found[path] = self._known[path]
+        return found
+
+    def _bound(self, table: Table, schema: Schema) -> BooleanExpression:
+        try:
+            return bind(schema, self.predicate, case_sensitive=True)
+        except (ValueError, TypeError) as error:
+            raise PredicateUnfit(
+                f"the predicate does not fit {'.'.join(table.name())}: {error}",
+                f"its columns are {', '.join(schema.column_names)}; --table leaves others out",
+            ) from error
+
+
+def coordinates_of(
+    table: Table, file: DataFile, positions: BitMap64, columns: tuple[str, str, str]
+) -> Iterator[tuple[str, int, list[int]]]:
+    """Yield topic, partition and offsets of these rows; a row of others may have none.
+
+    Raises ``ValueError`` for a column that the file's rows lack.
+    """
+    begin = 0
+    for batch in batches_of(table, FileScanTask(file), columns, read_whole(table.io)):
+        end = begin + batch.num_rows
+        places = [place - begin for place in positions & BitMap64(range(begin, end))]
+        rows = batch.take(pa.array(places, pa.int64()))
+        begin = end
+        named = pa.table([leaf(rows, name) for name in columns], ["topic", "partition", "offset"])
+        groups = named.drop_null().group_by(["topic", "partition"], use_threads=False)
+        for found in groups.aggregate([("offset", "list")]).to_pylist():
+            yield found["topic"], found["partition"], found["offset_list"]
+
+
+def leaf(rows: pa.RecordBatch, name: str) -> pa.Array:
+    """Return the column of this name or, with a dot, the field of a struct.
+
+    Raises ``ValueError``.
+    """
+    if name in rows.schema.names:
+        return rows.column(name)
+    outer, dot, inner = name.rpartition(".")
+    if not dot:
+        raise ValueError(f"a file has no column {name}")
+    return pc.struct_field(leaf(rows, outer), inner)
+
+
+def _as_in_sql(predicate: BooleanExpression) -> BooleanExpression:
+    """Make nulls match as in SQL; ``Not`` was already removed."""
+    parts: Callable[[BooleanExpression], BooleanExpression] = _as_in_sql
+    match predicate:
+        case And():
+            return And(parts(predicate.left), parts(predicate.right))
+        case Or():
+            return Or(parts(predicate.left), parts(predicate.right))
+        case NotIn():
+            return And(predicate, NotNull(term=predicate.term))
+    return predicate
+
+
+def _matching(table: Table, file: DataFile, bound: BooleanExpression) -> BitMap64:
+    schema = table.schema()
+    names = [str(schema.find_column_name(of)) for of in sorted(extract_field_ids(bound))]
+    wanted = expression_to_pyarrow(bound, schema)
+    found, begin = [np.empty(0, np.int64)], 0
+    if not names:
+        names = schema.column_names[:1]
+    for batch in batches_of(table, FileScanTask(file), names, read_whole(table.io)):
+        places = pa.array(np.arange(begin, begin + batch.num_rows, dtype=np.int64))
+        rows = pa.Table.from_batches([batch]).append_column(_POSITION, places)
+        found.append(rows.filter(wanted).column(_POSITION).to_numpy())
+        begin += batch.num_rows
+    if begin != file.record_count:
+        raise ValueError(f"{file.file_path} holds {begin} rows, not {file.record_count}")
+    return bitmap_of(np.concatenate(found))
+
+
+DELETION = "deletion"
+_MODE, _REWRITE = "write.delete.mode", "copy-on-write"
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """Live rows that match, on one head: their positions by data file, and all dead positions."""
+
+    head: Head
+    alive: dict[str, BitMap64] = field(default_factory=dict)
+    files: dict[str, DataFile] = field(default_factory=dict)
+    dead: dict[str, BitMap64] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.alive.values()))
+
+
+class Deletion(SideCall):
+    """Deletes the matching rows of one table. ``asked_by`` is written into the history.
+
+    ``columns``: those that say of which record a row is, if there are any.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        identifier: str,
+        of: tuple[SinkName, str],
+        predicate: BooleanExpression,
+        *,
+        asked_by: str,
+        columns: tuple[str, str, str] | None = None,
+        calling: AbstractContextManager[object] | None = None,
+    ) -> None:
+        super().__init__(catalog, identifier, of, calling)
+        self._matching = MatchingRows(predicate)
+        self._dead_rows = DeadRows()
+        self._asked_by = asked_by
+        self._columns = columns
+        self._sent: dict[int, Doomed] = {}
+        self._listed: DeletedRecords | None = None
+        self._done: Doomed | None = None
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows it has deleted."""
+        return self._done.count if self._done else 0
+
+    @property
+    def files(self) -> int:
+        """Return in how many data files."""
+        return len(self._done.alive) if self._done else 0
+
+    def require_allowed(self) -> None:
+        """Raise ``DeletionRefused`` for a table whose rows must not be deleted this way."""
+        self._parent(self._catalog.load_table(self._identifier))
+
+    def doomed(self) -> Doomed:
+        """Return what it would delete now. Raises ``DeletionRefused``, ``PredicateUnfit``, and what
+        loading a table and storage raise."""
+        table = self._catalog.load_table(self._identifier)
+        return self._doomed(table, self._parent(table))
+
+    def settle(self) -> Settled:
+        """Try once, on the current head. Raises as ``doomed``."""
+        table = self._catalog.load_table(self._identifier)
+        metadata = table.metadata
+        for snapshot_id, sent in self._sent.items():
+            if metadata.snapshot_by_id(snapshot_id) is not None:
+                self._done = sent
+                return Settled.LANDED
+        parent = self._parent(table)
+        doomed = self._doomed(table, parent)
+        if not doomed.count:
+            return Settled.LANDED
+        self._listed = self._list_of(table, doomed)
+        deletions = self._deletions(table, doomed)
+        snapshot_id = metadata.new_snapshot_id()
+        manifests = SnapshotFiles(table, snapshot_id)
+        try:
+            listed = manifests.write_list(
+                [], parent, metadata.next_sequence_number(), deletions=deletions
+            )
+        except BaseException:
+            manifests.take_back()
+            raise
+        summary = self._summary(metadata, parent, deletions, doomed.count)
+        snapshot = next_snapshot(metadata, parent, listed, snapshot_id=snapshot_id, summary=summary)
+        self._sent[snapshot_id] = doomed
+        outcome = self._call(table, snapshot, manifests)
+        if outcome is Settled.LANDED:
+            self._done = doomed
+        return outcome
+
+    def _parent(self, table: Table) -> Snapshot:
+        snapshot = self._head(table.metadata)
+        if snapshot is None:
+            raise DeletionRefused(
+                f"sink {self._sink} has not written to {self._identifier}: its tag is not there",
+                "a tag that was lost is named by headgate status; a table of others is theirs to "
+                "delete from",
+            )
+        if table.properties.get(_MODE) == _REWRITE:
+            raise DeletionRefused(
+                f"{self._identifier} asks for {_MODE} = {_REWRITE}, so that its readers may know "
+                "no delete files",
+                f"use an engine that rewrites files, which may run beside the sink; or set {_MODE} "
+                "to merge-on-read",
+            )
+        return snapshot
+
+    def _doomed(self, table: Table, parent: Snapshot) -> Doomed:
+        data, head = live_entries(table, parent)
+        io, doomed = read_whole(table.io), Doomed(head)
+        files = {entry.data_file.file_path: entry.data_file for entry in data}
+        matching = self._matching.of(table, files.values())
+        for path, positions in sorted(matching.items()):
+            before = self._dead_rows.of(io, head, path)
+            if alive := positions - before:
+                doomed.alive[path], doomed.files[path] = alive, files[path]
+                doomed.dead[path] = before | alive
+        return doomed
+
+    def _deletions(self, table: Table, doomed: Doomed) -> Deletions:
+        head = doomed.head
+        dead = [(head.data[path], bits) for path, bits in doomed.dead.items()]
+        folder = f"{sinks_folder(table, self._sink)}/deleted"
+        made = delete_files(table.metadata.format_version, folder, dead)
+        retired = [entry for path in doomed.dead for entry in head.deletes.get(path, ())]
+        return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed)
+
+    def _summary(
+        self, metadata: TableMetadata, parent: Snapshot, deletions: Deletions, rows: int
+    ) -> Summary:
+        retired = [entry.data_file for entry in deletions.retired]
+        counts = counted(metadata, deletions.added, retired)
+        said = {
+            maintenance_property(self._sink): DELETION,
+            deleted_property(self._sink): str(rows),
+            f"{deleted_property(self._sink)}-by": self._asked_by,
+        }
+        summary = Summary(Operation.DELETE, **counts, **said)
+        return update_snapshot_summaries(summary, properties_of(parent))
+
+    def _list_of(self, table: Table, doomed: Doomed) -> DeletedRecords:
+        """Return the table's list of deleted records with these."""
+        properties, sink = table.metadata.properties, self._sink
+        before = deleted_in(sink, properties)
+        tagged = table.metadata.snapshot_by_id(table.metadata.refs[self._tag].snapshot_id)
+        record = decode(sink, properties_of(tagged)) if tagged else None
+        found = self._records(table, doomed) if record else None
+        return before.with_more(doomed.count, found, record.topic_ids if record else {})
+
+    def _records(self, table: Table, doomed: Doomed) -> Found | None:
+        """Return the offsets of the rows' records; ``None`` if the rows do not tell."""
+        if self._columns is None:
+            return None
+        offsets: defaultdict[TopicPartition, BitMap64] = defaultdict(BitMap64)
+        try:
+            for path, positions in doomed.alive.items():
+                found = coordinates_of(table, doomed.files[path], positions, self._columns)
+                for topic, partition, some in found:
+                    offsets[TopicPartition(topic, partition)].update(some)
+        except ValueError:  # a column is gone
+            return None
+        return {at: ranges_of(bits) for at, bits in offsets.items()}
+
+    def _updates(self, metadata: TableMetadata, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+        """Add up the deleted rows in properties of the table, which outlive expired snapshots."""
+        assert self._listed is not None, "listed before it is sent"
+        listed = list_properties(self._sink, self._listed, metadata.properties)
+        total = {deleted_property(self._sink): str(self._listed.rows)}
+        summed = SetPropertiesUpdate(updates={**total, **listed})
+        return (*super()._updates(metadata, snapshot), summed)

@@ -1,0 +1,213 @@
+"""Adds the columns that records need to a table's schema: the content of one catalog call (S3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import parse_mapping_from_json, update_mapping
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AssertCurrentSchemaId,
+    AssertLastAssignedFieldId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetCurrentSchemaUpdate,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from headgate.control_protocol.column_growth import Former, Refusal, former, grown
+from headgate.control_protocol.columns import (
+    Column,
+    ListOf,
+    MapOf,
+    Path,
+    Struct,
+    Type,
+    changes,
+    from_json,
+)
+from headgate.tables.iceberg.type_parser import parse_columns
+
+_ROOT = -1
+"""pyiceberg's id for the table itself, as the parent of a field."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """``schema`` is the new one, or ``None`` where the table has everything already."""
+
+    metadata: TableMetadata
+    schema: Schema | None
+    changes: tuple[str, ...]
+    refused: tuple[Refusal, ...]
+    added: dict[int, list[NestedField]] = field(default_factory=dict)
+
+    def requirements(self, *refs: str) -> tuple[TableRequirement, ...]:
+        """Require UUID, refs, current schema and last column id as they were read."""
+        # For an empty table, catalogs accept no ref but main.
+        named = refs if self.metadata.snapshots else (MAIN_BRANCH,)
+        held = {name: self.metadata.refs.get(name) for name in named}
+        return (
+            AssertTableUUID(uuid=self.metadata.table_uuid),
+            *(
+                AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id if ref else None)
+                for name, ref in held.items()
+            ),
+            AssertCurrentSchemaId(current_schema_id=self.metadata.current_schema_id),
+            AssertLastAssignedFieldId(last_assigned_field_id=self.metadata.last_column_id),
+        )
+
+    def updates(self) -> tuple[TableUpdate, ...]:
+        assert self.schema is not None, "nothing is to be done"
+        updates: tuple[TableUpdate, ...] = (
+            AddSchemaUpdate(schema_=self.schema),
+            SetCurrentSchemaUpdate(schema_id=-1),
+        )
+        mapping = self.metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING)
+        if mapping is None:
+            return updates
+        named = update_mapping(parse_mapping_from_json(mapping), {}, self.added)
+        text = named.model_dump_json()
+        renamed = SetPropertiesUpdate(updates={TableProperties.DEFAULT_NAME_MAPPING: text})
+        return (*updates, renamed)
+
+
+def evolution(metadata: TableMetadata, wanted: Struct, *, readd_dropped: bool) -> Evolution:
+    """Return what the table needs for these columns, as far as it may have it."""
+    schema = metadata.schema()
+    now = columns_of(schema)
+    past = former_names(metadata)
+    if readd_dropped:
+        past = Former(past.renamed)
+    growth = grown(now, wanted, past, nanoseconds=metadata.format_version >= 3)
+    building = _Building(metadata)
+    struct = building.struct(schema.as_struct(), growth.columns, _ROOT, ())
+    refused = (*growth.refused, *building.refused)
+    if struct == schema.as_struct():
+        return Evolution(metadata, None, (), refused)
+    newest = max(each.schema_id for each in metadata.schemas)
+    new = Schema(
+        *struct.fields,
+        schema_id=newest + 1,
+        identifier_field_ids=list(schema.identifier_field_ids),
+    )
+    told = changes(now, columns_of(new))
+    return Evolution(metadata, new, told, refused, building.added)
+
+
+def columns_of(schema: Schema) -> Struct:
+    return from_json(schema.model_dump_json())
+
+
+def former_names(metadata: TableMetadata) -> Former:
+    """S6: return the former names of columns, from the table's older schemas."""
+    older = sorted(metadata.schemas, key=lambda schema: schema.schema_id)
+    current = metadata.current_schema_id
+    return former(
+        columns_of(metadata.schema()),
+        [columns_of(each) for each in older if each.schema_id != current],
+    )
+
+
+class _Building:
+    """Builds Iceberg's types from the grown columns, which keep all else of the old ones."""
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        self._ids = count(metadata.last_column_id + 1)
+        self._new_types = _New(self._ids)
+        # A file's partition values would be stored differently with another type of the source.
+        self._sources = {f.source_id for spec in metadata.partition_specs for f in spec.fields}
+        self._identifiers = set(metadata.schema().identifier_field_ids)
+        self.added: dict[int, list[NestedField]] = {}
+        self.refused: list[Refusal] = []
+
+    def struct(self, old: StructType, columns: Struct, inside: int, path: Path) -> StructType:
+        before = {each.name: each for each in old.fields}
+        fields = []
+        for column in columns.fields:
+            if column.name in before:
+                fields.append(self._field(before[column.name], column, (*path, column.name)))
+                continue
+            new = self._new_types.field(column)
+            self.added.setdefault(inside, []).append(new)
+            fields.append(new)
+        return StructType(*fields)
+
+    def _field(self, old: NestedField, column: Column, path: Path) -> NestedField:
+        required = old.required and (column.required or old.field_id in self._identifiers)
+        kind = self._type(old, column.type, path)
+        return old.model_copy(update={"field_type": kind, "required": required})
+
+    def _type(self, old: NestedField, wanted: Type, path: Path) -> IcebergType:
+        match old.field_type, wanted:
+            case StructType() as struct, Struct() as columns:
+                return self.struct(struct, columns, old.field_id, path)
+            case ListType() as items, ListOf(element):
+                new = self._field(items.element_field, element, path)
+                return ListType(items.element_id, new.field_type, element_required=new.required)
+            case MapType() as items, MapOf(_, value):
+                new = self._field(items.value_field, value, path)
+                ids = (items.key_id, items.key_type, items.value_id)
+                return MapType(*ids, new.field_type, value_required=new.required)
+            case kind, str(text):
+                return self._primitive(old, kind, text, path)
+            case kind, _:
+                return kind
+
+    def _primitive(self, old: NestedField, kind: IcebergType, text: str, path: Path) -> IcebergType:
+        wanted = primitive(text)
+        if wanted == kind:
+            return kind
+        if old.field_id in self._sources:
+            self.refused.append(Refusal(path, f"partitions the table as {kind}"))
+            return kind
+        return wanted
+
+
+class _New:
+    """Builds optional columns with ids of their own, and all that is in them."""
+
+    def __init__(self, ids: Iterator[int]) -> None:
+        self._ids = ids
+
+    def field(self, column: Column) -> NestedField:
+        field_id = next(self._ids)
+        return NestedField(field_id, column.name, self._made(column.type), required=False)
+
+    def _made(self, kind: Type) -> IcebergType:
+        match kind:
+            case Struct(fields):
+                return StructType(*map(self.field, fields))
+            case ListOf(element):
+                return ListType(next(self._ids), self._made(element.type), element_required=False)
+            case MapOf(key, value):
+                ids = next(self._ids), next(self._ids)
+                made = self._made(key), self._made(value.type)
+                return MapType(ids[0], made[0], ids[1], made[1], value_required=False)
+            case _:
+                return primitive(kind)
+
+
+def new_fields(columns: Struct, behind: Iterable[int]) -> list[NestedField]:
+    """Return the columns of a new table, with ids above those of ``behind``."""
+    new = _New(count(max(behind, default=0) + 1))
+    return [new.field(column) for column in grown(Struct(), columns).columns.fields]
+
+
+def ids_of(fields: Iterable[NestedField]) -> Iterable[int]:
+    return Schema(*fields).field_ids
+
+
+def primitive(text: str) -> IcebergType:
+    """Return the type that a text names, as ``columns`` writes it."""
+    (field_,) = parse_columns({"column": text.replace("[", "(").replace("]", ")")})
+    return field_.field_type

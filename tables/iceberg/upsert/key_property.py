@@ -1,0 +1,33 @@
+"""The key by which a table was filled, as its first claim stored it (rule U1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from pyiceberg.schema import Schema
+
+from headgate.control_protocol.key_errors import KeyChanged
+from headgate.tables.iceberg.table_creation import key_ids
+
+
+def key_text(schema: Schema, key: Sequence[str]) -> str:
+    """Return the table property for this key: ids, as columns are renamed. Raises ``KeyUnfit``."""
+    return json.dumps(sorted(key_ids(schema, key)))
+
+
+def refuse_other_key(table: str, stored: str | None, wanted: str | None, *, filled: bool) -> None:
+    """Raise ``KeyChanged`` if a ``filled`` table was filled by another key than the wanted one.
+
+    Keys are the ids of their columns; ``None``: no key.
+    """
+    if stored == wanted or not (filled or stored):
+        return
+    raise KeyChanged(
+        f"table {table} was filled {_said(stored)}, the settings say {_said(wanted)}",
+        "put table.key back, or fill another table",
+    )
+
+
+def _said(key: str | None) -> str:
+    return "without a key" if key is None else f"by the key of columns {key} (their ids)"

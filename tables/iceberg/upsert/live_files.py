@@ -1,0 +1,154 @@
+"""The content of a snapshot: live data files, and the delete files beneath them, by data file.
+
+Manifests never change, so each is read once while a head lists it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyroaring import BitMap64
+
+from headgate.tables.iceberg import manifests_v3
+from headgate.tables.iceberg.upsert.delete_files import (
+    Target,
+    dead_in,
+    identity,
+    referenced,
+    vectors_in,
+)
+from headgate.tables.storage.file_io import read_whole
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The base that a resolution is made for.
+
+    ``deletes``: by data file, the delete files that are about it alone. ``shared``: others'
+    position delete files on several data files. ``listed``: the entries of each manifest of
+    deletes; ``vectors``: the deletion vectors of each Puffin file.
+    """
+
+    snapshot_id: int | None = None
+    data: Mapping[str, Target] = field(default_factory=dict)
+    deletes: Mapping[str, list[ManifestEntry]] = field(default_factory=dict)
+    shared: tuple[ManifestEntry, ...] = ()
+    listed: Mapping[str, list[ManifestEntry]] = field(default_factory=dict)
+    vectors: Mapping[str, list[DataFile]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        snapshot_id: int,
+        data: Mapping[str, Target],
+        listed: Mapping[str, list[ManifestEntry]],
+    ) -> Head:
+        alone: dict[str, list[ManifestEntry]] = defaultdict(list)
+        shared = []
+        entries = [entry for of_manifest in listed.values() for entry in of_manifest]
+        for entry in entries:
+            if (path := referenced(entry.data_file)) is not None:
+                alone[path].append(entry)
+            elif entry.data_file.content == DataFileContent.POSITION_DELETES:
+                shared.append(entry)
+        return cls(snapshot_id, data, alone, tuple(shared), listed, _vectors(entries))
+
+    def equality_deletes(self) -> Iterator[DataFile]:
+        """Yield those that cannot be turned into positions without reading the rows."""
+        for entry in (entry for of_manifest in self.listed.values() for entry in of_manifest):
+            if entry.data_file.content == DataFileContent.EQUALITY_DELETES:
+                yield entry.data_file
+
+
+@dataclass(slots=True)
+class DeadRows:
+    """The content of delete files, each of which is read once: they never change."""
+
+    _said: dict[tuple[str, int], Mapping[str, BitMap64]] = field(default_factory=dict)
+
+    def of(self, io: FileIO, head: Head, path: str) -> BitMap64:
+        """Return the positions of a live data file that delete files of the head mark as dead.
+
+        Rows that equality deletes hide are not among them: they stay hidden beneath.
+        """
+        dead = BitMap64()
+        born = head.data[path].sequence_number
+        for entry in (*head.deletes.get(path, ()), *head.shared):
+            if (entry.sequence_number or 0) >= born:
+                dead |= self._in(io, head, entry).get(path, BitMap64())
+        return dead
+
+    def remember(self, of: tuple[str, int], path: str, dead: BitMap64) -> None:
+        """Remember the content of a delete file just made: it need not be read back."""
+        self._said[of] = {path: dead}
+
+    def forget_all_but(self, live: Collection[tuple[str, int]]) -> None:
+        self._said = {of: said for of, said in self._said.items() if of in live}
+
+    def _in(self, io: FileIO, head: Head, entry: ManifestEntry) -> Mapping[str, BitMap64]:
+        of = identity(entry.data_file)
+        if of not in self._said and entry.data_file.file_format == FileFormat.PUFFIN:
+            # One request each would be thousands, after a commit that touched many data files.
+            unread = [file for file in head.vectors[of[0]] if identity(file) not in self._said]
+            self._said |= vectors_in(io, unread)
+        elif of not in self._said:
+            self._said[of] = dead_in(io, entry.data_file)
+        return self._said[of]
+
+
+@dataclass(slots=True)
+class Heads:
+    """Reads the heads of one table, and keeps what the last one still refers to."""
+
+    _data: dict[str, list[Target]] = field(default_factory=dict)
+    _deletes: dict[str, list[ManifestEntry]] = field(default_factory=dict)
+    dead_rows: DeadRows = field(default_factory=DeadRows)
+
+    def read(self, table: Table, snapshot: Snapshot | None) -> Head:
+        """Read the head. Raises what storage raises."""
+        if snapshot is None:
+            return Head()
+        io = read_whole(table.io)
+        manifests = manifests_v3.listed(io, snapshot.manifest_list)
+        of_data = [each for each in manifests if each.content == ManifestContent.DATA]
+        of_deletes = [each for each in manifests if each.content == ManifestContent.DELETES]
+        self._data = {each.manifest_path: self._targets(io, each) for each in of_data}
+        self._deletes = {each.manifest_path: self._entries(io, each) for each in of_deletes}
+        entries = [entry for listed in self._deletes.values() for entry in listed]
+        self.dead_rows.forget_all_but({identity(entry.data_file) for entry in entries})
+        data = {each.path: each for targets in self._data.values() for each in targets}
+        return Head.of(snapshot.snapshot_id, data, self._deletes)
+
+    def _targets(self, io: FileIO, manifest: ManifestFile) -> list[Target]:
+        known = self._data.get(manifest.manifest_path)
+        if known is not None:
+            return known
+        return [
+            Target.of(entry.data_file, entry.sequence_number or 0)
+            for entry in manifests_v3.live_entries(io, manifest)
+        ]
+
+    def _entries(self, io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+        known = self._deletes.get(manifest.manifest_path)
+        return list(manifests_v3.live_entries(io, manifest)) if known is None else known
+
+
+def _vectors(entries: Iterable[ManifestEntry]) -> dict[str, list[DataFile]]:
+    found: dict[str, list[DataFile]] = defaultdict(list)
+    for file in (entry.data_file for entry in entries):
+        if file.file_format == FileFormat.PUFFIN:
+            found[file.file_path].append(file)
+    return found

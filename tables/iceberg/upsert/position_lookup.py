@@ -1,0 +1,187 @@
+"""Finds the rows that die when a commit's records come in, against one head (U3, U8, U9).
+
+The last record of a key wins: within one partition that with the higher offset, of several
+transactions one of the last, and over rows of older partitions one of a younger. Every other row of
+the key dies, live ones of the head and earlier ones of the same commit. The result belongs to that
+head and to no other (U5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from headgate.control_protocol.key_errors import KeyInTwoPartitions
+from headgate.control_protocol.record import KeyCounts
+from headgate.native.kernels import Words
+from headgate.tables.iceberg.upsert.changed_keys import Sources
+from headgate.tables.iceberg.upsert.delete_files import bitmap_of, positions_of
+from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex, Numbers, grouped, ordered
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file of a commit: its rows replace those of their keys, or (``deletes``) its keys die.
+
+    ``transaction``: the ordinal of the one that decided it, where a payment brings several. A later
+    one's records are newer whatever their offsets: a re-created topic begins at 0 again.
+    """
+
+    path: str
+    keys: FileKeys
+    deletes: bool = False
+    transaction: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """``dead``: all dead positions of the data files in which rows die now; ``counts``: the effects
+    of the records. ``doubled`` keys had several live rows, which somebody else wrote."""
+
+    dead: dict[str, BitMap64] = field(default_factory=dict)
+    counts: KeyCounts = field(default_factory=KeyCounts)
+    doubled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """The records of a commit, as its files have them."""
+
+    high: Words
+    low: Words
+    sources: npt.NDArray[np.int32]
+    offsets: Numbers
+    rows: Numbers
+    changes: npt.NDArray[np.int32]
+    transactions: Numbers
+
+    @classmethod
+    def of(cls, changes: Sequence[Change]) -> _Records:
+        numbers = [np.full(len(change.keys), n, np.int32) for n, change in enumerate(changes)]
+        decided = [np.full(len(change.keys), change.transaction, np.int64) for change in changes]
+        return cls(
+            np.concatenate([change.keys.high for change in changes]),
+            np.concatenate([change.keys.low for change in changes]),
+            np.concatenate([change.keys.sources for change in changes]),
+            np.concatenate([change.keys.offsets for change in changes]),
+            np.concatenate([_rows(change) for change in changes]),
+            np.concatenate(numbers),
+            np.concatenate(decided),
+        )
+
+    def ordered(self) -> tuple[Numbers, Words]:
+        """Return the records' places in the order of their keys, and the high words in it.
+
+        The newest record of each key comes last. Few have the same high word, as a rule: to sort
+        all by five columns takes six times as long.
+        """
+        order, high = ordered(self.high)
+        same = high[1:] == high[:-1]
+        at = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        alike = order[at]
+        newest = (self.rows[alike] >= 0, self.offsets[alike], self.transactions[alike])
+        order[at] = alike[np.lexsort((*newest, self.low[alike], self.high[alike]))]
+        return order, high
+
+
+def resolve(
+    index: KeyIndex,
+    changes: Sequence[Change],
+    dead: Callable[[str], BitMap64],
+    sources: Sources,
+) -> Resolution:
+    """Resolve the changes on the head at which ``index`` stands.
+
+    ``dead`` returns the positions of its files that are dead already. Raises
+    ``KeyInTwoPartitions``, and what ``dead`` raises.
+    """
+    if not any(len(change.keys) for change in changes):
+        return Resolution()
+    records = _Records.of(changes)
+    order, high = records.ordered()
+    low = records.low[order]
+    follows = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+    older = order[:-1][follows]
+    _refuse_two_sources(records, older, order[1:][follows], sources)
+    killed: dict[str, BitMap64] = {}
+    lost = older[records.rows[older] >= 0]
+    for number, positions in grouped(records.changes[lost], records.rows[lost]):
+        killed[changes[number].path] = bitmap_of(positions)
+    last = np.append(~follows, True)
+    winners = order[last]
+    found = index.find(high[last], low[last])
+    hits = np.zeros(len(winners), np.int64)
+    for number, places in grouped(found.files, np.arange(len(found.files))):
+        path = index.path(number)
+        before = dead(path)
+        alive = places[~np.isin(found.positions[places], positions_of(before))]
+        if len(alive):
+            asked = found.asked[alive]
+            _refuse_other_source(records, winners[asked], found.sources[alive], sources)
+            np.add.at(hits, asked, 1)
+            killed[path] = before | bitmap_of(found.positions[alive])
+    counts = _counted(records.rows[winners], hits, len(order))
+    return Resolution(killed, counts, int((hits > 1).sum()))
+
+
+def _rows(change: Change) -> Numbers:
+    """Return the position of each record's row; a record that deletes has none."""
+    count = len(change.keys)
+    return np.full(count, -1, np.int64) if change.deletes else np.arange(count, dtype=np.int64)
+
+
+def _counted(winners: Numbers, hits: Numbers, records: int) -> KeyCounts:
+    """``winners``: the rows of the last record of each key; ``hits``: how many it replaces."""
+    deletes, found = winners < 0, hits > 0
+    return KeyCounts(
+        inserted=int((~deletes & ~found).sum()),
+        updated=int((~deletes & found).sum()),
+        deleted=int((deletes & found).sum()),
+        absent=int((deletes & ~found).sum()),
+        superseded=records - len(winners),
+    )
+
+
+def _refuse_two_sources(
+    records: _Records, older: Numbers, newer: Numbers, sources: Sources
+) -> None:
+    """U8: refuse a key in two partitions within the commit, unless a later transaction is of the
+    younger one: all that the older one held was decided before."""
+    before, now = records.sources[older], records.sources[newer]
+    crossed = np.flatnonzero(before != now)
+    if len(crossed):
+        later = records.transactions[newer[crossed]] > records.transactions[older[crossed]]
+        crossed = crossed[~(sources.younger(now[crossed], before[crossed]) & later)]
+    if len(crossed):
+        one, other = (_place(records, int(at[crossed[0]]), sources) for at in (older, newer))
+        raise _two_partitions(f"the records at {one} and {other} have the same key")
+
+
+def _refuse_other_source(
+    records: _Records, winners: Numbers, before: npt.NDArray[np.int32], sources: Sources
+) -> None:
+    """U8: refuse a key whose live row came from elsewhere, but for a partition that is older: else
+    no order tells which one is newer."""
+    now = records.sources[winners]
+    crossed = np.flatnonzero((before >= 0) & (before != now))
+    if len(crossed):
+        crossed = crossed[~sources.younger(now[crossed], before[crossed])]
+    if len(crossed):
+        record = _place(records, int(winners[crossed[0]]), sources)
+        source = sources.said(int(before[crossed[0]]))
+        raise _two_partitions(f"the record at {record} has the key of a row from {source}")
+
+
+def _place(records: _Records, at: int, sources: Sources) -> str:
+    return f"{sources.said(int(records.sources[at]))}@{records.offsets[at]}"
+
+
+def _two_partitions(what: str) -> KeyInTwoPartitions:
+    return KeyInTwoPartitions(
+        f"{what}, and no order tells which one is newer; nothing was committed",
+        "have the producer send all records of a key to one partition",
+    )

@@ -1,0 +1,221 @@
+"""A keyed table's part of a commit: what its records replace and delete, on the head of the call.
+
+Nothing is rebased: what was found for one head is useless on another, so each call searches again
+(rule U5). The index between the calls is a cache.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from pyiceberg.manifest import DataFile as ManifestDataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyroaring import BitMap64
+
+from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.generations import Generations
+from headgate.control_protocol.key_errors import KeyIndexFull
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.whose_thread import for_the_same_sink
+from headgate.tables.iceberg.table_creation import key_ids
+from headgate.tables.iceberg.tag_lineage import by_id
+from headgate.tables.iceberg.upsert.changed_keys import Columns, KeyReader
+from headgate.tables.iceberg.upsert.delete_files import (
+    Positions,
+    Target,
+    delete_files,
+    identity,
+    positions_of,
+)
+from headgate.tables.iceberg.upsert.delete_manifests import Deletions
+from headgate.tables.iceberg.upsert.index_memory import IndexMemory
+from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex
+from headgate.tables.iceberg.upsert.key_property import key_text
+from headgate.tables.iceberg.upsert.live_files import Head, Heads
+from headgate.tables.iceberg.upsert.position_lookup import Change, resolve
+from headgate.tables.storage.read_ahead import in_turn
+
+_FILES_AHEAD_MAX = 64
+_ROWS_AHEAD = 500_000
+"""Storage is slow to answer each request, and memory is bounded (U7)."""
+
+_ENDING_MAX_S = 5.0
+
+_log = redacted_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedBy(RowKey):
+    """A table's key, and how much memory its index may take."""
+
+    index_bytes_max: int = 4 * 1024**3
+
+
+class KeyedRows:
+    """Resolves the keys of one table, for as long as one coordinator lives.
+
+    A thread may read the index beside the first transaction, so that its commit need not.
+    """
+
+    def __init__(
+        self, by: KeyedBy, reader: KeyReader | None = None, memory: IndexMemory | None = None
+    ) -> None:
+        """``memory``: shared by the indexes of several tables."""
+        self._following = threading.Lock()
+        self._warming: threading.Thread | None = None
+        self._closing = False
+        self._by = by
+        self._reader = reader or KeyReader()
+        self._heads = Heads()
+        self._take = (memory or IndexMemory(by.index_bytes_max)).share()
+        self._index = self._new_index()
+        self._stands_at: int | None = None
+        self._dead: dict[str, BitMap64] = {}
+        self._read: dict[str, FileKeys] = {}
+
+    def stored(self, metadata: TableMetadata) -> str:
+        """Return the table property that stores this key. Raises ``KeyUnfit``."""
+        return key_text(metadata.schema(), self._by.key)
+
+    def warm(self, table: Table, head: Snapshot | None) -> None:
+        """Begin to read the index of ``head``, unless it was read or begun (U7). Never raises."""
+        if self._warming is not None or self._stands_at is not None or head is None:
+            return
+
+        def read() -> None:
+            try:
+                with self._following:
+                    self._followed(table, head, self._columns(table))
+            except Exception as error:  # noqa: BLE001 - the commit reads on, and says what is wrong
+                _log.debug("the index of %s was not read ahead: %r", table.name(), error)
+
+        name = "headgate-key-index"
+        self._warming = threading.Thread(target=for_the_same_sink(read), name=name, daemon=True)
+        self._warming.start()
+
+    def close(self) -> None:
+        """End the thread, which waits for one read of storage at most."""
+        self._closing = True
+        if self._warming is not None:
+            self._warming.join(_ENDING_MAX_S)
+
+    def found(
+        self,
+        table: Table,
+        parent: Snapshot | None,
+        written: Sequence[tuple[WrittenFile, int]],
+        *,
+        listed: Sequence[ManifestDataFile],
+        folder: str,
+        generations: Generations,
+    ) -> Deletions:
+        """Resolve the keys of the ``written`` files against ``parent``, and make delete files.
+
+        Each comes with the ordinal of its transaction. ``listed`` are those with rows, as a
+        manifest holds them; the delete files go into ``folder``. ``generations`` say which
+        partitions are younger than others. Raises the ``StopSink`` of U7 and
+        U8, and what storage raises.
+        """
+        with self._following:
+            self._reader.sources.generations = generations
+            columns = self._columns(table)
+            head = self._followed(table, parent, columns)
+            files = [file for file, _ in written]
+            read = in_turn(lambda file: self._change(table, columns, file), files, _ahead(files))
+            changes = [
+                replace(change, transaction=number)
+                for change, (_, number) in zip(read, written, strict=True)
+            ]
+            self._read = {change.path: change.keys for change in changes if not change.deletes}
+
+            def dead(path: str) -> BitMap64:
+                self._dead[path] = found = self._heads.dead_rows.of(table.io, head, path)
+                return found
+
+            result = resolve(self._index, changes, dead, self._reader.sources)
+            if result.doubled:
+                _log.warning(
+                    "%d keys had several rows; they have one, or none, now", result.doubled
+                )
+            number = table.metadata.next_sequence_number()
+            targets = {file.file_path: Target.of(file, number) for file in listed}
+            pairs = [(targets.get(at) or head.data[at], bits) for at, bits in result.dead.items()]
+            made = delete_files(table.metadata.format_version, folder, pairs)
+            for file, (target, bits) in zip(made.listed, pairs, strict=True):
+                self._heads.dead_rows.remember(identity(file), target.path, bits)
+            retired = [entry for at in result.dead for entry in head.deletes.get(at, ())]
+            return Deletions(made.listed, tuple(retired), made.bytes_of, head.listed, result.counts)
+
+    # ------------------------------------------------------------------------------- the index
+
+    def _new_index(self) -> KeyIndex:
+        return KeyIndex(
+            self._by.index_bytes_max, self._known_dead, self._take, lambda: bool(self._dead)
+        )
+
+    def _columns(self, table: Table) -> Columns:
+        schema = table.schema()
+        coordinates = (self._by.partition, self._by.offset, self._by.topic)
+        return Columns.of(schema, sorted(key_ids(schema, self._by.key)), coordinates)
+
+    def _followed(self, table: Table, parent: Snapshot | None, columns: Columns) -> Head:
+        """Bring the key index to this snapshot: read new files, forget those that are gone."""
+        head = self._heads.read(table, parent)
+        if not _goes_on(table.metadata, self._stands_at, parent):
+            # Rows that were dead may live again: read again what merges have left out of the index.
+            self._index = self._new_index()
+            self._dead.clear()
+        self._dead = {path: dead for path, dead in self._dead.items() if path in head.data}
+        for path in [path for path in self._index.numbers if path not in head.data]:
+            self._index.forget(path)
+        new = [target for path, target in head.data.items() if path not in self._index.numbers]
+
+        def keys(target: Target) -> FileKeys:
+            return self._read.get(target.path) or self._reader.rows(table.io, columns, target)
+
+        for target, found in zip(new, in_turn(keys, new, _ahead(new)), strict=True):
+            try:
+                self._index.add(target.path, found)
+            except KeyIndexFull:
+                self._give_up()
+                raise
+            if self._closing:
+                raise TimeoutError("the coordinator ends")
+        self._stands_at = head.snapshot_id
+        return head
+
+    def _give_up(self) -> None:
+        """Free the memory for other tables: this one is parked, or the sink stops."""
+        self._index, self._stands_at = self._new_index(), None
+        self._dead.clear()
+        self._read.clear()
+        self._take(0)
+
+    def _change(self, table: Table, columns: Columns, file: WrittenFile) -> Change:
+        deletes = file.kind is FileKind.KEYS
+        keys = self._read.get(file.path)
+        if keys is None:
+            keys = self._reader.added(table.io, columns, file.path, deletes=deletes)
+        return Change(file.path, keys, deletes)
+
+    def _known_dead(self, path: str) -> Positions:
+        return positions_of(self._dead.get(path, BitMap64()))
+
+
+def _ahead(files: Iterable[Target | WrittenFile]) -> int:
+    """Return how many files to read ahead: many small ones, or few large ones."""
+    return min(_FILES_AHEAD_MAX, _ROWS_AHEAD // max((1, *(file.records for file in files))))
+
+
+def _goes_on(metadata: TableMetadata, before: int | None, now: Snapshot | None) -> bool:
+    """Return whether the line of ``now`` is known to lead over ``before``."""
+    snapshots = by_id(metadata)
+    while now is not None and before is not None and now.snapshot_id != before:
+        parent = now.parent_snapshot_id
+        now = None if parent is None else snapshots.get(parent)
+    return before is None or now is not None

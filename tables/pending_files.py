@@ -1,0 +1,157 @@
+"""Stores drafts of what followers are owed, for kinds without manifests (D2): lists of files.
+
+For each transaction and table, a small file lies below the table's location until some time after
+its payment: a table that lost its newest payments is still owed them. The payer adds the files to
+the table like those of any commit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from base64 import b64decode, b64encode
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyiceberg.io import FileIO
+
+from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    SinkName,
+    TransactionId,
+    draft_folder,
+)
+from headgate.control_protocol.ports import Draft
+from headgate.control_protocol.record import Debt
+from headgate.control_protocol.table_history import FileRows
+from headgate.tables.storage.directories import files_below
+from headgate.tables.storage.file_io import delete_later, delete_quietly, open_files, store_files
+
+KEPT_MS = 3_600_000
+_NAMED = re.compile(r"(\d+)-[^/]*/(\d+)(?:-keys)?\.json")
+
+
+class Drafts:
+    """The drafts of one sink for one table; it raises what storage raises.
+
+    ``kept_ms``: how long they are kept after their payment, and after their epoch.
+    """
+
+    def __init__(
+        self,
+        storage: Mapping[str, str],
+        location: str,
+        sink: SinkName,
+        *,
+        kept_ms: int = KEPT_MS,
+    ) -> None:
+        self._files: FileIO = open_files(storage, location)
+        self._sink = sink
+        self._kept_ms = kept_ms
+        self._paid: deque[tuple[float, Collection[str]]] = deque()
+
+    def write(self, draft: Draft) -> tuple[Debt, ...]:
+        """Write what the follower is owed: its rows, and separately the keys to delete (U2)."""
+        keys = [file for file in draft.files if file.kind is FileKind.KEYS]
+        debts = []
+        if rows := [file for file in draft.files if file.kind is FileKind.ROWS]:
+            debt = self._written(draft, rows, "")
+            debts.append(replace(debt, rows=sum(file.records for file in rows)))
+        if keys:
+            debt = self._written(draft, keys, "-keys")
+            debts.append(replace(debt, deletes=sum(file.records for file in keys)))
+        return tuple(debts)
+
+    def _written(self, draft: Draft, files: Sequence[WrittenFile], suffix: str) -> Debt:
+        table, transaction = draft.table, draft.transaction
+        folder = draft_folder(table.location, self._sink, transaction.epoch, draft.coordinator)
+        path = f"{folder}/{transaction.number}{suffix}.json"
+        text = json.dumps([_form(file) for file in files]).encode()
+        store_files(self._files, {path: text})
+        return Debt(
+            transaction=transaction,
+            coordinator=draft.coordinator,
+            follower=table.uuid,
+            table=table.table,
+            manifest=path,
+            size_bytes=len(text),
+            since_ms=draft.since_ms,
+        )
+
+    def read(self, path: str) -> list[WrittenFile]:
+        """Read a draft. Raises ``FileNotFoundError``; ``ValueError`` for any other file."""
+        with self._files.new_input(path).open() as stream:
+            return [_file(form) for form in json.loads(stream.read())]
+
+    def rows(self, path: str, columns: Sequence[str]) -> Iterator[FileRows]:
+        """Read the rows of a draft's files, which hold all columns. Raises as ``read``."""
+        return (self._rows(file, columns) for file in self.read(path))
+
+    def paid(self, paths: Collection[str]) -> None:
+        """Delete drafts of old payments, which nobody asks for any more; these follow later."""
+        now_s = time.monotonic()
+        while self._paid and self._paid[0][0] <= now_s - self._kept_ms / 1000:
+            delete_later(self._files, self._paid.popleft()[1])
+        self._paid.append((now_s, paths))
+
+    def tidy(
+        self,
+        location: str,
+        before: Epoch,
+        owed: frozenset[str],
+        newest: TransactionId | None = None,
+    ) -> None:
+        """Delete old ones of earlier epochs that nobody is owed: paid ones, or never decided.
+
+        In the epoch of the ``newest`` payment only later ones are deleted.
+        """
+        until_ms = time.time() * 1000 - self._kept_ms
+        root = f"{location}/metadata/headgate/{self._sink}"
+        loose = [
+            path
+            for path, epoch, number in self._drafts_below(root, until_ms)
+            if epoch < before
+            and path not in owed
+            and not (newest and epoch == newest.epoch and number <= newest.number)
+        ]
+        delete_quietly(self._files, loose)
+
+    def _drafts_below(self, root: str, until_ms: float) -> Iterator[tuple[str, int, int]]:
+        """Yield those that are so old, with the epoch and the number of their transactions."""
+        for path, at_ms in files_below(self._files, root):
+            named = _NAMED.fullmatch(path.removeprefix(f"{root}/"))
+            if named and at_ms <= until_ms:
+                yield path, int(named[1]), int(named[2])
+
+    def _rows(self, file: WrittenFile, columns: Sequence[str]) -> FileRows:
+        def batches() -> Iterator[Any]:
+            import pyarrow.parquet as pq  # slow to import, and not needed by every command
+
+            with self._files.new_input(file.path).open() as stream:
+                yield from pq.ParquetFile(stream).iter_batches(columns=list(columns))
+
+        return FileRows(file.path, file.size_bytes, batches, batches)
+
+
+def _form(file: WrittenFile) -> Mapping[str, Any]:
+    return {
+        "path": file.path,
+        "records": file.records,
+        "size_bytes": file.size_bytes,
+        "kind": file.kind.value,
+        "detail": b64encode(file.detail).decode(),
+    }
+
+
+def _file(form: Mapping[str, Any]) -> WrittenFile:
+    return WrittenFile(
+        path=form["path"],
+        records=form["records"],
+        size_bytes=form["size_bytes"],
+        kind=FileKind(form["kind"]),
+        detail=b64decode(form["detail"]),
+    )

@@ -1,0 +1,104 @@
+"""Implements a follower for all kinds but Iceberg: our drafts, and the kind's own commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from threading import Lock
+
+from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.errors import HeadgateError, Unreachable
+from headgate.control_protocol.first_line import first_line
+from headgate.control_protocol.identifiers import Epoch
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Draft,
+    Evolved,
+    Landed,
+    Lead,
+    TableView,
+    Unknown,
+)
+from headgate.control_protocol.record import Debt
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.table_kinds import SecondaryTable, numbered
+from headgate.tables.pending_files import Drafts
+
+_log = redacted_logger(__name__)
+
+
+class KindFollower:
+    """Implements ``ports.Follower``. ``lead`` is the same table, as one that may get new columns.
+
+    Drafting and tidying wait for the end of a slow payment: a kind's table serves one thread.
+    """
+
+    def __init__(self, table: SecondaryTable, lead: Lead, drafts: Drafts) -> None:
+        self._table = table
+        self._lead = lead
+        self._drafts = drafts
+        self._one = Lock()
+
+    def read(self) -> TableView:
+        with self._one:
+            return self._table.read()
+
+    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+        with self._one:
+            return self._lead.evolve(base, columns)
+
+    def draft(self, draft: Draft) -> tuple[Debt, ...]:
+        """D2: write the draft, once the table has accepted its files."""
+        name = draft.table.table
+        if self.read().uuid != draft.table.uuid:
+            raise Unreachable(f"{name} is another table now; nothing was drafted")
+        with self._one:
+            self._table.refuse_files(draft.files)
+        try:
+            return self._drafts.write(draft)
+        except Exception as error:
+            raise Unreachable(
+                f"{name}: what it is owed could not be written: {first_line(error)}"
+            ) from error
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        """D5: commit the files of the debts, numbered by the order of their transactions (U3)."""
+        owed = [debt for debt in attempt.debts if debt.manifest]
+        order = {each: n for n, each in enumerate(sorted({debt.transaction for debt in owed}))}
+        try:
+            drafted = [
+                (file, order[debt.transaction])
+                for debt in owed
+                for file in self._drafts.read(debt.manifest)
+            ]
+        except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
+            return Unknown(f"nothing was sent: a draft could not be read: {first_line(error)}")
+        files = (*numbered(attempt), *drafted)
+        brought = replace(
+            attempt,
+            files=tuple(file for file, _ in files),
+            transactions=tuple(number for _, number in files),
+            debts=(),
+        )
+        with self._one:
+            outcome = self._table.commit(brought)
+        if isinstance(outcome, Landed):
+            self._drafts.paid([debt.manifest for debt in owed])
+        return outcome
+
+    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+        """Delete leftover drafts; a failure leaves orphans. The newest payment's drafts stay, for a
+        database that is restored without it."""
+        try:
+            view = self.read()
+            paid = view.settled.transaction if view.settled else None
+            self._drafts.tidy(view.location, before, owed, paid)
+        except (HeadgateError, OSError) as error:
+            _log.warning("drafts were not cleared away: %s", first_line(error))
+
+    def strike_off(self, debts: Sequence[Debt]) -> None:
+        """Do nothing: key files are for the kind to remove, once their deletes have landed."""
+
+    def close(self) -> None:
+        self._table.close()

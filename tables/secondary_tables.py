@@ -1,0 +1,232 @@
+"""Calls all followers of a sink in threads: one that hangs does not block the others.
+
+Payments that are made together (D5) are the exception: they wait for the slowest of their tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
+from headgate.control_protocol.identifiers import Epoch
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Draft,
+    Follower,
+    TableView,
+    Unknown,
+)
+from headgate.control_protocol.record import Debt
+from headgate.control_protocol.table_changes import Changed, Want
+from headgate.control_protocol.whose_thread import for_the_same_sink
+from headgate.tables.iceberg.catalog import rights_taken
+from headgate.tables.iceberg.multi_table_commit import JointPayments, Outcome, Payment
+
+AT_ONCE = 16
+
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+
+
+class FollowerTables:
+    """Implements ``ports.Followers``. ``open_table`` opens one by name.
+
+    ``told`` is called, and must not block, when the followers are looked at for the first time and
+    after every payment: there may be new rows. Without ``threads`` the caller makes one call after
+    another. ``required``: an error of any other follower is an answer (rule I1). ``make`` creates a
+    requested table, or says why it does not. ``listed`` names the tables of a namespace. ``joint``
+    pays several in one call.
+    """
+
+    def __init__(
+        self,
+        open_table: Callable[[str], Follower],
+        told: Callable[[], None] = lambda: None,
+        *,
+        threads: bool = True,
+        required: Collection[str] | None = None,
+        make: Callable[[Want], Changed | None] | None = None,
+        listed: Callable[[str], Collection[str]] = lambda _: (),
+        joint: JointPayments | None = None,
+    ) -> None:
+        self._open = open_table
+        self._told = told
+        self._threads = threads
+        self._required = required
+        self._make = make
+        self._listed = listed
+        self._joint = joint
+        self._pool: ThreadPoolExecutor | None = None
+        self._opened: dict[str, Follower] = {}
+        self._paying: dict[str, Future[Mapping[str, Outcome]]] = {}
+        self._looked = False
+
+    def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
+        free = [name for name in tables if not self._busy(name)]
+        views = self.each(self._read, free)
+        if not self._looked:
+            self._looked = True
+            self._told()
+        return {name: view for name, view in zip(free, views, strict=True) if view is not None}
+
+    def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+        """N5: a list shows what to look at; a table counts as gone when it cannot be loaded."""
+        spaces = {name.rpartition(".")[0] for name in tables}
+        there = {f"{space}.{short}" for space in sorted(spaces) for short in self._listed(space)}
+        found = self.describe(sorted(set(tables) - there)) if set(tables) - there else {}
+        return {n: answer for n, answer in found.items() if isinstance(answer, TableMissing)}
+
+    def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
+        drafted = self.each(self._draft, drafts)
+        return {d.table.table: debts for d, debts in zip(drafts, drafted, strict=True)}
+
+    def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+        return tuple(self.each(self._changed, wants))
+
+    def pay(
+        self, payments: Sequence[CommitAttempt], timeout_ms: int
+    ) -> Mapping[str, CommitOutcome | HeadgateError]:
+        begun = [
+            Payment(self._table(payment.base.table), payment)  # this thread opens it
+            for payment in payments
+            if not self._busy(payment.base.table)
+        ]
+        together = [[payment] for payment in begun]
+        if self._joint and begun:
+            together = [begun]
+        if not self._threads:
+            outcomes = [self._pay(group) for group in together]
+            self._told()
+            return {name: outcome for group in outcomes for name, outcome in group.items()}
+        for group in together:
+            paying = self._executor().submit(self._pay, group)
+            self._paying |= {payment.name: paying for payment in group}
+        wait(self._paying.values(), timeout_ms / 1000)
+        self._told()
+        return {p.base.table: self._outcome(p.base.table) for p in payments}
+
+    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+        for table in self._opened.values():
+            if self._threads:
+                self._executor().submit(table.tidy, before, owed)  # nobody waits for it
+            else:
+                table.tidy(before, owed)
+
+    def strike_off(self, debts: Sequence[Debt]) -> None:
+        by_table: dict[str, list[Debt]] = {}
+        for debt in debts:
+            by_table.setdefault(debt.table, []).append(debt)
+        for name, struck in by_table.items():
+            table = self._table(name)
+            if self._threads:
+                self._executor().submit(table.strike_off, struck)  # nobody waits for it
+            else:
+                table.strike_off(struck)
+
+    def close(self) -> None:
+        """Start no more calls; those under way end by themselves, since each is bounded."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        for table in self._opened.values():
+            table.close()
+
+    def each(self, call: Callable[[_Item], _Answer], items: Sequence[_Item]) -> list[_Answer]:
+        """Call with each of the items, several at a time; raises what the first one raised."""
+        if len(items) < 2 or not self._threads:
+            return [call(item) for item in items]
+        return list(self._executor().map(call, items))
+
+    def guarded(self, table: str, call: Callable[[], _Answer]) -> _Answer | HeadgateError:
+        """Return the error that is this table's own trouble; raise any other (I1)."""
+        try:
+            return call()
+        except HeadgateError as error:
+            trouble = self._trouble(table, error)
+            if trouble is None:
+                raise
+            return trouble
+
+    def _read(self, name: str) -> TableView | HeadgateError | None:
+        try:
+            return self.guarded(name, lambda: self._table(name).read())
+        except RetryLater:
+            return None
+
+    def _changed(self, want: Want) -> Changed:
+        name = want.at.table
+        if self._busy(name):
+            return Changed(name, failure="it is just being paid")
+        try:
+            return self._not_made(want) or self._grown(want)
+        except TableMissing as error:
+            return Changed(name, why=str(error), dropped=bool(want.at.uuid))
+        except HeadgateError as error:
+            later = want.at.uuid or isinstance(error, RetryLater)
+            return Changed(name, failure=str(error)) if later else Changed(name, why=str(error))
+
+    def _not_made(self, want: Want) -> Changed | None:
+        if want.at.uuid:
+            return None
+        return self._make(want) if self._make else Changed(want.at.table, why="none are made")
+
+    def _grown(self, want: Want) -> Changed:
+        """Return the table as it is now; if it is not the one asked for, leave it alone."""
+        table = self._table(want.at.table)
+        view, changes, refused = table.read(), tuple[str, ...](), tuple[Refusal, ...]()
+        if view.uuid == want.at.uuid and want.columns.fields:
+            evolved = table.evolve(view, want.columns)
+            view, changes, refused = evolved.view, evolved.changes, evolved.refused
+        return Changed(
+            view.table,
+            view.uuid,
+            view.schema_id,
+            view.spec_id,
+            view.data_root,
+            changes if want.at.uuid else ("made",),
+            refused,
+        )
+
+    def _draft(self, draft: Draft) -> tuple[Debt, ...] | HeadgateError:
+        name = draft.table.table
+        return self.guarded(name, lambda: self._table(name).draft(draft))
+
+    def _pay(self, payments: Sequence[Payment]) -> Mapping[str, Outcome]:
+        if self._joint:
+            outcomes = self._joint.paid(payments, self)
+            return {p.name: outcome for p, outcome in zip(payments, outcomes, strict=True)}
+        return {p.name: self.guarded(p.name, p.paid) for p in payments}
+
+    def _trouble(self, name: str, error: HeadgateError) -> HeadgateError | None:
+        """Return the trouble of a table that the sink can do without; ``None``: unreachable."""
+        if self._is_required(name):
+            return None
+        if isinstance(error, RetryLater):
+            return rights_taken(error)
+        return error
+
+    def _is_required(self, name: str) -> bool:
+        return self._required is None or name in self._required
+
+    def _table(self, name: str) -> Follower:
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        return self._opened[name]
+
+    def _busy(self, name: str) -> bool:
+        return name in self._paying and not self._paying[name].done()
+
+    def _outcome(self, name: str) -> CommitOutcome | HeadgateError:
+        if self._busy(name):
+            return Unknown(f"{name} does not answer in time")
+        return self._paying.pop(name).result()[name]
+
+    def _executor(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(
+                AT_ONCE, "headgate-followers", initializer=for_the_same_sink(lambda: None)
+            )
+        return self._pool

@@ -1,0 +1,224 @@
+"""Reads and writes files below one place by their names, on this machine and on S3 alike.
+
+A file that was put is whole, and immediately visible to everyone who reads or lists.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyiceberg.io import FileIO
+
+from headgate.tables.storage.file_io import client_of, delete_quietly, on_s3, open_files
+from headgate.tables.storage.local_file_io import local_path
+from headgate.tables.storage.read_ahead import in_turn
+
+if TYPE_CHECKING:
+    from headgate.tables.storage.s3_file_io import S3Files
+
+
+_BEING_WRITTEN = ".headgate-"
+"""The prefix of incomplete files on this machine, which are never listed."""
+
+
+class Folder(Protocol):
+    """A folder. Names are relative to ``location``.
+
+    Raises ``OSError``, and ``FileNotFoundError`` if the file to read does not exist.
+    """
+
+    @property
+    def location(self) -> str: ...
+
+    def read(self, name: str) -> bytes: ...
+
+    def put(self, name: str, data: bytes) -> None:
+        """Replace a file: a reader finds all of it, or the former content."""
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Put it unless one exists, and return whether it was put."""
+
+    def puts_conditionally(self, name: str) -> bool:
+        """Try, below a folder, whether the store does that and never overwrites a file."""
+
+    def sizes(self, names: Sequence[str]) -> Iterator[int | None]:
+        """Yield each file's size, ``None`` if it does not exist."""
+
+    def below(self, name: str) -> list[tuple[str, int]]:
+        """Return the names of all files below a folder, and when they were written (epoch ms)."""
+
+    def remove(self, names: Collection[str]) -> None:
+        """Remove files; one that cannot be removed stays."""
+
+    def source(self, name: str) -> Any:
+        """Return what Arrow reads a file from."""
+
+    def sink(self, name: str) -> AbstractContextManager[Any]:
+        """Return a stream to write a file, which exists once the stream has ended."""
+
+
+def open_folder(location: str, storage: Mapping[str, str]) -> Folder:
+    """Return what is at ``file:///...`` or ``s3://...``; ``storage`` has the keys of the store."""
+    if (path := local_path(location)) is not None:
+        return _LocalFolder(location, path)
+    files = open_files(storage, location)
+    assert on_s3(files), f"{location} is neither on this machine nor on S3"
+    return _S3Folder(location, files)
+
+
+def named(location: str, address: str) -> str:
+    """Return the name of a file below the location."""
+    return address.removeprefix(f"{location}/")
+
+
+class _LocalFolder:
+    def __init__(self, location: str, path: Path) -> None:
+        self.location = location
+        self._path = path
+
+    def read(self, name: str) -> bytes:
+        return (self._path / name).read_bytes()
+
+    def put(self, name: str, data: bytes) -> None:
+        self._written(name, data).replace(self._path / name)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        mine = self._written(name, data)
+        try:
+            os.link(mine, self._path / name)
+        except FileExistsError:
+            return False
+        finally:
+            mine.unlink()
+        return True
+
+    def puts_conditionally(self, name: str) -> bool:  # noqa: ARG002 - links always do
+        return True
+
+    def sizes(self, names: Sequence[str]) -> Iterator[int | None]:
+        for name in names:
+            try:
+                yield (self._path / name).stat().st_size
+            except FileNotFoundError:
+                yield None
+
+    def below(self, name: str) -> list[tuple[str, int]]:
+        found = []
+        for folder, _, files in os.walk(self._path / name):
+            for path in (Path(folder, file) for file in files):
+                with suppress(FileNotFoundError):
+                    if not path.name.startswith(_BEING_WRITTEN):
+                        at_ms = path.stat().st_mtime_ns // 1_000_000
+                        found.append((str(path.relative_to(self._path)), at_ms))
+        return found
+
+    def remove(self, names: Collection[str]) -> None:
+        for name in names:
+            with suppress(OSError):
+                (self._path / name).unlink()
+
+    def source(self, name: str) -> Any:
+        return self._path / name
+
+    def sink(self, name: str) -> AbstractContextManager[Any]:
+        return self._place(name).open("wb")
+
+    def _written(self, name: str, data: bytes) -> Path:
+        mine = self._place(name).with_name(f"{_BEING_WRITTEN}{uuid.uuid4()}")
+        mine.write_bytes(data)
+        return mine
+
+    def _place(self, name: str) -> Path:
+        path = self._path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+class _S3Folder:
+    def __init__(self, location: str, files: S3Files) -> None:
+        self.location = location
+        self._files = files
+        self._bucket, _, self._prefix = location.partition("://")[2].partition("/")
+        self._store = files.store(self._bucket)
+
+    def read(self, name: str) -> bytes:
+        return self._store.get(*self._object(name))
+
+    def put(self, name: str, data: bytes) -> None:
+        self._store.put(*self._object(name), data)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return self._store.put_if_absent(*self._object(name), data)
+
+    def puts_conditionally(self, name: str) -> bool:
+        return self._files.puts_conditionally(self._address(name))
+
+    def sizes(self, names: Sequence[str]) -> Iterator[int | None]:
+        return in_turn(self._size, names)
+
+    def below(self, name: str) -> list[tuple[str, int]]:
+        found = self._files.under(self._address(name))
+        return [(named(self.location, address), at_ms) for address, at_ms in found]
+
+    def remove(self, names: Collection[str]) -> None:
+        delete_quietly(self._files, [self._address(name) for name in names])
+
+    def source(self, name: str) -> Any:
+        return self._files.new_input(self._address(name)).open()
+
+    def sink(self, name: str) -> AbstractContextManager[Any]:
+        stream: AbstractContextManager[Any] = self._files.new_output(self._address(name)).create()
+        return stream
+
+    def _size(self, name: str) -> int | None:
+        try:
+            return self._store.size(*self._object(name))
+        except FileNotFoundError:
+            return None
+
+    def _address(self, name: str) -> str:
+        return f"{self.location}/{name}"
+
+    def _object(self, name: str) -> tuple[str, str]:
+        return self._bucket, f"{self._prefix}/{name}"
+
+
+# Lists what a store holds below a folder.
+
+
+def folders_in(files: FileIO, root: str) -> list[str]:
+    """Return the names of the folders directly below this one, on S3 and on this machine."""
+    if on_s3(files):
+        return files.folders(root)
+    folder = local_path(root)
+    if folder is None or not folder.is_dir():
+        return []
+    return [each.name for each in folder.iterdir() if each.is_dir()]
+
+
+def files_below(files: FileIO, root: str) -> list[tuple[str, int]]:
+    """Return each file's location, and when it was written by the store's clock (epoch ms).
+
+    Empty if the store cannot be listed.
+    """
+    if on_s3(files) and root.startswith("s3"):
+        return files.under(root)
+    from pyarrow.fs import FileSelector, FileType
+    from pyiceberg.io.pyarrow import PyArrowFileIO  # imports pandas: not for every command
+
+    client = client_of(files)
+    if not isinstance(client, PyArrowFileIO):
+        return []
+    scheme, netloc, path = PyArrowFileIO.parse_location(root)
+    selector = FileSelector(path, allow_not_found=True, recursive=True)
+    found = client.fs_by_scheme(scheme, netloc).get_file_info(selector)
+    return [
+        (root + info.path[len(path) :], info.mtime_ns // 1_000_000)
+        for info in found
+        if info.type is FileType.File and info.mtime_ns is not None
+    ]

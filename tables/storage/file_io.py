@@ -1,0 +1,194 @@
+"""Opens files of tables wherever they lie: with our client on S3, with pyiceberg's elsewhere."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
+
+from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
+
+from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.tables.storage.whole_avro_files import only_whole
+
+if TYPE_CHECKING:
+    from headgate.tables.storage.s3_file_io import S3Files
+
+PATIENCE = "headgate.tables.iceberg.catalog.StorePatience"
+"""The retry strategy for S3 if the sink file has no ``s3.retry-strategy-impl``."""
+
+SCHEMES = ("s3", "s3a", "s3n")
+
+_S3_FILES = "headgate.tables.storage.s3_file_io"
+_GCS_FILES = "headgate.tables.storage.timeouts.GcsFiles"
+_ARROWS_OWN = ("s3.retry-strategy-impl", "s3.signer")
+_AT_ONCE = 8
+
+_log = redacted_logger(__name__)
+
+
+def open_files(properties: Mapping[str, Any], location: str | None = None) -> FileIO:
+    """Return the client for files at ``location``.
+
+    It is that of ``py-io-impl``, else ours on S3, else pyiceberg's choice. Properties that only
+    pyarrow's S3 client knows keep that client.
+    """
+    if not is_ours(properties, location):
+        return bounded(load_file_io(_with_patience(properties, location), location), location)
+    from headgate.tables.storage.s3_file_io import S3Files  # imports botocore: only for S3
+
+    return S3Files(dict(properties))
+
+
+def bounded(files: FileIO, location: str | None) -> FileIO:
+    """Return the files with calls that end in time, if their client does not ensure that."""
+    if not is_far(location):
+        return files
+    from headgate.tables.storage.timeouts import BoundedFiles
+
+    return files if isinstance(files, BoundedFiles) else BoundedFiles(files)
+
+
+def is_far(location: str | None) -> bool:
+    """Return whether files lie on a store whose client has no time-outs: neither here nor on S3."""
+    return bool(location) and _scheme(location or "") not in (*SCHEMES, "file", "")
+
+
+def client_of(files: FileIO) -> FileIO:
+    """Return the files themselves, without the wrapper of ``bounded``."""
+    return getattr(files, "files", files) if not on_s3(files) else files
+
+
+def _with_patience(properties: Mapping[str, Any], location: str | None) -> dict[str, Any]:
+    gcs = location is not None and _scheme(location) == "gs" and PY_IO_IMPL not in properties
+    return {**properties, **({PY_IO_IMPL: _GCS_FILES} if gcs else {})}
+
+
+def _scheme(location: str) -> str:
+    scheme, apart, _ = location.partition("://")
+    return scheme if apart else ""
+
+
+def on_s3(files: FileIO) -> TypeGuard[S3Files]:
+    """Return whether these are our S3 files; false if their module was never loaded."""
+    module = sys.modules.get(_S3_FILES)
+    return module is not None and isinstance(files, module.S3Files)
+
+
+def read_whole(files: FileIO) -> FileIO:
+    """Return the files for reading many small ones: on S3 by one request each."""
+    if not on_s3(files):
+        return files
+    from headgate.tables.storage.s3_file_io import WholeFiles
+
+    return only_whole(WholeFiles(files.properties))
+
+
+@runtime_checkable
+class Unhurried(Protocol):
+    """A stream whose object other threads finish, or give up without a trace."""
+
+    def close_later(self) -> Future[None]: ...
+
+    def abort_later(self) -> Future[None]: ...
+
+
+def is_ours(properties: Mapping[str, Any], location: str | None) -> bool:
+    """Return whether files at ``location`` are for our client of S3."""
+    on_s3 = location is not None and location.partition("://")[0] in SCHEMES
+    arrows = any(properties.get(name) not in (None, PATIENCE) for name in _ARROWS_OWN)
+    return on_s3 and not arrows and PY_IO_IMPL not in properties
+
+
+def store_files(files: FileIO, written: Mapping[str, bytes]) -> None:
+    """Write whole files, all at once if each is a request. Raises the first failure, after all.
+
+    Nothing refers to them yet, so the order does not matter.
+    """
+
+    def store(path: str) -> None:
+        with files.new_output(path).create(overwrite=True) as stream:
+            stream.write(written[path])
+
+    if len(written) < 2 or not _far(written):
+        for path in written:
+            store(path)
+        return
+    with ThreadPoolExecutor(min(_AT_ONCE, len(written)), "headgate-store") as threads:
+        for ending in [threads.submit(store, path) for path in written]:
+            ending.result()
+
+
+def delete_quietly(files: FileIO, paths: Collection[str]) -> None:
+    """Delete files, a thousand per request if the store can; log what stays as an orphan."""
+    if not paths:
+        return
+    if not on_s3(files) or len(paths) == 1:
+        _each(files, paths)
+        return
+    try:
+        refused = files.delete_many(paths)
+    except Exception as error:  # noqa: BLE001 - not every store knows how: then one by one
+        _log.info("files could not be deleted at once: %r", error)
+        _each(files, paths)
+        return
+    for path, why in refused.items():
+        _log.warning("%s was not deleted and is an orphan now: %s", path, why)
+
+
+def delete_later(files: FileIO, paths: Collection[str]) -> None:
+    """Do as ``delete_quietly``, but without waiting for a store, which may be failing now."""
+    if on_s3(files):
+        from headgate.tables.storage.s3_upload import threads
+
+        threads().submit(delete_quietly, files, paths)
+    else:
+        delete_quietly(files, paths)
+
+
+def _each(files: FileIO, paths: Iterable[str]) -> None:
+    for path in paths:
+        try:
+            files.delete(path)
+        except FileNotFoundError:
+            continue
+        except Exception as error:  # noqa: BLE001 - it stays as an orphan
+            _log.warning("%s was not deleted and is an orphan now: %r", path, error)
+
+
+def _far(paths: Iterable[str]) -> bool:
+    schemes = {path.partition("://")[0] for path in paths if "://" in path}
+    return bool(schemes - {"file"})
+
+
+class MemoryFile(OutputFile):
+    """A file built in memory; ``whole`` is what was written, once it is closed."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location=location)
+        self.whole = b""
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def exists(self) -> bool:
+        return False
+
+    def to_input_file(self) -> InputFile:
+        raise NotImplementedError(f"{self.location} is in memory only")
+
+    def create(self, overwrite: bool = False) -> Any:  # noqa: ARG002, FBT001, FBT002 - pyiceberg's
+        return _MemoryStream(self)
+
+
+class _MemoryStream(io.BytesIO):
+    def __init__(self, file: MemoryFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.whole = self.getvalue()
+        super().close()

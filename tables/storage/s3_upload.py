@@ -1,0 +1,183 @@
+"""Writes one object: small ones with one request, large ones in parts as they grow.
+
+Threads of the process send the parts, a few at a time, while rows are being decoded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from functools import lru_cache
+from typing import Self
+
+from headgate.tables.storage.s3_client import S3Store, UploadUnknown
+
+PART_BYTES = 8 * 1024 * 1024
+_PARTS_WAITING_MAX = 3
+THREADS = 16
+_MOMENT_S = 1.0
+"""A store that answers has this long to end an upload; nobody waits for one that hangs."""
+
+
+@lru_cache(maxsize=1)
+def _threads(_process: int) -> ThreadPoolExecutor:
+    """Return this process's threads: a forked process does not have its parent's."""
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="headgate-s3")
+
+
+def threads() -> ThreadPoolExecutor:
+    """Return the threads that send to stores, for all tables of this process."""
+    return _threads(os.getpid())
+
+
+class S3Upload:
+    """An output stream. Nothing is visible before ``close``; ``abort`` leaves nothing behind.
+
+    ``written`` is called with the whole of a small object, once it exists.
+    """
+
+    def __init__(
+        self,
+        store: S3Store,
+        bucket: str,
+        key: str,
+        *,
+        written: Callable[[bytes], None] | None = None,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        self._store = store
+        self._bucket = bucket
+        self._key = key
+        self._written = written
+        self._part_bytes = part_bytes
+        self._waiting = bytearray()
+        self._count = 0
+        self._upload: Future[str] | None = None
+        self._parts: list[Future[str]] = []
+        self._under_way: deque[Future[str]] = deque()
+        self._ending: Future[None] | None = None
+        self._aborted = False
+        self._failure: BaseException | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self._ending is not None or self._aborted
+
+    def write(self, data: bytes) -> int:
+        count = len(data)
+        if self._aborted:
+            return count
+        self._count += count
+        self._waiting += data
+        while len(self._waiting) >= self._part_bytes:
+            self._send(bytes(memoryview(self._waiting)[: self._part_bytes]))
+            del self._waiting[: self._part_bytes]
+        return count
+
+    def tell(self) -> int:
+        return self._count
+
+    def flush(self) -> None:
+        """Do nothing: an object cannot be read before it is whole."""
+
+    def close(self) -> None:
+        """Wait until the object exists."""
+        if not self._aborted:
+            self.close_later().result()
+
+    def close_later(self) -> Future[None]:
+        """Begin to finish the object; the future is done once it exists or has failed."""
+        if self._ending is None:
+            last, self._waiting = bytes(self._waiting), bytearray()
+            if self._upload is not None and last:
+                self._send(last, wait=False)
+            # The same threads send the parts: waiting for parts means waiting for ones that have
+            # begun, however many uploads end at once.
+            self._ending = threads().submit(self._finish, last)
+        return self._ending
+
+    def abort(self) -> None:
+        """Discard what was written, and wait briefly until its upload is ended."""
+        wait([self.abort_later()], _MOMENT_S)
+
+    def abort_later(self) -> Future[None]:
+        """Discard what was written; the future is done when nothing of it is under way any more.
+
+        An object whose finishing was requested but has not begun is never finished.
+        """
+        self._aborted = True
+        self._waiting = bytearray()
+        if self._ending is None:
+            self._ending = threads().submit(self._end_upload) if self._upload else _nothing()
+        return self._ending
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def _send(self, data: bytes, *, wait: bool = True) -> None:
+        if self._upload is None:
+            self._upload = threads().submit(self._store.begin, self._bucket, self._key)
+        upload, number = self._upload, len(self._parts) + 1
+        part = threads().submit(self._sent_part, upload, number, data)
+        self._parts.append(part)
+        self._under_way.append(part)
+        while wait and len(self._under_way) > _PARTS_WAITING_MAX:
+            self._under_way.popleft().result()
+
+    def _sent_part(self, upload: Future[str], number: int, data: bytes) -> str:
+        if self._failure is not None:  # the others would only delay it
+            raise self._failure
+        try:
+            return self._store.part(self._bucket, self._key, upload.result(), (number, data))
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _finish(self, whole: bytes) -> None:
+        if self._aborted:
+            self._end_upload()
+            return
+        if self._upload is None:
+            self._store.put(self._bucket, self._key, whole)
+            if self._written is not None:
+                self._written(whole)
+            return
+        try:
+            parts = [part.result() for part in self._parts]
+            self._complete(self._upload.result(), parts)
+        except BaseException:
+            wait([threads().submit(self._end_upload)], _MOMENT_S)
+            raise
+
+    def _complete(self, upload: str, parts: list[str]) -> None:
+        try:
+            self._store.complete(self._bucket, self._key, upload, parts)
+        except UploadUnknown:
+            # The first answer was lost, and the second request found the upload done. The name is
+            # unique: an object of this size there is ours.
+            if self._store.size(self._bucket, self._key) != self._count:
+                raise
+
+    def _end_upload(self) -> None:
+        if self._upload is None:
+            return
+        for part in self._parts:
+            with suppress(Exception):
+                part.result()
+        with suppress(OSError):  # the bucket's lifecycle removes what stays of it
+            self._store.abort(self._bucket, self._key, self._upload.result())
+
+
+def _nothing() -> Future[None]:
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done

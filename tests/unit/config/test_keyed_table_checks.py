@@ -1,0 +1,342 @@
+"""A sink file with ``table.key``: what goes with it, and what is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headgate.config.cdc_settings import ChangesSettings
+from headgate.config.keyed_table_checks import KeysByRoute
+from headgate.config.multi_table_settings import (
+    CreateFrom,
+    CreateSettings,
+    OneTableSettings,
+    RouteSettings,
+    TablesSettings,
+)
+from headgate.config.quarantine_settings import QuarantineSettings
+from headgate.config.secrets import Properties
+from headgate.config.sections import (
+    FormatSettings,
+    SourceSettings,
+    SparkSettings,
+    TransformSettings,
+)
+from headgate.config.shared_configuration import agreed
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_declaration import declared
+from headgate.config.table_settings import (
+    ColumnSettings,
+    RecordColumns,
+    SchemaSettings,
+    TableSettings,
+)
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.errors import HeadgateError, KeyUnfit
+from headgate.control_protocol.identifiers import SinkName
+from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
+from headgate.data_plane.cdc.policy import Envelope, Tombstones
+from headgate.participant.settings import Distribution, Incompatible, UnknownFields
+
+EVOLVE, LEAVE_OUT = UnknownFields.EVOLVE, Incompatible.IGNORE
+DEBEZIUM = ChangesSettings(envelope=Envelope.DEBEZIUM)
+KEPT = ChangesSettings(tombstones=Tombstones.FAIL)
+SKIP, HASH = Disposal.SKIP, Distribution.HASH
+
+COLUMNS = (
+    ColumnSettings(name="id", type="long", required=True),
+    ColumnSettings(name="zone", type="string", required=True),
+    ColumnSettings(name="fare", type="double", required=True),
+    ColumnSettings(name="tip", type="long"),
+    ColumnSettings(name="who", type="struct<name: string>", required=True),
+)
+DAY = ColumnSettings(name="day", type="int", required=True, default=1)
+PLACES = RecordColumns(partition="kafka_partition", offset="kafka_offset")
+
+
+def settings(
+    *key: str, topics: tuple[str, ...] = ("orders",), places: RecordColumns = PLACES, **more: Any
+) -> SinkSettings:
+    own = {name: more.pop(name) for name in ("shared_with", "schema", "columns") if name in more}
+    return SinkSettings(
+        name=SinkName("orders"),
+        source=SourceSettings(topics=topics),
+        kafka=Properties({"bootstrap.servers": "localhost:1"}),
+        table=TableSettings(
+            identifier="lake.orders", key=key, record_columns=places, **{"columns": COLUMNS, **own}
+        ),
+        **more,
+    )
+
+
+def values_of(name: str, key_type: str = "") -> FormatSettings:
+    options = {"registry.url": "http://localhost:1"} if "registry" in name else {}
+    return FormatSettings(type=name, options=Properties(options), key_type=key_type)
+
+
+def test_the_keys_columns_become_the_identifier_fields() -> None:
+    keyed = settings("zone", "id", format=FormatSettings(key_type="json"))
+    schema = declared(keyed.table).schema()
+    assert schema.identifier_field_names() == {"id", "zone"}
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: settings("ide"), "no column 'ide'.*do you mean 'id'"),
+        (lambda: settings("fare"), "of type double"),
+        (lambda: settings("tip"), "not required"),
+        (lambda: settings("who"), "of type struct"),
+        (lambda: settings("id", "id"), "named twice"),
+        (lambda: settings("id", places=RecordColumns(offset="kafka_offset")), "which record a row"),
+        (lambda: settings("id", topics=("a", "b")), "several topics"),
+        (lambda: settings("id", topics=("a", "^b.*")), "several topics"),
+        (
+            lambda: settings(
+                "id", coordinator=CoordinatorSettings(on_rollback=RollbackPolicy.KEEP_OFFSETS)
+            ),
+            "keep-offsets",
+        ),
+        (lambda: settings("id", transform=TransformSettings(sql="SELECT 1")), "a transform"),
+        (lambda: settings("id", shared_with=("other",)), "shared_with"),
+        (
+            lambda: settings(
+                "id",
+                schema=SchemaSettings(unknown_fields=EVOLVE),
+                changes=ChangesSettings(envelope=Envelope.DMS),
+            ),
+            "unknown_fields.*dms.*one of two places",
+        ),
+        (lambda: settings("id", schema=SchemaSettings(incompatible=LEAVE_OUT)), "incompatible"),
+        (lambda: settings("id", quarantine=QuarantineSettings(tombstones=SKIP)), "tombstones"),
+        (lambda: settings("id", spark=SparkSettings(distribution=HASH)), "distribution"),
+        (lambda: settings("id", "zone"), "how message keys are read"),
+        (
+            lambda: settings("zone", format=values_of("connect-json")),
+            "keys of connect-json records",
+        ),
+        (
+            lambda: settings("zone", format=values_of("avro-registry")),
+            "keys of avro-registry records",
+        ),
+        (
+            lambda: settings("zone", changes=DEBEZIUM, format=values_of("protobuf-registry")),
+            "keys of protobuf-registry records",
+        ),
+        (lambda: settings("day", columns=(DAY,)), "'day' of the key has a default"),
+        (
+            lambda: settings("id", changes=DEBEZIUM, format=FormatSettings(type="csv")),
+            "csv have no",
+        ),
+        (lambda: settings("id", changes=ChangesSettings(index_memory_bytes=0)), "below 1"),
+        (lambda: settings("id", changes=ChangesSettings(growth_ms=0)), "growth_ms is below 1"),
+        (lambda: settings(changes=ChangesSettings(envelope=Envelope.DMS)), "table.key is not"),
+    ],
+)
+def test_u1_u12_what_does_not_go_with_a_key_is_refused(
+    make: Callable[[], SinkSettings], why: str
+) -> None:
+    with pytest.raises(HeadgateError, match=why) as refused:
+        make()
+    assert refused.value.code == KeyUnfit.code
+
+
+ALL_PLACES = replace(PLACES, topic="kafka_topic")
+KEYED = OneTableSettings(match="lake.(orders|users)", key=("id",), columns=COLUMNS)
+PLAIN = OneTableSettings(match="lake.logs")
+BY_NAME = RouteSettings(topic=r"^shop\.(?P<name>.+)$", to="lake.{name}")
+
+
+def routed(
+    *sections: OneTableSettings,
+    routes: tuple[RouteSettings, ...] = (BY_NAME,),
+    places: RecordColumns = ALL_PLACES,
+    **more: Any,
+) -> SinkSettings:
+    of_tables = {name: more.pop(name) for name in ("shared_with", "schema") if name in more}
+    of_tables.setdefault("create", CreateSettings(schema=CreateFrom.DECLARED))
+    tables = TablesSettings(
+        ledger="lake.ledger", route=routes, table=sections, record_columns=places, **of_tables
+    )
+    return SinkSettings(
+        name=SinkName("shop"),
+        source=SourceSettings(topics=("shop.orders", r"^shop\..+")),
+        kafka=Properties({"bootstrap.servers": "localhost:1"}),
+        tables=tables,
+        **more,
+    )
+
+
+def test_u1_tables_of_routes_have_keys_by_their_names() -> None:
+    sink = routed(KEYED, PLAIN, quarantine=QuarantineSettings(tombstones=SKIP))
+    routing = sink.tables.routing
+    assert routing.key_of("lake.orders") == routing.key_of("lake.users") == ("id",)
+    assert routing.key_of("lake.logs") == routing.key_of("lake.orders_2") == ()
+    keys = KeysByRoute(routing)
+    assert (keys.of_table("lake.users"), keys.of_table("lake.logs")) == (True, False)
+    assert (keys.of_topic("shop.orders"), keys.of_topic("shop.logs")) == (True, False)
+    assert not keys.of_topic("another")
+    assert KeysByRoute(routed(KEYED, routes=(by("t"),), changes=SKIPPED).tables.routing).of_topic(
+        "t"
+    )
+    assert routed(PLAIN).tables.routing.keys == ()
+    assert agreed(sink) != agreed(routed(replace(KEYED, key=()), PLAIN))
+    assert "changes" not in agreed(routed(PLAIN))
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: routed(replace(KEYED, key=("tip",))), "'lake.*not required"),
+        (lambda: routed(KEYED, places=PLACES), "several topics may"),
+        (lambda: routed(KEYED, places=RecordColumns(topic="t")), "which record a row comes from"),
+        (lambda: routed(KEYED, shared_with=("other",)), "shared_with"),
+        (
+            lambda: routed(
+                KEYED,
+                schema=SchemaSettings(unknown_fields=EVOLVE),
+                changes=ChangesSettings(envelope=Envelope.DMS),
+            ),
+            r"tables.table 'lake.\(orders\|users\)': .*unknown_fields.*one of two places",
+        ),
+        (lambda: routed(replace(KEYED, incompatible="ignore")), "incompatible"),
+        (lambda: routed(KEYED, spark=SparkSettings(distribution=HASH)), "distribution"),
+        (
+            lambda: routed(
+                KEYED, coordinator=CoordinatorSettings(on_rollback=RollbackPolicy.KEEP_OFFSETS)
+            ),
+            "keep-offsets",
+        ),
+        (lambda: routed(replace(KEYED, key=("id", "zone"))), "how message keys are read"),
+        (lambda: routed(KEYED, changes=DEBEZIUM, format=FormatSettings(type="csv")), "csv have no"),
+        (lambda: routed(PLAIN, changes=DEBEZIUM), "table.key is not"),
+    ],
+)
+def test_u1_u12_what_does_not_go_with_a_key_of_a_routed_table_is_refused(
+    make: Callable[[], SinkSettings], why: str
+) -> None:
+    with pytest.raises(HeadgateError, match=why) as refused:
+        make()
+    assert refused.value.code == KeyUnfit.code
+
+
+def by(field: str, **more: Any) -> RouteSettings:
+    return RouteSettings(value_field=field, **{"to": "lake.{field}", **more})
+
+
+SKIPPED = ChangesSettings(tombstones=Tombstones.SKIP)
+
+
+def enveloped(envelope: Envelope) -> ChangesSettings:
+    return replace(SKIPPED, envelope=envelope)
+
+
+def routes_are_taken(*routes: RouteSettings, changes: ChangesSettings = SKIPPED) -> str:
+    """What is refused, if anything is."""
+    wanted = "avro-registry" if any(route.record for route in routes) else "json"
+    try:
+        form = values_of(wanted, key_type="string")
+        routed(KEYED, PLAIN, routes=routes, changes=changes, format=form)
+    except KeyUnfit as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "routes",
+    [
+        (by("t"), BY_NAME),
+        (BY_NAME, by("t")),
+        (by("t", to="lake.logs"), BY_NAME),
+        (by("t", to="lake.logs", topic="shop.orders"), BY_NAME),
+        (RouteSettings(record="^(?P<name>.+)$", to="lake.{name}"),),
+    ],
+)
+def test_u2_what_deletes_has_a_value_where_values_tell_of_which_table_it_is(
+    routes: tuple[RouteSettings, ...],
+) -> None:
+    refused = routes_are_taken(*routes, changes=ChangesSettings())
+    assert "looks at the value of records that may be of a table with a key" in refused
+    assert 'set changes.tombstones = "skip"' in refused
+    for tombstones in (Tombstones.SKIP, Tombstones.FAIL):
+        assert not routes_are_taken(*routes, changes=ChangesSettings(tombstones=tombstones))
+
+
+@pytest.mark.parametrize(
+    "routes",
+    [
+        (BY_NAME, by("t", to="lake.event_{field}")),
+        (by("t", to="lake.event_{field}", topic="events"), BY_NAME),
+        (RouteSettings(header="t", to="lake.{header}"),),
+    ],
+)
+def test_u2_routes_that_no_key_depends_on_may_look_at_anything(
+    routes: tuple[RouteSettings, ...],
+) -> None:
+    assert not routes_are_taken(*routes, changes=ChangesSettings())
+
+
+@pytest.mark.parametrize(
+    ("envelope", "field", "instead"),
+    [
+        (Envelope.PLAIN, "op", ""),
+        (Envelope.DEBEZIUM, "source.table", ""),
+        (Envelope.DEBEZIUM, "after.kind", "source.table"),
+        (Envelope.DEBEZIUM, "before.kind", "source.table"),
+        (Envelope.DEBEZIUM, "op", "source.table"),
+        (Envelope.FLATTENED, "__table", ""),
+        (Envelope.FLATTENED, "__op", "__table"),
+        (Envelope.FLATTENED, "__deleted", "__table"),
+        (Envelope.FLATTENED, "kind", "__table"),
+        (Envelope.DMS, "metadata.table-name", ""),
+        (Envelope.DMS, "__table", ""),
+        (Envelope.DMS, "metadata.operation", "metadata.table-name"),
+        (Envelope.DMS, "data.kind", "metadata.table-name"),
+        (Envelope.DMS, "Op", "metadata.table-name"),
+    ],
+)
+def test_u2_a_route_looks_at_what_each_kind_of_event_has(
+    envelope: Envelope, field: str, instead: str
+) -> None:
+    refused = routes_are_taken(by(field), changes=enveloped(envelope))
+    assert (instead in refused) if instead else not refused
+
+
+def test_tables_beside_a_keyed_one_may_take_up_columns() -> None:
+    own = replace(KEYED, unknown_fields="ignore")
+    assert routed(own, PLAIN, schema=SchemaSettings(unknown_fields=EVOLVE)).keyed
+
+
+def test_a_keyed_one_may_too() -> None:
+    assert routed(KEYED, PLAIN, schema=SchemaSettings(unknown_fields=EVOLVE)).keyed
+    assert routed(replace(KEYED, unknown_fields="evolve"), PLAIN).keyed
+
+
+def test_only_changes_of_routed_tables_may_be_passed_over() -> None:
+    assert not routed(KEYED).limits.may_skip
+    assert routed(KEYED, changes=DEBEZIUM).limits.may_skip
+
+
+def test_what_says_how_keys_of_messages_are_read() -> None:
+    settings("id")
+    settings("id", "zone", format=FormatSettings(key_type="json"))
+    settings("id", "zone", changes=DEBEZIUM)
+    settings("id", "zone", changes=KEPT)
+    settings("zone", format=values_of("connect-json", key_type="string"))
+    settings("zone", format=values_of("avro-registry"), changes=KEPT)
+    settings("zone", changes=DEBEZIUM, format=values_of("connect-json"))
+    zone = (replace(COLUMNS[1], from_record=True),)
+    places = replace(PLACES, key="zone")
+    settings("zone", columns=zone, places=places, format=values_of("connect-json"))
+
+
+def test_only_records_that_change_rows_may_be_passed_over() -> None:
+    assert not settings("id").limits.may_skip
+    for changes in (
+        ChangesSettings(tombstones=Tombstones.SKIP),
+        DEBEZIUM,
+    ):
+        assert settings("id", changes=changes).limits.may_skip

@@ -1,0 +1,63 @@
+"""Names of headers that are not UTF-8: a bad record where they fill a column, legible elsewhere."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.data_plane.batch.metadata_columns import RecordColumns, legible
+from headgate.data_plane.batch.write_plan import SourcePlan
+from headgate.kafka.librdkafka import Headers, LentHeaders
+from headgate.kafka.record_fetch import Chunk
+from headgate.native.byte_arrays import Packed
+
+ODD = b"na\xffme"
+
+
+class OneHeader:
+    """Stands for librdkafka: one message with one header of this name."""
+
+    def __init__(self, name: bytes) -> None:
+        self._name = name
+
+    def message_headers(self, _message: int, _headers: Any) -> int:
+        return 0
+
+    def header_get_all(self, _: Any, place: int, name: Any, _value: Any, _size: Any) -> int:
+        name._obj.value = self._name
+        return int(place > 0)
+
+
+def test_a_header_name_that_is_not_utf8_is_read() -> None:
+    lent = LentHeaders(OneHeader(ODD), [1])  # type: ignore[arg-type]
+    assert lent[0] == [("na\udcffme", None)]
+    assert legible("na\udcffme") == "na\\xffme"
+    assert ctypes.c_char_p(ODD).value == ODD
+
+
+def headers_in(kind: pa.DataType, records: list[Headers]) -> tuple[list[Any], dict[int, str]]:
+    count = len(records)
+    numbers = np.arange(count, dtype=np.int64)
+    places = np.zeros(count, np.int64)
+    chunk = Chunk(
+        Packed.of([b""] * count), places, places, numbers, numbers, keys=None, headers=records
+    )
+    source = SourcePlan({}, record_columns={"headers": "h"})
+    reading = RecordColumns(source, pa.schema([("h", kind)]), [TopicPartition("t", 0)])
+    found, bad = reading.columns(chunk)
+    return found["h"].to_pylist(), bad
+
+
+@pytest.mark.parametrize("value", [pa.large_string(), pa.large_binary()])
+def test_such_a_record_is_bad_where_headers_fill_a_column(value: pa.DataType) -> None:
+    records: list[Headers] = [[("a", b"1")], [("na\udcffme", b"2")], None]
+    pairs = pa.large_list(pa.struct([("key", pa.large_string()), ("value", value)]))
+    for kind in (pa.map_(pa.large_string(), value), pairs):
+        found, bad = headers_in(kind, records)
+        assert bad == {1: "the header name 'na\\\\xffme' is not UTF-8 text"}
+        assert (len(found[0]), found[2]) == (1, [])

@@ -1,0 +1,103 @@
+"""Which table a record's topic and values name, and what may not be (rules R1 to R3)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.control_protocol.errors import RouteUnfit
+from headgate.data_plane.batch.routes import (
+    NAME_CHARACTERS_MAX,
+    RAW_CHARACTERS_MAX,
+    Names,
+    Route,
+    Routing,
+    Target,
+    check_route,
+    sanitised,
+    target,
+)
+
+SHOP = Route(topic=r"^shop\.(?P<name>.+)$", to="lake.{name}")
+
+
+def test_the_first_route_that_matches_wins() -> None:
+    routing = Routing((Route(topic="shop.orders", to="lake.first"), SHOP, Route(to="lake.rest")))
+    assert routing.named_by("shop.orders") == Target("lake.first", "lake.first")
+    assert routing.named_by("shop.returns") == Target("lake.returns", "lake.returns")
+    assert routing.named_by("else") == Target("lake.rest", "lake.rest")
+    assert Routing((SHOP,)).named_by("else") is None
+
+
+def test_names_are_sanitised_and_remember_what_they_were() -> None:
+    assert Routing((SHOP,)).named_by("shop.eu.Order-Lines") == Target(
+        "lake.eu_order_lines", "lake.eu.Order-Lines"
+    )
+
+
+@given(st.text())
+def test_any_text_becomes_a_name(text: str) -> None:
+    assert set(sanitised(text)) <= set("abcdefghijklmnopqrstuvwxyz0123456789_")
+
+
+def test_long_names_are_cut_and_stay_different() -> None:
+    long = "x" * 200
+    one, two = (Routing((SHOP,)).named_by(f"shop.{long}{end}") for end in "ab")
+    assert one
+    assert two
+    assert one.table != two.table
+    assert {len(found.table) - len("lake.") for found in (one, two)} == {NAME_CHARACTERS_MAX}
+
+
+def test_of_two_topics_for_one_table_one_is_left() -> None:
+    topics = ["shop.a-b", "shop.a.b", "shop.c"]
+    routing = Routing((SHOP,))
+    assert set(routing.tables_of(topics)) == {"shop.a-b", "shop.c"}
+    assert set(routing.tables_of([*topics, "shop.a_b"])) == {"shop.a_b", "shop.c"}
+    merging = Routing((Route(topic=SHOP.topic, to=SHOP.to, merge=True),))
+    assert set(merging.tables_of(topics)) == set(topics)
+
+
+def test_topics_that_a_route_names_the_same_do_not_collide() -> None:
+    routing = Routing((Route(topic=r"^shop\.", to="lake.all"),))
+    assert set(routing.tables_of(["shop.a", "shop.b"])) == {"shop.a", "shop.b"}
+
+
+def test_a_value_puts_its_groups_into_the_name() -> None:
+    route = Route(topic="events", field="type", value=r"^(?P<kind>\w+)/v\d$", to="lake.{kind}")
+    names = Names(route, {"topic": "events"})
+    assert names.of("click/v1") == Target("lake.click", "lake.click")
+    assert names.of("click") is None
+    assert names.of("") is None
+
+
+def test_nothing_to_stand_for_is_no_name() -> None:
+    assert target(Route(to="lake.{field}", field="type"), {"field": ""}) is None
+
+
+@pytest.mark.parametrize(
+    ("route", "why"),
+    [
+        (Route(to="lake.{field}", field="a", header="b"), "field and header"),
+        (Route(to="lake.{name}"), "names 'name'"),
+        (Route(to="lake.x", topic="^("), "not a valid pattern"),
+        (Route(to="x"), "cannot be 'x'"),
+        (Route(to="lake.{x"), "cannot be"),
+        (Route(to="lake.x", value="y"), "without a field"),
+    ],
+)
+def test_a_route_that_cannot_be_is_refused_by_name(route: Route, why: str) -> None:
+    with pytest.raises(RouteUnfit, match=why) as caught:
+        check_route(route, "route 1")
+    assert caught.value.code == "HG-134"
+
+
+def test_a_text_that_is_too_long_names_no_table() -> None:
+    """A proposal bears it, and so does the table's property."""
+    route = Route("lake.{field}", field="kind")
+    longest = "n" * (RAW_CHARACTERS_MAX - len("lake."))
+    named = target(route, {"field": longest})
+    assert named is not None
+    assert len(named.raw) == RAW_CHARACTERS_MAX
+    assert target(route, {"field": longest + "n"}) is None

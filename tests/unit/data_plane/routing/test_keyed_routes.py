@@ -1,0 +1,114 @@
+"""Which routes may lead to a table with a key: never no without reason (U1, U8)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.data_plane.batch.routes import Names, Route, Routing
+from headgate.data_plane.routing.keyed_routes import before_keys, beginnings, may_key, may_name
+
+KEYS = (("lake.(orders|users_.+)", ("id",)),)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "known"),
+    [
+        ("lake.orders", {"lake\0orders"}),
+        (r"lake\.(orders|users)", {"lake.orders", "lake.users"}),
+        (r"lake\.(orders|users_.*)x", {"lake.orders", "lake.users_"}),
+        (r"lake\.(?:orders)?", {"lake."}),
+        (r"lake\.orders?", {"lake.order"}),
+        (r"lake\.a|pond\.(b|(c|d)e)", {"lake.a", "pond.b", "pond.c", "pond.d"}),
+        (r"lake\.[)|]x", {"lake."}),
+        (r"lake\.(?i:x)", {"lake."}),
+        (r".*", {""}),
+        ("", {""}),
+    ],
+)
+def test_how_everything_begins_that_matches_a_pattern(pattern: str, known: set[str]) -> None:
+    assert beginnings(pattern) == known
+
+
+_PIECES = st.sampled_from(
+    ["a", "b", r"\.", ".", "a?", "b*", "a+", "[ab]", "[^]a]", "(a|b)", "(?:ab)?", "|", "a{0,2}"]
+)
+
+
+@given(st.lists(_PIECES, max_size=6).map("".join), st.text("ab.", max_size=6))
+def test_no_text_that_matches_begins_otherwise(pattern: str, text: str) -> None:
+    if re.fullmatch(pattern, text):
+        known = [re.escape(begin).replace("\0", ".") for begin in beginnings(pattern)]
+        assert any(re.match(begin, text) for begin in known)
+
+
+@pytest.mark.parametrize(
+    ("route", "keyed"),
+    [
+        (Route(to="lake.{topic}"), True),
+        (Route(to="lake.{topic}_b"), False),
+        (Route(to="lake.{field}", field="type"), True),
+        (Route(to="lake.event_{field}", field="type"), False),
+        (Route(to="lake.users_{field}", field="type"), True),
+        (Route(to="lake.{field}", field="type", value="orders"), True),
+        (Route(to="lake.{field}", field="type", value="logs"), False),
+        (Route(to="lake.{kind}", header="t", value="^(?P<kind>.+)$"), True),
+        (Route(to="lake.{record}", record="Orders"), True),
+        (Route(to="lake.orders", header="t"), True),
+        (Route(to="lake.logs", header="t"), False),
+        (Route(to="lake.orders", topic="another"), False),
+    ],
+)
+def test_u1_routes_that_may_lead_to_a_key(route: Route, keyed: bool) -> None:
+    routing = Routing((route,), keys=KEYS)
+    assert may_key(routing, "orders") is keyed
+    assert may_name(routing, "orders", "lake.orders") is (keyed and "users" not in route.to)
+
+
+def test_u1_a_topic_is_judged_by_the_routes_that_it_comes_to() -> None:
+    first = Route(topic="logs", to="lake.logs")
+    routing = Routing((first, Route(to="lake.{field}", field="type")), keys=KEYS)
+    assert not may_key(routing, "logs")
+    assert may_key(routing, "other")
+    assert not may_key(Routing(routing.routes), "other")
+
+
+@given(st.sampled_from(["orders", "users_a", "logs", "x"]), st.sampled_from(["t", "lake"]))
+def test_u1_where_a_record_goes_was_among_what_may_be(value: str, topic: str) -> None:
+    routes = (
+        Route(topic="^(?P<g>.)", to="lake.{g}_{field}", field="t", value="^x|logs$"),
+        Route(to="lake.{field}", field="t"),
+    )
+    routing = Routing(routes, keys=KEYS)
+    for route, parts in routing.of_topic(topic):
+        if found := Names(route, parts).of(value):
+            assert may_name(routing, topic, found.table)
+            assert may_key(routing, topic) or not routing.key_of(found.table)
+            return
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "before"),
+    [
+        ("", "", True),
+        ("events", "", True),
+        ("events", "events", True),
+        ("events", "orders", False),
+        ("events", r"^shop\.", False),
+        ("shop.events", r"^shop\.", True),
+        (r"^log\.", r"^shop\.", False),
+        (r"^shop\.(a|b)$", r"^shop\.c$", False),
+        (r"^shop\.(a|b)$", r"^shop\..$", True),
+        (r"^log\.|shop", r"^shop\.", True),
+    ],
+)
+def test_u1_what_a_route_leaves_may_come_to_a_key(first: str, second: str, before: bool) -> None:
+    routes = (
+        Route(topic=first, to="lake.logs", field="t"),
+        Route(topic=second, to="lake.orders"),
+    )
+    assert before_keys(Routing(routes, keys=KEYS), 0) is before
+    assert not before_keys(Routing(routes[::-1], keys=KEYS), 1)

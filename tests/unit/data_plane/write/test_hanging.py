@@ -1,0 +1,38 @@
+"""A storage that hangs blocks the driver for a bounded time, and is named."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from headgate.control_protocol.ports import Batch, BatchWritten
+from headgate.data_plane.write.writers import InProcessWriter
+
+
+def test_a_writer_that_hangs_does_not_hold_up_who_asks() -> None:
+    hung, told = threading.Event(), threading.Event()
+    asked: list[Callable[[], bool]] = []
+
+    def write(batch: Batch, abandoned: Callable[[], bool]) -> BatchWritten:
+        asked.append(abandoned)
+        told.set()
+        hung.wait(60)
+        return BatchWritten(batch.number, {})
+
+    def batch(number: int) -> Batch:
+        return Batch(number, None, None, {}, 1)  # type: ignore[arg-type]
+
+    writer = InProcessWriter(write)
+    writer.submit(batch(1))
+    assert told.wait(10)
+    begun_s = time.monotonic()
+    assert writer.outcome(50) is None
+    writer.submit(batch(2))
+    assert asked[0](), "the first one was abandoned"
+    assert writer.outcome(50) is None
+    assert time.monotonic() - begun_s < 10
+    hung.set()
+    found = writer.outcome(10_000)
+    assert found == BatchWritten(2, {}), "what the abandoned one made is never heard of"
+    writer.close()

@@ -1,0 +1,39 @@
+"""Byte strings in one buffer, taken one by one and all at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headgate.native.byte_arrays import Packed
+
+VALUES = [b"a", None, b"", b"bcd", b"\x00\xff"]
+
+
+def test_it_is_a_sequence_of_what_was_put_in() -> None:
+    packed = Packed.of(VALUES)
+    assert list(packed) == VALUES
+    assert [packed[at] for at in range(len(packed))] == VALUES
+    assert (packed[-1], list(packed[1:3]), list(packed[::-2])) == (
+        VALUES[-1],
+        VALUES[1:3],
+        VALUES[::-2],
+    )
+    assert None in packed
+    assert b"z" not in packed
+
+
+def test_what_is_packed_is_not_packed_again() -> None:
+    packed = Packed.of([b"a"])
+    assert Packed.whole(packed) is packed
+    assert list(Packed.whole([b"a"])) == [b"a"]
+
+
+def test_flags_choose() -> None:
+    flags = np.array([True, False, True, False, True])
+    assert list(Packed.of(VALUES).where(flags)) == [b"a", b"", b"\x00\xff"]
+
+
+def test_framed_values_stand_behind_each_other() -> None:
+    assert Packed.of([b"a", b"", b"bc"]).framed(b"<", b">") == b"<a><><bc>"
+    assert Packed.of([b"x", b"a", b"b"])[1:].framed(b"(", b")") == b"(a)(b)"
+    assert Packed.of([]).framed(b"<", b">") == b""

@@ -1,0 +1,155 @@
+"""What a table owes its quarantine is neither lost nor there: the audit and the status say so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from iceberg_files import write_files
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from unit.operations.filled_table import ARROW, SINK, TOPIC, FilledTable
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_declaration import quarantine_declaration
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.errors import TableMissing, TableRecreated
+from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
+from headgate.control_protocol.ports import CommitAttempt, Draft, Landed
+from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.coordinator.debts import payments
+from headgate.operations.access.table import opened_evidence, opened_reader
+from headgate.operations.audit.audit import audit
+from headgate.operations.audit.report import AuditReport, Verdict
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import ensure_table
+
+ASIDE = "db.trips_quarantine"
+
+
+class Owing:
+    """A table of a good start that has decided two rows for its quarantine besides."""
+
+    def __init__(self, filled: FilledTable, catalog: Catalog, settings: SinkSettings) -> None:
+        kept = replace(settings.quarantine, policy=Disposal.QUARANTINE, table=ASIDE)
+        self.settings = replace(settings, quarantine=kept)
+        self.catalog = catalog
+        ensure_table(catalog, ASIDE, quarantine_declaration())
+        filled.good_start()
+        self.aside = IcebergTable(catalog, ASIDE, SINK)
+        self.debt = self.drafted(10, 11)
+        record = filled.record(
+            1,
+            3,
+            {0: 12, 1: 10},
+            quarantined=2,
+            followers={ASIDE: self.debt.follower},
+            debts=(self.debt,),
+        )
+        filled.commit(record)
+        self.lead = IcebergTable(catalog, "db.trips", SINK)
+
+    def drafted(self, *offsets: int) -> Debt:
+        rows = [{"topic": TOPIC, "partition": 0, "offset": offset} for offset in offsets]
+        table: Table = self.catalog.load_table(ASIDE)
+        files = write_files(table, pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
+        transaction = TransactionId(Epoch(1), TransactionNumber(3))
+        draft = Draft(self.aside.read(), transaction, Sender("member-1", "life-1"), tuple(files))
+        (debt,) = self.aside.draft(draft)
+        return debt
+
+    def pays(self) -> None:
+        lead, follower = self.lead.read(), self.aside.read()
+        (payment,) = payments(lead, (self.debt,), {ASIDE: follower}, ())
+        assert isinstance(self.aside.commit(payment), Landed)
+
+    def audited(self) -> AuditReport:
+        return audit(self.settings, with_source=False)
+
+    def owed(self) -> int:
+        with opened_reader(self.settings) as tables:
+            return sum(debt.rows for debt in tables.unpaid(self.lead.read().record))
+
+
+@pytest.fixture
+def owing(filled: FilledTable, catalog: Catalog, settings: SinkSettings) -> Owing:
+    return Owing(filled, catalog, settings)
+
+
+def test_d7_rows_that_are_owed_are_named_and_not_lost(owing: Owing) -> None:
+    report = owing.audited()
+    assert report.findings == ()
+    assert "2 rows of transaction 1.3 are owed to the quarantine" in report.remarks
+    assert report.total("in_quarantine") == 2
+    assert report.quarantined_rows == 0
+    assert owing.owed() == 2
+
+
+def test_what_is_missing_beside_the_table_is_not_called_the_table(
+    owing: Owing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quarantine was renamed by hand: a start stops with that, whatever the group notes."""
+
+    def gone(*_: object) -> None:
+        raise TableRecreated("there is no table db.trips, but this sink has filled it")
+
+    monkeypatch.setattr("headgate.operations.access.table.refuse_gone", gone)
+    with (
+        pytest.raises(TableMissing, match=ASIDE),
+        opened_evidence(owing.settings, asks_group=True) as reader,
+    ):
+        owing.catalog.drop_table(ASIDE)
+        with reader.at_rest(ASIDE):
+            pass
+    owing.catalog.drop_table("db.trips")
+    with (
+        pytest.raises(TableRecreated),
+        opened_evidence(owing.settings, asks_group=True),
+    ):
+        pass
+
+
+def test_d6_once_they_are_paid_nothing_is_owed(owing: Owing) -> None:
+    owing.pays()
+    report = owing.audited()
+    assert report.findings == ()
+    assert not any("owed" in text for text in report.remarks)
+    assert (report.total("in_quarantine"), report.quarantined_rows) == (2, 2)
+    assert owing.owed() == 0
+
+
+def test_a_manifest_that_is_gone_is_a_finding(owing: Owing) -> None:
+    owing.catalog.load_table(ASIDE).io.delete(owing.debt.manifest)
+    report = owing.audited()
+    assert {finding.what for finding in report.findings} == {"debt-missing"}
+
+
+def test_d8_what_has_lapsed_is_a_finding(owing: Owing) -> None:
+    view = owing.lead.read()
+    assert view.record
+    number = TransactionNumber(4)
+    lapsing: CommitRecord = replace(
+        view.record,
+        transaction=replace(view.record.transaction, number=number),
+        records=0,
+        quarantined=0,
+        debts=(),
+        lapsed=(owing.debt,),
+    )
+    assert isinstance(owing.lead.commit(CommitAttempt(view, lapsing)), Landed)
+    report = owing.audited()
+    assert report.verdict is Verdict.WRONG
+    assert any(
+        finding.what == "rows-lapsed" and "2 rows of transaction 1.3" in finding.evidence
+        for finding in report.findings
+    )
+
+
+def test_rows_that_are_owed_and_there_are_seen_as_doubled(owing: Owing) -> None:
+    """In the table, and in what its quarantine is owed."""
+    filled = owing.catalog.load_table("db.trips")
+    rows = pa.Table.from_pylist([{"topic": TOPIC, "partition": 0, "offset": 10}], schema=ARROW)
+    filled.append(rows)
+    report = owing.audited()
+    assert "record-twice" in {finding.what for finding in report.findings}

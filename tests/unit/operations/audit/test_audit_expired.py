@@ -1,0 +1,313 @@
+"""What has expired proves nothing: no loss is called well for it, and no table in order wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+from pyroaring import BitMap64
+from unit.operations.filled_table import ARROW, SINK, TOPIC, FilledTable
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_settings import RecordColumns
+from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition, tag_name
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import TopicState
+from headgate.control_protocol.record_codec import encode
+from headgate.operations.audit import audit as auditing
+from headgate.operations.audit.audit import audit
+from headgate.operations.audit.report import AuditReport, Verdict
+from headgate.operations.control import delete_rows
+from headgate.operations.control.delete_rows import Asked, carry_out
+
+Offsets = Mapping[int, Sequence[int]]
+Beside = Callable[..., AuditReport]
+
+
+@pytest.fixture
+def beside(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> Beside:
+    """The audit beside a source that holds these offsets of each partition, and no more."""
+    monkeypatch.setattr(delete_rows, "tell", lambda *_: None)
+    monkeypatch.setattr(delete_rows, "behind_a_commit", lambda *_: lambda: None)
+    assert settings.source.start_at == "earliest"
+
+    def audited(held: Offsets, *, of: SinkSettings = settings) -> AuditReport:
+        ends = {at: max(offsets, default=0) + 1 for at, offsets in held.items()}
+        begins = {at: min(offsets, default=0) for at, offsets in held.items()}
+        logs = {at: OffsetRange(begins[at], ends[at]) for at in held}
+        topics = {TOPIC: TopicState(TopicId("topic-id-1"), logs)}
+
+        @contextmanager
+        def source(_: object) -> Iterator[Any]:
+            yield SimpleNamespace(describe=lambda: topics)
+
+        known = {TopicPartition(TOPIC, at): BitMap64(offsets) for at, offsets in held.items()}
+        monkeypatch.setattr(auditing, "source_topics", source)
+
+        def scanned(_: object, ranges: Mapping[TopicPartition, OffsetRange], *__: object) -> Any:
+            asked = {at: BitMap64(range(span.begin, span.end)) for at, span in ranges.items()}
+            return {at: known[at] & wanted for at, wanted in asked.items()}
+
+        monkeypatch.setattr(auditing, "scan_source", scanned)
+        return audit(of)
+
+    return audited
+
+
+def expire_before(filled: FilledTable, kept: int) -> None:
+    """Snapshots older than that one, as Spark's procedure removes them."""
+    table = filled.table.refresh()
+    newest = table.metadata.snapshot_by_id(kept)
+    assert newest is not None
+    number = newest.sequence_number or 0
+    kept_by_refs = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    older = (s.snapshot_id for s in table.snapshots() if (s.sequence_number or 0) < number)
+    gone = [snapshot_id for snapshot_id in older if snapshot_id not in kept_by_refs]
+    table.maintenance.expire_snapshots().by_ids(gone).commit()
+
+
+TWENTY = {0: range(10), 1: range(10)}
+
+
+def findings(report: AuditReport) -> set[str]:
+    return {finding.what for finding in report.findings}
+
+
+# --------------------------------------------------------------- where the sink began, has expired
+
+
+def test_a_claim_that_is_left_is_not_where_the_sink_began(
+    filled: FilledTable, beside: Beside
+) -> None:
+    """Rows vanish, the sink is restarted, and what was before its claim expires."""
+    filled.good_start()
+    filled.table.refresh().delete("offset >= 3 and offset < 6 and partition = 0")
+    filled.table.refresh()
+    claim = filled.commit(filled.record(2, 0, {0: 10, 1: 10}))
+    filled.write(2, 1, {0: 12, 1: 10}, [(0, 10), (0, 11)])
+    expire_before(filled, claim)
+    report = beside({0: range(12), 1: range(10)})
+    assert report.verdict is Verdict.NOT_PROVEN
+    assert any("3 records of the source are absent" in text for text in report.unproven)
+    assert report.total("lost") == 3
+
+
+def test_the_sinks_first_claim_is_where_it_began(
+    filled: FilledTable, beside: Beside, settings: SinkSettings
+) -> None:
+    """Others had filled the table before, and their snapshots have expired."""
+    filled.append(filled.files([]))
+    claim = filled.commit(filled.record(1, 0, {0: 4, 1: 0}))
+    filled.write(
+        1, 1, {0: 10, 1: 10}, [*((0, o) for o in range(4, 10)), *((1, o) for o in range(10))]
+    )
+    expire_before(filled, claim)
+    latest = replace(settings, source=replace(settings.source, start_at="latest"))
+    assert beside(TWENTY, of=latest).verdict is Verdict.WELL
+
+
+def test_a_loss_above_the_oldest_commit_that_is_left_is_wrong(
+    filled: FilledTable, beside: Beside
+) -> None:
+    """Nothing that has expired can have deleted it."""
+    filled.good_start()
+    claim = filled.commit(filled.record(2, 0, {0: 10, 1: 10}))
+    filled.write(2, 1, {0: 12, 1: 10}, [(0, 10)])
+    expire_before(filled, claim)
+    report = beside({0: range(12), 1: range(10)})
+    assert "record-lost" in findings(report)
+
+
+def test_a_loss_beside_what_others_deleted_before_is_wrong_too(
+    filled: FilledTable, beside: Beside
+) -> None:
+    filled.good_start()
+    filled.table.refresh().delete("offset = 3")
+    filled.table.refresh()
+    claim = filled.commit(filled.record(2, 0, {0: 10, 1: 10}))
+    filled.write(2, 1, {0: 12, 1: 10}, [(0, 10)])
+    expire_before(filled, claim)
+    assert "record-lost" in findings(beside({0: range(12), 1: range(10)}))
+
+
+def test_offsets_that_a_person_moved_are_no_loss_once_that_has_expired(
+    filled: FilledTable, beside: Beside
+) -> None:
+    filled.good_start()
+    filled.commit(filled.record(2, 0, {0: 15, 1: 10}, command="offsets set"))
+    claim = filled.commit(filled.record(3, 0, {0: 15, 1: 10}))
+    filled.write(3, 1, {0: 17, 1: 10}, [(0, 15), (0, 16)])
+    expire_before(filled, claim)
+    report = beside({0: range(17), 1: range(10)})
+    assert report.verdict is Verdict.NOT_PROVEN
+    assert any("5 records of the source are absent" in text for text in report.unproven)
+
+
+# ------------------------------------------------------------------------ which rows people deleted
+
+
+def deleted(settings: SinkSettings, where: str) -> None:
+    list(carry_out(settings, Asked(where)))
+
+
+def test_rows_that_vanished_are_not_those_that_a_person_deleted(
+    filled: FilledTable, beside: Beside, settings: SinkSettings
+) -> None:
+    """As many, and the deleted ones are of records that the source has not any more."""
+    filled.good_start()
+    deleted(settings, "offset < 3 and partition = 0")
+    filled.table.refresh().delete("offset >= 6 and offset < 9 and partition = 0")
+    filled.table.refresh()
+    newest = filled.write(1, 3, {0: 12, 1: 10}, [(0, 10), (0, 11)])
+    expire_before(filled, newest)
+    report = beside({0: range(5, 12), 1: range(10)})
+    assert report.verdict is Verdict.NOT_PROVEN
+    assert report.total("lost") == 3
+    assert any("3 records of the source are absent" in text for text in report.unproven)
+
+
+def test_so_many_lost_by_the_sink_itself_are_wrong(
+    filled: FilledTable, beside: Beside, settings: SinkSettings
+) -> None:
+    filled.good_start()
+    filled.write(1, 3, {0: 13, 1: 10}, [(0, 10)])
+    deleted(settings, "offset < 2 and partition = 0")
+    report = beside({0: range(5, 13), 1: range(10)})
+    assert findings(report) == {"record-lost", "commit-count"}
+    assert report.total("lost") == 2
+
+
+def test_what_a_person_deleted_is_known_when_its_snapshot_has_expired(
+    filled: FilledTable, beside: Beside, settings: SinkSettings
+) -> None:
+    filled.good_start()
+    deleted(settings, "offset in (3, 4)")
+    filled.table.refresh()
+    newest = filled.write(1, 3, {0: 12, 1: 10}, [(0, 10), (0, 11)])
+    expire_before(filled, newest)
+    report = beside({0: range(12), 1: range(10)})
+    assert report.verdict is Verdict.WELL
+    assert any("except 4 that people deleted" in text for text in report.proven)
+
+
+def test_of_rows_that_were_only_counted_the_number_proves_nothing(
+    filled: FilledTable, beside: Beside, settings: SinkSettings
+) -> None:
+    """By an older version: as many records are missing, but nothing tells which were deleted."""
+    filled.good_start()
+    untold = replace(settings, table=replace(settings.table, record_columns=RecordColumns()))
+    deleted(untold, "offset = 3")
+    report = beside(TWENTY)
+    assert report.verdict is Verdict.NOT_PROVEN
+    assert any("persons deleted 2" in text for text in report.unproven)
+
+
+# ---------------------------------------------------------------------------- the tag, and the bran
+
+
+def two_foreign_commits(filled: FilledTable) -> None:
+    """The first of them expires, so that no snapshot leads from the head to the tag."""
+    filled.append([])
+    middle = filled.append([])
+    filled.append([])
+    gone = [s for s in filled.table.refresh().snapshots() if s.snapshot_id == middle]
+    filled.table.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in gone]).commit()
+
+
+def test_two_foreign_commits_and_an_expiry_are_no_rollback(
+    filled: FilledTable, beside: Beside
+) -> None:
+    filled.good_start()
+    two_foreign_commits(filled)
+    report = beside(TWENTY)
+    assert report.findings == ()
+    assert report.verdict is Verdict.WELL
+
+
+def test_where_nothing_tells_it_the_audit_says_so(filled: FilledTable, beside: Beside) -> None:
+    filled.good_start()
+    filled.table.refresh().overwrite(pa.Table.from_pylist([], schema=ARROW))
+    two_foreign_commits(filled)
+    tagged = filled.table.metadata.refs[tag_name(SINK)].snapshot_id
+    head = filled.table.metadata.refs["main"].snapshot_id
+    table = filled.table.refresh()
+    gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in (tagged, head)]
+    table.maintenance.expire_snapshots().by_ids(gone).commit()
+    for entry in filled.table.refresh().metadata.metadata_log:
+        filled.table.io.delete(entry.metadata_file)
+    report = beside(TWENTY)
+    assert report.findings == ()
+    assert any("whether main still holds" in text for text in report.unproven)
+
+
+def test_a_rollback_stays_one(filled: FilledTable, beside: Beside) -> None:
+    filled.good_start()
+    second = filled.table.refresh().snapshots()[1].snapshot_id
+    filled.table.manage_snapshots().rollback_to_snapshot(second).commit()
+    two_foreign_commits(filled)
+    assert "rolled-back" in findings(beside(TWENTY))
+
+
+# ------------------------------------------------------------------------ another sink fills it too
+
+COPY = SinkName("copy")
+
+
+def copied(
+    filled: FilledTable, catalog: Catalog, *, folder: str = "headgate/copy/1-x", **other: Any
+) -> None:
+    """Another sink fills the table from the same topic, on purpose; then all old expires."""
+    filled.good_start()
+    table = catalog.load_table("db.trips")
+    files = filled.files([(0, offset) for offset in range(5)])
+    moved = files[0].file_path.replace("/data/", f"/data/{folder}/")
+    old, new = table.io.new_input(files[0].file_path), table.io.new_output(moved)
+    with old.open() as stream, new.create() as copied_to:
+        copied_to.write(stream.read())
+    files[0]._data[1] = moved
+    copy = replace(filled.record(1, 1, {0: 5}, 5, **other), sink=COPY)
+    filled.append(files, encode(copy))
+    theirs = filled.append([], encode(replace(copy, records=0)))
+    filled.table.manage_snapshots().create_tag(theirs, tag_name(COPY)).commit()
+    newest = filled.write(1, 3, {0: 11, 1: 10}, [(0, 10)])
+    expire_before(filled, newest)
+
+
+ELEVEN = {0: range(11), 1: range(10)}
+
+
+def test_rows_of_a_sink_that_shares_the_table_stay_its_rows_after_an_expiry(
+    filled: FilledTable, beside: Beside, settings: SinkSettings, catalog: Catalog
+) -> None:
+    copied(filled, catalog)
+    meant = replace(settings, table=replace(settings.table, shared_with=("copy",)))
+    report = beside(ELEVEN, of=meant)
+    assert report.findings == ()
+    assert report.surplus == {"sink copy": 5}
+    assert findings(beside(ELEVEN)) == {"records-shared"}, "without the setting it is a fault"
+
+
+def test_in_files_that_others_rewrote_nobody_knows_whose_rows_they_are(
+    filled: FilledTable, beside: Beside, settings: SinkSettings, catalog: Catalog
+) -> None:
+    copied(filled, catalog, folder="compacted")
+    meant = replace(settings, table=replace(settings.table, shared_with=("copy",)))
+    report = beside(ELEVEN, of=meant)
+    assert report.findings == ()
+    assert report.verdict is Verdict.NOT_PROVEN
+    assert any("no sink's own folder" in text for text in report.unproven)
+    assert findings(beside(ELEVEN)) == set(), "its tag is there, whatever the setting says"
+
+
+def test_a_sink_of_other_topics_shares_no_records(
+    filled: FilledTable, beside: Beside, catalog: Catalog
+) -> None:
+    """So a record that is there twice is so for another reason."""
+    copied(filled, catalog, folder="compacted", topic_ids={"others": TopicId("id-2")})
+    assert "record-twice" in findings(beside(ELEVEN))

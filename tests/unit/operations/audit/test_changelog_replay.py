@@ -1,0 +1,350 @@
+"""A keyed table is compared with the fold of its source, and what differs is found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from keyed_world import NAME, SINK, Event, KeyedWorld
+from local_catalog import LocalCatalog, local_catalog
+from pyiceberg.types import StringType
+from pyroaring import BitMap64
+from unit.operations.audit.test_keyed_table import SINK_FILE
+
+from headgate.config.load import parse
+from headgate.control_protocol.generations import Generations
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.key_errors import KeyInTwoPartitions
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import Batch
+from headgate.data_plane.batch.write_plan import WriterPlan
+from headgate.data_plane.write.writers import chunk_of
+from headgate.kafka.record_fetch import Chunk
+from headgate.native.kernels import Words
+from headgate.operations.audit.changelog_replay import FoldEvidence, SourceRanges, folding
+from headgate.operations.audit.keys import told_of_fold
+from headgate.operations.audit.replay_compare import Fault, differing
+from headgate.operations.audit.replay_spill import SLICE_BYTES
+from headgate.participant.embedding import Record
+from headgate.tables.iceberg.reader import IcebergReader
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.upsert.changed_keys import KeyReader
+from headgate.tables.iceberg.upsert.key_index import KeyHash
+from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
+
+
+@dataclass
+class Told:
+    """A sink's table, and the log that its records came from; they need not agree."""
+
+    local: LocalCatalog
+    world: KeyedWorld
+    log: list[Record] = field(default_factory=list)
+
+    def commit(self, *events: Event) -> None:
+        """Write the events into the log, and commit them."""
+        self.produce(*events)
+        self.world.commit(list(events))
+
+    def produce(self, *events: Event, **values: Any) -> None:
+        """Write the events into the log alone, with these values in their rows."""
+        for event in events:
+            offset = sum(record.partition == event.partition for record in self.log)
+            self.log.append(record_of(event, offset, values))
+
+    def instead(self, offset: int, event: Event, **values: Any) -> None:
+        """Replace a record of partition 0."""
+        (place,) = (n for n, r in enumerate(self.log) if (r.partition, r.offset) == (0, offset))
+        self.log[place] = record_of(event, offset, values)
+
+    def folded(
+        self,
+        begins: Mapping[int, int] | None = None,
+        left_out: Mapping[TopicPartition, BitMap64] | None = None,
+        more: str = "",
+        slice_bytes: int = SLICE_BYTES,
+        generations: Generations | None = None,
+    ) -> FoldEvidence:
+        """``begins``: where the log begins by now, by partition."""
+        properties = "\n".join(f'{k} = "{v}"' for k, v in self.local.properties.items())
+        text = SINK_FILE.format(
+            sink=SINK, catalog=self.local.name, properties=properties, table=NAME
+        )
+        ends: dict[int, int] = {}
+        for record in self.log:
+            ends[record.partition] = max(record.offset + 1, ends.get(record.partition, 0))
+        ranges = {
+            TopicPartition("topic", p): OffsetRange((begins or {}).get(p, 0), end)
+            for p, end in ends.items()
+        }
+        with_ids = SourceRanges(ranges, {}, left_out or {}, generations or {})
+        reader = IcebergReader(self.world.loaded(), SINK, "main")
+        with folding(parse(text + more), with_ids, slice_bytes) as folded:
+            number = folded.add(reader)
+            folded.read(lambda _: None, chunks=self._chunks)
+            return folded.compared(number)
+
+    def _chunks(self, plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
+        del plan
+        for at, span in batch.ranges.items():
+            records = [
+                record
+                for record in self.log
+                if record.partition == at.partition and record.offset in range(span.begin, span.end)
+            ]
+            for begin in range(0, len(records), 7):
+                some: list[list[Record]] = [[] for _ in batch.ranges]
+                some[list(batch.ranges).index(at)] = records[begin : begin + 7]
+                yield chunk_of(some)
+
+
+def record_of(event: Event, offset: int, values: Mapping[str, Any]) -> Record:
+    row = {"id": event.key[0], "name": "", "zone": event.zone, "n": offset} | dict(values)
+    value = None if event.zone is None else json.dumps(row).encode()
+    return Record("topic", event.partition, offset, 0, value, str(event.key[0]).encode(), [])
+
+
+def put(key: int, zone: str = "a", partition: int = 0) -> Event:
+    return Event((key,), zone, partition)
+
+
+def gone(key: int, partition: int = 0) -> Event:
+    return Event((key,), None, partition)
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Iterator[Told]:
+    """To be filled by the test."""
+    local = local_catalog(tmp_path)
+    yield Told(local, KeyedWorld.made(local.catalog, 2))
+    local.catalog.close()
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def right(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Told:
+    """A table that is the fold of its log: 20 rows of 37 changes."""
+    local = local_catalog(tmp_path_factory.mktemp("filled"))
+    made = Told(local, KeyedWorld.made(local.catalog, request.param))
+    made.commit(*(put(n) for n in range(20)), put(30, partition=1))
+    made.commit(*(put(n, "b") for n in range(10)), gone(19), gone(18), gone(77))
+    made.commit(put(19, "c"), gone(3), put(31, partition=1))
+    return made
+
+
+@pytest.fixture
+def filled(right: Told) -> Told:
+    """The same table, with a log that the test may change."""
+    return Told(right.local, right.world, list(right.log))
+
+
+def counts(evidence: FoldEvidence) -> dict[Fault, int]:
+    return {fault: found for fault in Fault if (found := evidence.faults.count(fault))}
+
+
+@pytest.mark.parametrize("slice_bytes", [SLICE_BYTES, 500, 50])
+def test_a_table_that_is_the_fold_of_its_source_is_well(filled: Told, slice_bytes: int) -> None:
+    evidence = filled.folded(slice_bytes=slice_bytes)
+    assert counts(evidence) == {}
+    assert (evidence.faults.rows, evidence.faults.records) == (20, 37)
+    assert not [*evidence.findings(), *evidence.unproven({})]
+
+
+def test_a_row_that_was_dropped_is_found(filled: Told) -> None:
+    filled.produce(put(40), put(41, partition=1))
+    evidence = filled.folded()
+    assert counts(evidence) == {Fault.LOST: 2}
+    (found,) = evidence.findings()
+    assert found.what == "row-lost"
+    assert "topic/0@35" in found.evidence
+    assert "topic/1@2" in found.evidence
+    assert evidence.of(TopicPartition("topic", 1), Fault.LOST) == 1
+
+
+def test_a_row_that_others_may_have_deleted_before_all_that_is_left_is_unproven(
+    told: Told,
+) -> None:
+    told.commit(*(put(n) for n in range(9)))
+    told.world.loaded().delete("id = 3")
+    told.commit(put(20))
+    table = told.world.loaded()
+    kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    gone_now = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept]
+    table.maintenance.expire_snapshots().by_ids(gone_now).commit()
+
+    evidence = told.folded()
+    history = IcebergReader(told.world.loaded(), SINK, "main").history()
+    said = told_of_fold(evidence, history, {}, 0)
+
+    assert (counts(evidence), evidence.faults.old) == ({Fault.LOST: 1}, 1)
+    assert said.findings == []
+    assert any("1 keys have no row" in text and "expired" in text for text in said.unproven)
+    told.produce(put(40))
+    said = told_of_fold(told.folded(), history, {}, 0)
+    assert [found.what for found in said.findings] == ["row-lost"]
+
+
+class Blind(KeyHash):
+    """Takes all keys for one."""
+
+    def __call__(self, columns: Sequence[pa.Array]) -> tuple[Words, Words]:
+        return (nothing := np.zeros(len(columns[0]), np.uint64)), nothing
+
+
+def test_a_row_that_died_for_another_key_with_the_same_hash_is_found(told: Told) -> None:
+    """A commit does not read back the keys of rows that die; the audit has seeds of its own."""
+    keyed = KeyedRows(KeyedBy(("id",), "from_partition", "from_offset"), KeyReader(Blind()))
+    told.world.table = IcebergTable(told.local.catalog, NAME, SINK, threads=False, keyed=keyed)
+    told.commit(put(1))
+    told.commit(put(2))
+    (found,) = told.folded().findings()
+    assert found.what == "row-lost"
+    assert found.evidence.endswith("records topic/0@0")
+    with pytest.raises(KeyInTwoPartitions):
+        told.commit(put(3, partition=1))
+
+
+def test_an_update_that_was_dropped_is_found(filled: Told) -> None:
+    filled.produce(put(6, "d"))
+    assert counts(filled.folded()) == {Fault.OUTDATED: 1}
+
+
+def test_a_row_that_was_deleted_and_is_there_is_found(filled: Told) -> None:
+    filled.produce(gone(6))
+    assert counts(filled.folded()) == {Fault.UNDELETED: 1}
+
+
+def test_a_value_that_was_changed_is_found(filled: Told) -> None:
+    filled.instead(33, put(19, "c"), n=1_000, name="x")
+    evidence = filled.folded()
+    assert counts(evidence) == {Fault.VALUE: 1}
+    (found,) = evidence.findings()
+    assert found.what == "value-differs"
+    assert "in n, name: records topic/0@33" in found.evidence
+
+
+def test_a_row_of_another_record_is_found(filled: Told) -> None:
+    """Its coordinates are those of a record with another key."""
+    filled.instead(25, put(50, "b"))
+    assert counts(filled.folded()) == {Fault.LOST: 1, Fault.INVENTED: 1}
+
+
+def test_what_the_log_no_longer_holds_is_unproven(filled: Told) -> None:
+    """The row of 19 is of a retained record; others' are not, and 3 was deleted by one."""
+    evidence = filled.folded({0: 33, 1: 1})
+    assert counts(evidence) == {Fault.AGED: 18}
+    (said,) = evidence.unproven({})
+    assert "18 rows are of records that the source no longer holds" in said
+    filled.produce(gone(5))
+    assert counts(filled.folded({0: 33, 1: 1})) == {Fault.AGED: 17, Fault.UNDELETED: 1}
+
+
+def test_what_compaction_removed_is_unproven(filled: Told) -> None:
+    """The row of 5 stays until the sink reads what came after it; its record is gone."""
+    filled.log = [record for record in filled.log if record.offset != 25]
+    evidence = filled.folded()
+    assert counts(evidence) == {Fault.VANISHED: 1}
+    (said,) = evidence.unproven({"topic": True})
+    assert "topic is compacted" in said
+
+
+def test_a_compacted_topic_has_all_that_the_fold_needs(filled: Told) -> None:
+    last = {(record.partition, record.key): record.offset for record in filled.log}
+    filled.log = [r for r in filled.log if last[(r.partition, r.key)] == r.offset]
+    assert counts(filled.folded()) == {}
+
+
+def test_keys_in_two_partitions_are_unproven(filled: Told) -> None:
+    filled.produce(gone(40), put(40, partition=1))
+    evidence = filled.folded()
+    assert counts(evidence) == {Fault.CROSSED: 1}
+    assert "several partitions" in next(evidence.unproven({}))
+
+
+def test_of_a_key_the_youngest_partition_has_the_last_record(told: Told) -> None:
+    """Whatever its offset; two of one age are unproven as before."""
+    younger = {"topic": (2,)}
+    told.commit(put(1), put(2), put(3), put(4), gone(3), put(5, partition=1))
+    told.produce(put(3, partition=2), put(1, partition=2), gone(2, partition=2))
+    assert counts(told.folded(generations=younger)) == {
+        Fault.LOST: 1,
+        Fault.OUTDATED: 1,
+        Fault.UNDELETED: 1,
+    }
+    told.produce(put(4, partition=1))
+    assert counts(told.folded(generations=younger))[Fault.CROSSED] == 1
+
+
+def test_quarantined_records_are_no_changes(filled: Told) -> None:
+    """They could be read now, and were not then."""
+    filled.produce(put(1, "q"))
+    at = TopicPartition("topic", 0)
+    assert counts(filled.folded()) == {Fault.OUTDATED: 1}
+    assert counts(filled.folded(left_out={at: BitMap64([filled.log[-1].offset])})) == {}
+
+
+def test_tombstones_that_are_skipped_and_bad_records_change_nothing(told: Told) -> None:
+    told.commit(put(1), put(2))
+    told.produce(gone(1))
+    told.produce(put(2), n="no number")
+    evidence = told.folded(more='[changes]\ntombstones = "skip"\n')
+    assert counts(evidence) == {}
+    assert (evidence.read.passed_over, evidence.read.bad) == (1, 1)
+
+
+def test_a_deletion_vector_that_was_lost_is_found(told: Told) -> None:
+    """The table is rolled back to where rows were alive, and its offsets are not."""
+    told.commit(*(put(n) for n in range(5)))
+    before = told.world.loaded().current_snapshot()
+    assert before
+    told.commit(put(1, "b"), gone(2))
+    told.world.roll_back(before.snapshot_id)
+    assert counts(told.folded()) == {Fault.OUTDATED: 1, Fault.UNDELETED: 1}
+
+
+def test_keys_that_are_there_twice_are_found(told: Told) -> None:
+    """Somebody appends the row of 1 before its update, and that of 2 once more."""
+    told.commit(*(put(n) for n in range(5)))
+    old = told.world.source.fold[(1,)]
+    told.commit(put(1, "b"))
+    table = told.world.loaded()
+    table.append(
+        pa.Table.from_pylist([old, told.world.source.fold[(2,)]], table.schema().as_arrow())
+    )
+    assert counts(told.folded()) == {Fault.TWICE: 2}
+
+
+def test_a_column_that_came_later_is_unproven_where_it_is_empty(told: Told) -> None:
+    told.commit(put(1))
+    told.produce(put(2), more="later")
+    told.world.commit([put(2)])
+    with told.world.loaded().update_schema() as update:
+        update.add_column("more", StringType())
+    evidence = told.folded()
+    assert counts(evidence) == {Fault.NEW_COLUMN: 1}
+    assert "were added later (more)" in next(evidence.unproven({}))
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "kind", "places"),
+    [
+        ([1.0, NAN, None, 0.5], [1.0, NAN, None, 0.25], pa.float64(), [3]),
+        ([1.0, NAN], [NAN, NAN], pa.float32(), [0]),
+        ([[NAN], [1.0], None], [[NAN], [2.0], []], pa.list_(pa.float64()), [1, 2]),
+        ([{"a": 1}, {"a": None}], [{"a": 1}, None], pa.struct([("a", pa.int32())]), [1]),
+        (["a", None, "b"], ["a", "", "b"], pa.string(), [1]),
+        ([], [], pa.string(), []),
+    ],
+)
+def test_values_are_compared_one_by_one(
+    one: list[Any], other: list[Any], kind: pa.DataType, places: list[int]
+) -> None:
+    assert differing(pa.array(one, kind), pa.array(other, kind)) == places

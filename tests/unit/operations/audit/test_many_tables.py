@@ -1,0 +1,213 @@
+"""The audit of a sink of many tables: what their quarantine and their late payments amount to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyroaring import BitMap64
+from unit.operations.audit.test_audit_debts import ASIDE, Owing
+from unit.operations.filled_table import FilledTable, sink_file_text
+from unit.operations.many_tables.test_rewrite_expired import lapses
+from unit.operations.routed_shop import AT, CLICKS, ORDERS, Shop, shop_settings
+
+from headgate.config.load import parse
+from headgate.config.multi_table_settings import OneTableSettings
+from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_declaration import quarantine_declaration
+from headgate.control_protocol.identifiers import TopicId, TransactionNumber
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import CommitAttempt, Landed, TopicState
+from headgate.data_plane.cdc.policy import Tombstones
+from headgate.operations.audit import audit as auditing
+from headgate.operations.audit.audit import audit
+from headgate.operations.audit.report import AuditReport, Verdict
+from headgate.operations.many_tables.replay_quarantined import replay_tables
+from headgate.tables.iceberg.table_creation import ensure_table
+
+Beside = Callable[[int], AuditReport]
+GOOD = '{"kind": "clicks"}'
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> SinkSettings:
+    return shop_settings(tmp_path)
+
+
+@pytest.fixture
+def shop(catalog: Catalog, settings: SinkSettings, told: list[str]) -> Shop:
+    assert not told
+    shop = Shop(catalog, settings)
+    shop.commits({ORDERS: [0, 1], CLICKS: [2]})
+    return shop
+
+
+@pytest.fixture
+def beside(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> Beside:
+    """The audit beside a source that holds so many records."""
+
+    def audited(records: int) -> AuditReport:
+        topics = {"shop": TopicState(TopicId("topic-id-1"), {0: OffsetRange(0, records)})}
+
+        @contextmanager
+        def source(_: object) -> Iterator[Any]:
+            yield SimpleNamespace(describe=lambda: topics)
+
+        monkeypatch.setattr(auditing, "source_topics", source)
+        held = {AT: BitMap64(range(records))}
+        monkeypatch.setattr(auditing, "scan_source", lambda *_: held)
+        return audit(settings)
+
+    return audited
+
+
+def findings(report: AuditReport) -> set[str]:
+    return {finding.what for finding in report.findings}
+
+
+def says(texts: Sequence[str], *words: str) -> bool:
+    return any(all(word in text for word in words) for text in texts)
+
+
+# ------------------------------------------------------------------------ what tables did not take
+
+
+def keyed(settings: SinkSettings) -> SinkSettings:
+    section = OneTableSettings(match="db.(clicks|users)", key=("offset",))
+    changes = replace(settings.changes, tombstones=Tombstones.SKIP)
+    return replace(settings, tables=replace(settings.tables, table=(section,)), changes=changes)
+
+
+def test_changes_that_a_parked_keyed_table_did_not_take_are_not_well(
+    shop: Shop, settings: SinkSettings
+) -> None:
+    shop.diverts({CLICKS: {3: GOOD, 4: GOOD}})
+    report = audit(keyed(settings), with_source=False)
+    assert says(report.unproven, "2 records, changes of keys", CLICKS)
+    plain = audit(settings, with_source=False)
+    assert says(plain.remarks, "2 records are in the quarantine", CLICKS)
+    assert not says(plain.unproven, "changes of keys")
+
+
+def test_changes_that_no_table_was_there_for_are_not_well(
+    shop: Shop, settings: SinkSettings
+) -> None:
+    """As ``route`` in the quarantine: the table that their route names did not exist."""
+    shop.diverts({"db.users": {3: GOOD}}, unmatched="there is no table db.users, and none is made")
+    report = audit(keyed(settings), with_source=False)
+    assert says(report.unproven, "1 records, changes of keys")
+
+
+def test_records_that_no_route_takes_are_no_changes(shop: Shop, settings: SinkSettings) -> None:
+    shop.diverts({"nothing": {3: GOOD}}, unmatched="no route sends it to a table")
+    report = audit(keyed(settings), with_source=False)
+    assert not says(report.unproven, "changes of keys")
+
+
+def test_what_was_replayed_waits_no_more(shop: Shop, settings: SinkSettings) -> None:
+    shop.diverts({CLICKS: {3: GOOD, 4: GOOD}})
+    replay_tables(settings, [CLICKS])
+    assert not says(audit(settings, with_source=False).remarks, "did not take them")
+
+
+# ------------------------------------------------------------------ what lapsed, and came after all
+
+
+def late(shop: Shop, *, expires: bool = False) -> None:
+    debts = shop.decides({CLICKS: [3, 4]})
+    payment = shop.payment(CLICKS, debts)
+    lapses(shop, debts, paid=False)
+    assert isinstance(shop.table(CLICKS).commit(payment), Landed)
+    (other,) = shop.decides({ORDERS: [5]})
+    assert isinstance(shop.table(ORDERS).commit(shop.payment(ORDERS, [other])), Landed)
+    if expires:
+        shop.commits({CLICKS: [6]})
+        table = shop.catalog.load_table(CLICKS)
+        table.overwrite(table.scan().to_arrow())
+        table = shop.catalog.load_table(CLICKS)
+        kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept]
+        table.maintenance.expire_snapshots().by_ids(gone).commit()
+
+
+@pytest.mark.parametrize("expires", [False, True])
+def test_what_lapsed_and_came_after_all_is_not_lapsed(
+    shop: Shop, settings: SinkSettings, *, expires: bool
+) -> None:
+    late(shop, expires=expires)
+    report = audit(settings, with_source=False)
+    assert report.findings == ()
+    assert says(report.remarks, CLICKS, "2 rows lapsed, and came after all")
+    assert not says(report.remarks, "are owed")
+
+
+def test_what_lapsed_and_did_not_come_is_lapsed(shop: Shop, settings: SinkSettings) -> None:
+    lapses(shop, shop.decides({CLICKS: [3, 4]}))
+    assert findings(audit(settings, with_source=False)) == {"rows-lapsed"}
+
+
+def test_what_a_former_quarantine_was_paid_is_not_lapsed(
+    filled: FilledTable, catalog: Catalog, settings: SinkSettings, tmp_path: Path
+) -> None:
+    """Its last debts were paid, and not struck off before the sink file named another one."""
+    owing = Owing(filled, catalog, parse(sink_file_text(tmp_path)))
+    owing.pays()
+    new = "db.another_quarantine"
+    ensure_table(catalog, new, quarantine_declaration())
+    view = owing.lead.read()
+    assert view.record
+    lapsing = replace(
+        view.record,
+        transaction=replace(view.record.transaction, number=TransactionNumber(4)),
+        quarantined=0,
+        debts=(),
+        lapsed=(owing.debt,),
+    )
+    assert isinstance(owing.lead.commit(CommitAttempt(view, lapsing)), Landed)
+    moved = replace(owing.settings, quarantine=replace(owing.settings.quarantine, table=new))
+    assert "rows-lapsed" not in findings(audit(moved, with_source=False))
+    catalog.drop_table(ASIDE)
+    report = audit(moved, with_source=False)
+    assert "rows-lapsed" not in findings(report)
+    assert says(report.unproven, "2 rows of transaction 1.3", "is gone, and may have received them")
+
+
+# ------------------------------------------------------------------------ what others deleted there
+
+
+def test_rows_that_an_engine_deleted_from_a_routed_table_are_no_loss(
+    shop: Shop, beside: Beside
+) -> None:
+    shop.catalog.load_table(ORDERS).delete("offset = 1")
+    report = beside(3)
+    assert report.findings == ()
+    assert says(report.unproven, "1 records of the source are absent", "others deleted 1")
+
+
+def test_so_it_is_when_that_has_expired(shop: Shop, beside: Beside) -> None:
+    shop.catalog.load_table(ORDERS).delete("offset = 1")
+    shop.commits({ORDERS: [3], CLICKS: [4]})
+    table = shop.catalog.load_table(ORDERS)
+    kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    gone = [s.snapshot_id for s in table.snapshots() if s.snapshot_id not in kept]
+    table.maintenance.expire_snapshots().by_ids(gone).commit()
+    report = beside(5)
+    assert report.findings == ()
+    assert report.verdict is Verdict.NOT_PROVEN
+    assert says(report.unproven, "1 records of the source are absent", "has expired")
+
+
+def test_rows_that_an_engine_deleted_from_the_quarantine_are_no_loss(
+    shop: Shop, settings: SinkSettings, beside: Beside
+) -> None:
+    shop.diverts({CLICKS: {3: GOOD}})
+    shop.catalog.load_table(settings.quarantine.table).delete("offset = 3")
+    report = beside(4)
+    assert report.findings == ()
+    assert says(report.unproven, "1 records of the source are absent", "others deleted 1")

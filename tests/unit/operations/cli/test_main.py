@@ -1,0 +1,273 @@
+"""The command line: what people and scripts rely on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from unit.operations.filled_table import TOPIC, FilledTable
+
+from headgate.config.load import load
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    StopSink,
+    Unreachable,
+)
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.testing import FakeSource, FakeTopics
+from headgate.operations.cli.main import GROUPS, main
+from headgate.operations.status import status
+from headgate.runtime.console_log import Redacting
+
+
+def headgate(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def lines(text: str) -> list[str]:
+    return text.strip().splitlines()
+
+
+def test_every_command_stands_in_one_group_with_a_sentence_that_fits_a_line() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(main.commands)
+    listed = [line for line in headgate("--help").output.splitlines() if line.startswith("  ")]
+    described = [line for line in listed if line.split()[0] in grouped]
+    assert len(described) == len(grouped)
+    assert all(line.endswith((".", ")")) for line in described)
+
+
+@pytest.mark.parametrize("command", [name for names in GROUPS.values() for name in names])
+def test_every_command_has_help(command: str) -> None:
+    assert headgate(command, "--help").exit_code == 0
+
+
+def test_the_version() -> None:
+    assert headgate("--version").output.startswith("headgate, version ")
+
+
+def test_sinks_that_cannot_share_a_process_are_one_line_and_two(sink_file: Path) -> None:
+    other = sink_file.with_name("other.toml")
+    other.write_text(sink_file.read_text())
+    for sinks in ((sink_file, other), (sink_file, sink_file)):
+        result = headgate("run", *sinks)
+        assert (result.exit_code, lines(result.stderr)[-1][:16]) == (2, "headgate: HG-128")
+    assert headgate("run", sink_file, other, "--dry-run", "5").exit_code == 2
+    assert headgate("run").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("errors", "code"),
+    [
+        ({}, 0),
+        ({"trips": ConfigurationError("no")}, 2),
+        ({"trips": ConfigurationError("no"), "zones": StopSink("no")}, 1),
+        ({"trips": Unreachable("no"), "zones": ConfigurationError("no")}, 3),
+    ],
+)
+def test_of_several_sinks_the_worst_is_the_exit_code(
+    errors: dict[str, HeadgateError],
+    code: int,
+    sink_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headgate.operations.cli.run.run_several", lambda *_, **__: errors)
+    other = sink_file.with_name("other.toml")
+    other.write_text(sink_file.read_text())
+    result = headgate("run", sink_file, other)
+    assert result.exit_code == code
+    assert lines(result.stderr) == [f"headgate: sink {who}: {e}" for who, e in errors.items()]
+
+
+def test_bad_usage_is_two() -> None:
+    assert headgate("check").exit_code == 2
+    assert headgate("nonsense").exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["check", "status", "audit", "offsets", "run", "pause"])
+def test_a_broken_file_is_one_line_and_two(command: str, sink_file: Path) -> None:
+    sink_file.write_text(sink_file.read_text() + "[coordinator]\ncomit_interval_ms = 5\n")
+    result = headgate(command, sink_file)
+    assert result.exit_code == 2
+    assert lines(result.stderr) == [
+        (
+            f"headgate: HG-100 {sink_file}: coordinator.comit_interval_ms is not a known key "
+            "(did you mean commit_interval_ms?)"
+        )
+    ]
+    assert result.stdout == ""
+
+
+def test_verbose_shows_where_it_arose(tmp_path: Path) -> None:
+    result = headgate("--verbose", "check", tmp_path / "absent.toml")
+    assert "Traceback" in result.stderr
+    assert "HG-100" in lines(result.stderr)[-1]
+    assert result.exit_code == 2  # as without it: scripts go by it
+
+
+def test_an_unreachable_broker_is_three(filled: FilledTable, sink_file: Path) -> None:
+    filled.good_start()
+    result = headgate("check", sink_file)
+    assert result.exit_code == 3
+    wrong = [line for line in lines(result.stdout) if line.startswith("wrong")]
+    assert len(wrong) == 1
+    assert "no broker answers at 127.0.0.1:1" in wrong[0]
+    assert "[HG-401]" in wrong[0]
+
+
+def test_a_missing_table_is_two(filled: FilledTable, sink_file: Path) -> None:
+    sink_file.write_text(sink_file.read_text().replace("db.trips", "db.other"))
+    result = headgate("check", sink_file)
+    assert result.exit_code == 2
+    assert any("[HG-102]" in line for line in lines(result.stdout))
+
+
+def test_the_name_under_another_group_is_two(filled: FilledTable, sink_file: Path) -> None:
+    filled.good_start()
+    text = sink_file.read_text().replace('"headgate-trips"', '"other"')
+    sink_file.write_text(text)
+    result = headgate("check", sink_file, "--json")
+    assert result.exit_code == 2
+    answers = {answer["what"]: answer for answer in json.loads(result.stdout)}
+    assert answers["sink state"]["code"] == "HG-101"
+    assert answers["table"]["state"] == "ok"
+
+
+def test_a_catalog_that_is_none_is_two(sink_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "catalog.db").write_bytes(b"this is no database at all" * 100)
+    result = headgate("check", sink_file)
+    assert result.exit_code == 2
+    for command in ("status", "audit", "offsets"):
+        result = headgate(command, sink_file)
+        assert result.exit_code == 2
+        assert len(lines(result.stderr)) == 1
+
+
+def test_an_audit_that_proves_nothing_is_zero_only_where_that_is_accepted(
+    filled: FilledTable, sink_file: Path
+) -> None:
+    filled.good_start()
+    result = headgate("audit", sink_file, "--no-source")
+    assert result.exit_code == 1
+    assert lines(result.stdout)[-1] == "trips into db.trips: 20 rows committed: not proven"
+    assert headgate("audit", sink_file, "--no-source", "--accept-unproven").exit_code == 0
+    document = json.loads(headgate("audit", sink_file, "--no-source", "--json").stdout)
+    assert (document["verdict"], document["well"]) == ("not proven", False)
+    assert document["findings"] == []
+    assert [p["in_table"] for p in document["partitions"]] == [10, 10]
+
+
+def test_an_audit_that_finds_something_is_one(filled: FilledTable, sink_file: Path) -> None:
+    filled.good_start()
+    filled.write(1, 3, {0: 11, 1: 10}, [(0, 10), (0, 4)])
+    result = headgate("audit", sink_file, "--no-source")
+    assert result.exit_code == 1
+    assert "record-twice: trips/0: 1 rows too many: offset 4 again in file://" in result.stdout
+    assert lines(result.stdout)[-1].endswith("1 found wrong")
+    document = json.loads(headgate("audit", sink_file, "--no-source", "--json").stdout)
+    assert [finding["what"] for finding in document["findings"]] == ["record-twice"]
+
+
+def test_status_from_the_table_alone(filled: FilledTable, sink_file: Path) -> None:
+    filled.good_start()
+    result = headgate("status", sink_file, "--json")
+    assert result.exit_code == 3  # the table answers, the brokers do not
+    document = json.loads(result.stdout)
+    assert (document["epoch"], document["transaction"]) == (1, "1.2")
+    assert [p["next_offset"] for p in document["partitions"]] == [10, 10]
+    assert [t["transaction"] for t in document["transactions"]] == ["1.2", "1.1", "1.0"]
+    assert [note.partition(":")[0] for note in document["notes"]] == [
+        "lag and participants are not known",
+    ]
+    shown = headgate("status", sink_file)
+    assert shown.exit_code == 3
+    assert "coordinator" in shown.stdout
+
+
+def test_offsets(filled: FilledTable, sink_file: Path) -> None:
+    filled.good_start()
+    result = headgate("offsets", sink_file, "show", "--json")
+    assert [(p["partition"], p["next_offset"], p["lag"]) for p in json.loads(result.stdout)] == [
+        (0, 10, None),
+        (1, 10, None),
+    ]
+    assert result.exit_code == 3
+    assert "HG-401 no broker answers at 127.0.0.1:1" in result.stderr
+
+
+def test_no_lag_is_told_where_the_log_ends_before_the_stored_offset(
+    filled: FilledTable, sink_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic was re-created, as HG-206 says: what the other log held is no lag below zero."""
+    filled.good_start()
+    source = FakeSource()
+    source.create(TOPIC, 2)
+    source.produce(TopicPartition(TOPIC, 0), 4)
+    source.produce(TopicPartition(TOPIC, 1), 12)
+    topics = FakeTopics(source, [TOPIC])
+    monkeypatch.setattr(status, "source_topics", lambda _: nullcontext(topics))
+    shown = json.loads(headgate("offsets", sink_file, "show", "--json").stdout)
+    assert [(p["log_end"], p["lag"]) for p in shown] == [(4, None), (12, 2)]
+
+
+def test_no_secret_is_shown(
+    filled: FilledTable, sink_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_TEST_WAREHOUSE", "hidden-place")
+    text = sink_file.read_text().replace(
+        "[table]", 'token = "${env:HEADGATE_TEST_WAREHOUSE}"\n[table]'
+    )
+    sink_file.write_text(text.replace('type = "sql"', 'type = "hidden-place"'))
+    result = headgate("check", sink_file)
+    assert result.exit_code == 2
+    assert "hidden-place" not in result.output
+
+
+def test_init_writes_a_file_that_loads_and_never_overwrites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert headgate("init", "clicks").exit_code == 0
+    written = tmp_path / "clicks.toml"
+    text = written.read_text().replace("127.0.0.1:9092", "127.0.0.1:1")  # where nobody listens
+    assert text != written.read_text()
+    written.write_text(text)
+    assert headgate("check", written).exit_code == 3  # nothing is wrong but the broker
+    result = headgate("init", "clicks")
+    assert result.exit_code == 2
+    assert "exists already" in result.stderr
+    assert written.read_text() == text
+
+
+@pytest.mark.parametrize("name", ["a b", "../up", "", 'a"b'])
+def test_init_refuses_a_name_that_no_sink_can_have(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert headgate("init", name).exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_log_of_a_run_shows_no_secret(sink_file: Path) -> None:
+    text = sink_file.read_text()
+    sink_file.write_text(text.replace("[kafka]\n", '[kafka]\n"sasl.password" = "hunter22"\n'))
+    shown = Redacting([load(sink_file)])
+    try:
+        int("hunter22")
+    except ValueError:
+        record = logging.LogRecord("x", 30, "", 1, "with %s", ("hunter22",), sys.exc_info())
+    assert "with ***" in shown.format(record)
+    assert "hunter22" not in shown.format(record)
+
+
+def test_status_does_not_call_a_sink_well_that_nobody_runs(
+    filled: FilledTable, sink_file: Path
+) -> None:
+    filled.good_start()
+    assert lines(headgate("status", sink_file).stdout)[0].endswith(": not known")  # no broker

@@ -1,0 +1,436 @@
+"""``headgate delete``: what matches goes, of tables and quarantine, beside a sink that goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from delete_files import delete_first_row
+from integration.readers import read_with_duckdb
+from local_catalog import LocalCatalog, local_catalog
+from maintained import COLUMNS, Maintained, settings, text
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import parser
+from pyroaring import BitMap64
+from quarantine_rows import IDENTIFIER, QuarantineRows
+
+from headgate.control_protocol.deletion_errors import (
+    DeletionRefused,
+    DeletionUnsettled,
+    PredicateUnfit,
+)
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
+from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.ports import TopicState
+from headgate.operations.audit import audit as auditing
+from headgate.operations.audit.audit import audit
+from headgate.operations.audit.report import AuditReport, Verdict
+from headgate.operations.cli.main import main
+from headgate.operations.control import delete_rows
+from headgate.operations.control.delete_rows import Asked, Deleted, carry_out, plan
+from headgate.operations.control.maintain import STEPS, maintain
+from headgate.operations.control.operator_claim import acting
+from headgate.operations.control.removed_snapshots import leaving_for
+from headgate.tables.iceberg.history import summary_of
+from headgate.tables.iceberg.row_deletion import MatchingRows, parsed
+
+VERSIONS = ["2", "3"]
+ASIDE = f'dead_per_thousand = 1\n[quarantine]\npolicy = "quarantine"\ntable = "{IDENTIFIER}"\n'
+
+Make = Callable[..., Maintained]
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalCatalog]:
+    made = local_catalog(tmp_path)
+    yield made
+    made.catalog.close()
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """On the control topic; and nobody waits for a good moment."""
+    told: list[str] = []
+    monkeypatch.setattr(delete_rows, "tell", lambda _, what: told.append(what))
+    monkeypatch.setattr(delete_rows, "behind_a_commit", lambda *_: lambda: None)
+    return told
+
+
+@pytest.fixture
+def make(local: LocalCatalog, tmp_path: Path, said: list[str]) -> Make:
+    assert not said
+
+    def made(version: str = "3", **more: Any) -> Maintained:
+        wanted = settings(tmp_path, more.pop("wanted", ""))
+        return Maintained(local.catalog, wanted, properties={"format-version": version}, **more)
+
+    return made
+
+
+def deleted(sink: Maintained, *asked: Any, **more: Any) -> list[Deleted]:
+    return list(carry_out(sink.settings, Asked(*asked, **more)))
+
+
+def seen(sink: Maintained) -> list[int]:
+    """By a reader that knows delete files of its own."""
+    return sorted(read_with_duckdb(sink.table.metadata_location)["offset"].to_pylist())
+
+
+def before_the_next_call(catalog: Catalog, act: Callable[[], object]) -> None:
+    real = catalog.__class__.commit_table
+
+    def commit_table(self: Catalog, *call: Any) -> Any:
+        catalog.__class__.commit_table = real  # type: ignore[method-assign]
+        act()
+        return real(self, *call)
+
+    catalog.__class__.commit_table = commit_table  # type: ignore[method-assign]
+
+
+# ------------------------------------------------------------------------------------- what goes
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_matches_goes_and_the_sink_goes_on(make: Make, version: str) -> None:
+    sink = make(version)
+    sink.commits(3)
+    asked = "offset in (1, 7) or offset >= 13"
+
+    with acting("alice"):
+        assert deleted(sink, asked) == [Deleted("db.trips", 4, 3)]
+
+    left = [offset for offset in range(15) if offset not in (1, 7, 13, 14)]
+    assert seen(sink) == left
+    assert sink.offsets() == left
+    head = sink.table.current_snapshot()
+    assert head is not None
+    summary = summary_of(head)
+    assert summary["headgate.trips.deleted-rows"] == "4"
+    assert summary["headgate.trips.deleted-rows-by"] == "alice"
+    assert asked not in json.dumps(dict(summary)), "it may name whom it was to forget"
+    sink.commits(2)
+    assert seen(sink) == [*left, *range(15, 25)]
+    assert deleted(sink, asked) == [Deleted("db.trips", 10, 2)], "later rows match too"
+    assert deleted(sink, asked) == [Deleted("db.trips", 0, 0)]
+    assert sink.table.properties["headgate.trips.deleted-rows"] == "14"
+    assert seen(sink) == left
+
+
+def test_a_plan_changes_nothing(make: Make) -> None:
+    sink = make()
+    sink.commits(2)
+    before = (sink.table.metadata_location, sink.stored())
+
+    assert plan(sink.settings, Asked("offset < 7")) == [Deleted("db.trips", 7, 2)]
+    assert (sink.table.metadata_location, sink.stored()) == before
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rows_that_others_deleted_do_not_count_twice(make: Make, version: str) -> None:
+    sink = make("2")
+    sink.commits(2)
+    delete_first_row(sink.table, sink.paths()[0], named=version == "3")
+
+    (found,) = deleted(sink, "offset >= 0")
+
+    assert found == Deleted("db.trips", 9, 2)
+    assert seen(sink) == []
+
+
+def test_compaction_takes_the_bytes_too(make: Make) -> None:
+    sink = make(wanted="dead_per_thousand = 1\n")
+    sink.commits(2)
+    deleted(sink, "offset = 3")
+
+    (done,) = maintain(sink.settings, (), STEPS[:1], dry_run=False, on_progress=lambda *_: None)
+
+    assert done.compacted_files == 1
+    assert all(row["offset"] != 3 for path in sink.live() for row in sink.rows_in(path))
+    assert seen(sink) == [0, 1, 2, *range(4, 10)]
+
+
+def test_nulls_match_as_in_sql(make: Make) -> None:
+    sink = make()
+    sink.commit(3, day=None)
+    sink.commit(3, day=2)
+
+    assert deleted(sink, "day not in (1, 5)")[0].rows == 3
+    assert deleted(sink, "not (day = 2) or day != 9")[0].rows == 0
+    assert deleted(sink, "day is null")[0].rows == 3
+
+
+def test_fields_of_structs_and_columns_that_came_later(make: Make) -> None:
+    from pyiceberg.types import StringType
+
+    sink = make(columns={**COLUMNS, "who": "struct<name: string>"})
+    sink.commit(3, who=[{"name": "a"}, {"name": "b"}, None])
+    with sink.table.update_schema() as update:
+        update.add_column("mail", StringType())
+        update.rename_column("day", "weekday")
+    sink.view = sink.sink.read()
+    sink.commit(2, who=[None, None], mail=["x", "y"], weekday=[1, 1])
+
+    assert deleted(sink, "who.name = 'a'")[0].rows == 1
+    assert deleted(sink, "mail = 'y' or weekday = 7")[0].rows == 1
+    assert seen(sink) == [1, 2, 3]
+
+
+def test_files_whose_statistics_rule_it_out_are_not_read(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headgate.tables.iceberg import row_deletion
+
+    sink = make()
+    sink.commits(4)
+    read: list[str] = []
+    real = row_deletion.batches_of
+    monkeypatch.setattr(
+        row_deletion,
+        "batches_of",
+        lambda *call: read.append(call[1].file.file_path) or real(*call),
+    )
+
+    plan(sink.settings, Asked("offset = 7"))
+
+    assert len(read) == 1
+
+
+# ------------------------------------------------------------------------------------ is refused
+
+
+@pytest.mark.parametrize(
+    ("predicate", "told"),
+    [
+        ("offset = = 3", "is no predicate at or behind character"),
+        ("", "is no predicate"),
+        ("nope = 3", "does not fit db.trips: Could not find field with name nope"),
+        ("offset = 'x'", "does not fit db.trips: Could not convert x into a long"),
+        ("who = 1", "does not fit db.trips"),
+    ],
+)
+def test_a_predicate_that_cannot_be_meant_is_told(make: Make, predicate: str, told: str) -> None:
+    sink = make()
+    sink.commit()
+    with pytest.raises(PredicateUnfit, match=told):
+        deleted(sink, predicate)
+
+
+def test_copy_on_write_keyed_and_strange_tables_are_refused_by_name(
+    make: Make, tmp_path: Path
+) -> None:
+    sink = make("2")
+    sink.commit()
+    with pytest.raises(DeletionRefused, match="has no quarantine"):
+        deleted(sink, None, "offset = 1")
+    with pytest.raises(DeletionRefused, match=r"db\.other is not a table of sink trips"):
+        deleted(sink, "offset = 1", tables=("db.other",))
+    with sink.table.transaction() as transaction:
+        transaction.set_properties({"write.delete.mode": "copy-on-write"})
+    with pytest.raises(DeletionRefused, match="copy-on-write"):
+        deleted(sink, "offset = 1")
+    assert len(seen(sink)) == 5
+
+
+# ----------------------------------------------------------------------------------------- races
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_commit_that_was_faster_is_looked_through_too(make: Make, version: str) -> None:
+    sink = make(version)
+    sink.commits(2)
+    before_the_next_call(sink.catalog, lambda: sink.commit(day=9))
+    before = sink.stored()
+
+    assert deleted(sink, "offset in (3, 12)") == [Deleted("db.trips", 2, 2)]
+
+    assert seen(sink) == [offset for offset in range(15) if offset not in (3, 12)]
+    new = len(sink.stored() - before)
+    assert new == 1 + (2 if version == "2" else 0), "the refused call's files were taken back"
+
+
+def test_a_compaction_meanwhile_does_not_bring_rows_back(make: Make) -> None:
+    sink = make()
+    sink.commits(4)
+    before_the_next_call(sink.catalog, lambda: sink.round().compact())
+
+    assert deleted(sink, "offset = 3") == [Deleted("db.trips", 1, 1)]
+
+    assert len(sink.live()) == 1
+    assert seen(sink) == [0, 1, 2, *range(4, 20)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rows_that_others_rewrite_meanwhile_are_found_in_their_new_files(
+    make: Make, version: str
+) -> None:
+    """As Spark's DELETE does it with copy-on-write, and pyiceberg's: beneath and in between."""
+    sink = make("2")
+    sink.commits(3)
+    sink.table.delete("offset = 2")
+    deleted(sink, "offset = 3")
+    before_the_next_call(sink.catalog, lambda: sink.table.delete(f"offset = {4 + int(version)}"))
+
+    assert deleted(sink, "offset in (1, 8, 2)") == [Deleted("db.trips", 2, 2)]
+
+    gone = {1, 2, 3, 4 + int(version), 8}
+    left = [offset for offset in range(15) if offset not in gone]
+    assert seen(sink) == left
+    sink.commit()
+    assert seen(sink) == [*left, *range(15, 20)]
+
+
+def test_what_landed_without_an_answer_is_not_done_twice(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = make()
+    sink.commit()
+    real = sink.catalog.__class__.commit_table
+
+    def lost(self: Catalog, *call: Any) -> Any:
+        monkeypatch.undo()
+        monkeypatch.setattr(delete_rows, "tell", lambda *_: None)
+        real(self, *call)
+        raise ConnectionError("the answer was lost")
+
+    monkeypatch.setattr(sink.catalog.__class__, "commit_table", lost)
+
+    assert deleted(sink, "offset = 3") == [Deleted("db.trips", 1, 1)]
+    assert sink.table.properties["headgate.trips.deleted-rows"] == "1"
+
+
+def test_who_loses_every_race_says_so(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = make()
+    sink.commit()
+    monkeypatch.setattr(delete_rows, "persistently", lambda *_: delete_rows.Settled.GONE)
+
+    with pytest.raises(DeletionUnsettled, match="are not deleted"):
+        deleted(sink, "offset = 3")
+
+
+# ------------------------------------------------------------------------------ quarantine, audit
+
+
+@pytest.fixture
+def aside(make: Make, local: LocalCatalog) -> Maintained:
+    """A sink of which records 100 to 103 are quarantined."""
+    sink = make(wanted=ASIDE)
+    rows = QuarantineRows(local)
+    rows.claim(1, "trips")
+    sink.commits(3)
+    rows.commit(1, 3, 100, 101, 102, 103, sink="trips")
+    return sink
+
+
+def test_a_crash_between_table_and_quarantine_is_mended_by_the_same_command(
+    aside: Maintained, local: LocalCatalog
+) -> None:
+    asked = Asked("offset = 3", "topic = 'trips' and offset = 101")
+    under_way = carry_out(aside.settings, asked)
+    assert next(under_way) == Deleted("db.trips", 1, 1)
+    under_way.close()  # the process is killed here
+
+    assert list(carry_out(aside.settings, asked)) == [
+        Deleted("db.trips", 0, 0),
+        Deleted(IDENTIFIER, 1, 1),
+    ]
+
+    kept = local.catalog.load_table(IDENTIFIER).scan().to_arrow()["offset"].to_pylist()
+    assert sorted(kept) == [100, 102, 103]
+    assert 3 not in seen(aside)
+
+
+def audited(sink: Maintained, monkeypatch: pytest.MonkeyPatch) -> AuditReport:
+    """Beside a source that holds every record."""
+    at, end = TopicPartition("trips", 0), sink.next_offset
+    topics = {"trips": TopicState(TopicId("id"), {0: OffsetRange(0, end)})}
+
+    @contextmanager
+    def source(_: object) -> Iterator[Any]:
+        yield SimpleNamespace(describe=lambda: topics)
+
+    monkeypatch.setattr(auditing, "source_topics", source)
+    held = {at: BitMap64(range(end))}
+    monkeypatch.setattr(auditing, "scan_source", lambda *_: held)
+    return audit(sink.settings)
+
+
+def test_the_audit_knows_what_persons_deleted(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = make(wanted="dead_per_thousand = 1\n")
+    sink.commits(4)
+    deleted(sink, "offset in (3, 4, 11)")
+
+    report = audited(sink, monkeypatch)
+
+    assert (report.verdict, report.deleted_rows, report.live_rows) == (Verdict.WELL, 3, 17)
+    assert any("except 3 that people deleted" in text for text in report.proven)
+    sink.round().compact()
+    sink.commit()
+    assert audited(sink, monkeypatch).verdict is Verdict.WELL, "after they were rewritten too"
+
+
+def test_a_loss_beside_what_was_deleted_is_a_loss(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = make()
+    sink.commits(2)
+    sink.next_offset += 1  # a record that came into no file
+    sink.commit()
+    deleted(sink, "offset in (3, 4)")
+
+    report = audited(sink, monkeypatch)
+
+    assert report.verdict is Verdict.WRONG
+    assert {finding.what for finding in report.findings} == {"record-lost"}
+
+
+def test_a_rollback_says_which_deleted_rows_it_would_bring_back(make: Make) -> None:
+    sink = make()
+    sink.commits(2)
+    target = sink.table.current_snapshot()
+    assert target is not None
+    deleted(sink, "offset = 3")
+    sink.commit()
+    table = sink.table
+    head = table.current_snapshot()
+    assert head is not None
+
+    leaving = leaving_for(sink.settings.name, table.metadata, head.snapshot_id, target.snapshot_id)
+
+    assert [text.partition(" (")[2] for text in leaving.foreign] == [
+        "1 deleted rows would be back)"
+    ]
+
+
+# -------------------------------------------------------------------------------------- command
+
+
+def test_the_command_asks_first_and_says_what_went(
+    aside: Maintained, tmp_path: Path, said: list[str]
+) -> None:
+    path = tmp_path / "sink.toml"
+    path.write_text(text(tmp_path, ASIDE))
+    asked = ["delete", str(path), "--where", "offset = 3"]
+    run = CliRunner().invoke
+
+    assert run(main, ["delete", str(path)]).exit_code == 2
+    dry = run(main, [*asked, "--dry-run"])
+    assert dry.output == "db.trips: 1 rows in 1 files would be deleted\n"
+    assert run(main, asked, input="n\n").exit_code == 1
+    assert (len(seen(aside)), said) == (15, [])
+    done = run(main, [*asked, "--quarantine-where", "offset = 100", "--yes", "--json"])
+    assert [each["rows"] for each in json.loads(done.output)] == [1, 1]
+    assert (len(seen(aside)), said) == (14, ["delete"])
+    bad = run(main, [*asked[:3], "nope = 1", "--yes"])
+    assert "HG-158" in bad.output
+    assert bad.exit_code == 2
+
+
+def test_predicates_say_what_their_parser_says() -> None:
+    assert parsed("a = 1 and b = 2") == parser.parse("a = 1 and b = 2")
+    assert MatchingRows(parsed("not (a = 1)")).predicate == parser.parse("a != 1")

@@ -1,0 +1,240 @@
+"""A stop request is stored in the table: by whom, until somebody starts the sink."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+from pyiceberg.catalog import Catalog
+from unit.operations.audit.test_audit_debts import Owing
+from unit.operations.filled_table import SINK, FilledTable
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import ConfigurationError, RetryLater
+from headgate.control_protocol.ports import CommitAttempt, Refused
+from headgate.control_protocol.record import OPERATOR, CommitRecord
+from headgate.operations.control import stop as module
+from headgate.operations.control.operator_claim import acting
+from headgate.operations.control.stop import restart, standing, start, stop
+from headgate.operations.http import operator_actions
+from headgate.runtime import process
+from headgate.tables.iceberg.table import IcebergTable
+
+Alive = list[SimpleNamespace]
+
+
+@pytest.fixture(autouse=True)
+def alive(monkeypatch: pytest.MonkeyPatch) -> Alive:
+    found: Alive = []
+
+    def status(_: object) -> SimpleNamespace:
+        condition = "running" if found else "not running"
+        return SimpleNamespace(condition=condition, participants=[found.pop()] if found else [])
+
+    monkeypatch.setattr(module, "status", status)
+    monkeypatch.setattr(module, "_LOOKED_AT_S", 0)
+    return found
+
+
+@pytest.fixture
+def owing(filled: FilledTable, catalog: Catalog, settings: SinkSettings) -> Owing:
+    return Owing(filled, catalog, settings)
+
+
+@pytest.fixture
+def table(filled: FilledTable, catalog: Catalog) -> IcebergTable:
+    filled.good_start()
+    return IcebergTable(catalog, "db.trips", SINK)
+
+
+def test_a_stop_is_stored_with_who_asked_and_ends_with_a_start(
+    table: IcebergTable, settings: SinkSettings, told: list[str]
+) -> None:
+    before = standing(settings)
+    with acting("ann@one"):
+        done = stop(settings)
+    record = table.read().record
+    assert record == done.record
+    assert (record.stopped, record.actor, record.command) == (True, "ann@one", "stop")
+    assert (record.coordinator.member, record.transaction.epoch) == (OPERATOR, 2)
+    assert (record.offsets, record.records, record.paused) == (before.offsets, 0, False)
+    with acting("bob@two"):
+        assert stop(settings).record == record  # once is enough
+    with acting("cal@three"):
+        started = start(settings)
+    assert (started.stopped, started.actor, started.transaction.epoch) == (False, "cal@three", 3)
+    assert start(settings) == started
+    assert told == ["stop", "start"]
+
+
+def test_d7_a_stop_strikes_off_what_the_quarantine_shows_as_paid(owing: Owing) -> None:
+    """Another quarantine at the next start cannot say so: it would lapse."""
+    assert stop(owing.settings).record.debts == (owing.debt,)
+    start(owing.settings)
+    owing.pays()
+    assert stop(owing.settings).record.debts == ()
+    assert not owing.audited().findings
+
+
+def test_who_leads_unseen_is_fenced_by_a_stop(
+    table: IcebergTable, settings: SinkSettings, filled: FilledTable
+) -> None:
+    base = table.read()
+    stop(settings)
+    late = CommitAttempt(base, filled.record(1, 3, {0: 12, 1: 12}))
+    assert isinstance(table.commit(late), Refused)
+
+
+def test_a_sink_at_work_is_paused_first_so_that_what_is_written_is_committed(
+    table: IcebergTable,
+    settings: SinkSettings,
+    filled: FilledTable,
+    alive: Alive,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def pause(_: SinkSettings) -> CommitRecord:
+        paused = filled.record(1, 3, {0: 12, 1: 12}, paused=True)
+        table.commit(CommitAttempt(table.read(), paused))
+        return paused
+
+    monkeypatch.setattr(module, "pause", pause)
+    alive += [SimpleNamespace(member="two"), SimpleNamespace(member="one")]
+    done = stop(settings)
+    assert (done.record.stopped, done.record.paused) == (True, False)
+    assert sum(done.record.offsets.values()) == 24
+    assert done.participants == ()  # it was seen leaving
+
+
+def test_a_sink_that_cannot_pause_is_stopped_all_the_same(
+    table: IcebergTable, settings: SinkSettings, alive: Alive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pause(_: SinkSettings) -> CommitRecord:
+        raise RetryLater("nobody took it")
+
+    monkeypatch.setattr(module, "pause", pause)
+    alive += [SimpleNamespace(member="stays") for _ in range(9)]
+    done = stop(settings, patience_s=-1)
+    assert done.participants == ("stays",)
+    record = table.read().record
+    assert record is not None
+    assert record.stopped
+
+
+def test_commits_between_look_and_claim_are_no_reason_to_give_up(
+    table: IcebergTable,
+    settings: SinkSettings,
+    filled: FilledTable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, raced = module.land, []
+
+    def land(*given: object) -> None:
+        if not raced:
+            raced.append(1)
+            table.commit(CommitAttempt(table.read(), filled.record(1, 3, {0: 12, 1: 12})))
+        real(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "land", land)
+    assert sum(stop(settings).record.offsets.values()) == 24
+
+
+def test_a_sink_without_a_record_cannot_be_stopped(
+    filled: FilledTable, settings: SinkSettings
+) -> None:
+    assert not filled.table.metadata.snapshots
+    with pytest.raises(ConfigurationError, match="no offsets yet"):
+        stop(settings)
+
+
+def test_restart_leaves_it_started(table: IcebergTable, settings: SinkSettings) -> None:
+    restart(settings)
+    record = table.read().record
+    assert record is not None
+    assert (record.stopped, record.command, record.transaction.epoch) == (False, "start", 3)
+
+
+@pytest.mark.parametrize("what", ["stop", "start", "restart"])
+def test_over_http_each_has_a_dry_run(
+    table: IcebergTable, settings: SinkSettings, what: str
+) -> None:
+    before = table.read().record
+    move = operator_actions.MOVES["PUT", what]
+    rehearsed = move(settings, {}, True)
+    assert table.read().record == before
+    assert rehearsed["changes"] is (what != "start")
+    with acting("http 127.0.0.1"):
+        done = move(settings, {}, False)
+    assert done["stopped"] is (what == "stop")
+    assert done["by"] == ("http 127.0.0.1" if what == "stop" else None)
+    with pytest.raises(ConfigurationError):
+        move(settings, {"force": True}, True)
+
+
+def test_a_process_rests_until_a_person_starts_the_sink(
+    table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert table.read().record is not None
+    monkeypatch.setattr(process, "LOOKED_AT_S", 0)
+    monkeypatch.setattr(process, "_TURN_S", 0.001)
+    assert process.may_work(settings)
+    stop(settings)
+    assert not process.may_work(settings)
+    turns: list[int] = []
+
+    def turned() -> None:
+        turns.append(1)
+        if len(turns) == 3:
+            start(settings)
+
+    process.rest(settings, threading.Event(), turned)
+    assert len(turns) == 3
+    assert process.may_work(settings)
+
+
+def test_a_process_that_rests_ends_when_it_is_asked_to(
+    table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert table.read().record is not None
+    monkeypatch.setattr(process, "_TURN_S", 0.001)
+    ends = threading.Event()
+    turned: Callable[[], None] = ends.set
+    stop(settings)
+    process.rest(settings, ends, turned)
+
+
+def test_who_left_the_lead_to_others_stays_away_until_the_table_can_be_read(
+    table: IcebergTable, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert table.read().record is not None
+    monkeypatch.setattr(process, "LOOKED_AT_S", 0)
+    monkeypatch.setattr(process, "_TURN_S", 0.001)
+    turns: list[int] = []
+    can_read = process.stopped
+
+    def read(of: SinkSettings) -> bool:
+        if len(turns) < 3:
+            raise RetryLater("no answer")
+        return can_read(of)
+
+    monkeypatch.setattr(process, "stopped", read)
+    process.stay_away(settings, threading.Event(), lambda: turns.append(1), 0)
+    assert len(turns) == 3
+
+
+def test_without_a_table_nobody_is_stopped(settings: SinkSettings) -> None:
+    assert process.may_work(settings)
+
+
+def test_who_has_not_heard_it_is_told_again(
+    table: IcebergTable, settings: SinkSettings, alive: Alive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    assert table.read().record is not None
+    monkeypatch.setattr(module, "tell", lambda _, what: said.append(what))
+    monkeypatch.setattr(module, "_SAID_AGAIN_S", -1)
+    monkeypatch.setattr(module, "pause", lambda _: None)
+    alive += [SimpleNamespace(member="deaf") for _ in range(3)]
+    assert stop(settings).participants == ()
+    assert said == ["stop"] * 2

@@ -1,0 +1,120 @@
+"""Columns proposed from records: as narrow as what was seen, and every record fits them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
+
+from headgate.data_plane.formats.json.format import JsonRecords
+from headgate.operations.init.infer_columns import COLUMNS_MAX, FIELDS_MAX, propose
+from headgate.tables.iceberg.type_parser import parse_columns
+
+
+def proposed(*documents: Any) -> dict[str, str]:
+    return dict(propose([json.dumps(each).encode() for each in documents]).columns)
+
+
+def reason(*documents: Any) -> dict[str, str]:
+    return dict(propose([json.dumps(each).encode() for each in documents]).left_out)
+
+
+def test_names_that_iceberg_keeps_for_itself_are_left_out_at_the_top() -> None:
+    document = {"_file": 1, "a": {"_file": 1}}
+    assert proposed(document) == {"a": "struct<_file: long>"}
+    assert reason(document) == {"_file": "Iceberg keeps this name for itself"}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([True, None], "boolean"),
+        ([1, 2**63 - 1, -(2**63)], "long"),
+        ([1, 2**63], "decimal(38, 0)"),
+        ([1, 1.5], "double"),
+        (["a", "2026-01-31"], "string"),
+        (["2026-01-31", "2026-02-28"], "date"),
+        (["2026-01-31T06:00:00Z", "2026-01-31 06:00:00.5+02:00"], "timestamptz"),
+        (["2026-01-31T06:00:00"], "timestamp"),
+        (["2026-01-31T06:00:00", "2026-01-31T06:00:00Z"], "timestamp"),
+        (["2026-13-31"], "string"),
+        ([[1], [], [2.5]], "list<double>"),
+        ([{"a": 1}, {"b": {"c": "x"}}], "struct<a: long, b: struct<c: string>>"),
+        (["text", {"a": 1}, [1]], "string"),
+    ],
+)
+def test_a_type_that_every_value_fits(values: list[object], kind: str) -> None:
+    assert proposed(*({"x": value} for value in values)) == {"x": kind}
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ([None, None], "null or empty in every record"),
+        ([[], []], "null or empty in every record"),
+        ([1, "a"], "of several kinds: number, text"),
+        ([True, 1], "of several kinds: boolean, number"),
+        ([10**38], "more than 38 digits"),
+        ([{}], "no field of it has a type"),
+    ],
+)
+def test_what_has_no_type_is_left_out_with_the_reason(values: list[object], why: str) -> None:
+    documents = [{"x": value} for value in values]
+    assert proposed(*documents) == {}
+    assert why in reason(*documents)["x"]
+
+
+def test_names_that_no_column_can_have_are_left_out() -> None:
+    document = {"Id": 1, "id": 2, "a b": 3, "": 4, "in": {"x y": 1, "z": 2}}
+    assert proposed(document) == {"Id": "long", "in": "struct<z: long>"}
+    assert set(reason(document)) == {"id", "a b", "", "in.x y"}
+
+
+def test_many_keys_are_a_map_and_many_columns_have_a_bound() -> None:
+    keys = {f"k{number}": number for number in range(FIELDS_MAX + 1)}
+    assert proposed({"counts": keys}) == {"counts": "map<string, long>"}
+    wide = {f"c{number}": number for number in range(COLUMNS_MAX + 1)}
+    assert len(proposed(wide)) == COLUMNS_MAX
+    assert f"{COLUMNS_MAX} columns" in reason(wide)[f"c{COLUMNS_MAX}"]
+
+
+def test_what_is_deep_is_text() -> None:
+    deep: Any = 1
+    for _ in range(8):
+        deep = {"d": deep}
+    assert "string" in proposed({"x": deep})["x"]
+
+
+def test_records_that_are_no_objects_are_counted() -> None:
+    proposal = propose([b'{"a": 1}', b"[1]", b"not json", None, b"[" * 100_000])
+    assert (proposal.records, proposal.others) == (5, 4)
+    assert proposal.columns == (("a", "long"),)
+
+
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False, width=32)
+    | st.sampled_from(["2026-01-31", "2026-01-31T06:00:00Z", "", "x"])
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abA"), inner),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("xyXz"), VALUES, max_size=3), max_size=5))
+def test_every_record_fits_the_columns_that_were_proposed_from_it(documents: list[Any]) -> None:
+    values = [json.dumps(document).encode() for document in documents]
+    proposal = propose(values)
+    if not proposal.columns:
+        return
+    schema = schema_to_pyarrow(Schema(*parse_columns(dict(proposal.columns))))
+    assert JsonRecords().decode(values, schema).num_rows == len(values)

@@ -1,0 +1,290 @@
+"""``headgate tables``: what is listed of a ledger's tables, and which may be asked to resume."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from unit.operations.filled_table import catalog_properties, sink_file_text
+
+from headgate.config.load import load
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.events import Pause, Resume
+from headgate.control_protocol.identifiers import SinkName, TransactionId
+from headgate.control_protocol.ports import CommitAttempt
+from headgate.control_protocol.record import CommitRecord, Debt, Parked
+from headgate.control_protocol.testing.contract.world import landed, record
+from headgate.operations.cli import tables
+from headgate.operations.cli.main import main
+from headgate.operations.many_tables import replay_quarantined, resume, rewrite_expired
+from headgate.operations.many_tables.replay_quarantined import GivenBack
+from headgate.operations.many_tables.rewrite_expired import Reread
+from headgate.operations.status.report import MEND_TABLES
+from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+
+SINK = SinkName("trips")
+ROUTES = """
+[tables]
+ledger = "db.ledger"
+[[tables.route]]
+field = "zone"
+to = "db.{field}"
+"""
+
+
+@dataclass
+class Desk:
+    """A sink file of many tables, its catalog, and the ledger's newest record."""
+
+    path: Path
+    text: str
+
+    def __post_init__(self) -> None:
+        self.catalog = load_catalog("default", catalog_properties(self.path.parent))
+        self.number = 0
+        self.write("")
+        ensure_table(self.catalog, "db.ledger", TableDeclaration({"note": "string"}))
+        self.decides()
+
+    def write(self, more: str) -> None:
+        begin, end = self.text.index("[table]"), self.text.index("[spark]")
+        self.path.write_text(self.text[:begin] + ROUTES + more + self.text[end:])
+
+    def table(self, name: str) -> IcebergTable:
+        return IcebergTable(self.catalog, name, SINK)
+
+    def decides(self, *debts: Debt, parked: tuple[Parked, ...] = ()) -> CommitRecord:
+        self.number += 1
+        ledger = self.table("db.ledger")
+        decided = replace(record(1, self.number, sink=SINK), debts=debts, parked=parked)
+        landed(ledger.commit(CommitAttempt(ledger.read(), decided)))
+        return decided
+
+    def pays(self, name: str, number: int) -> None:
+        """The table is there, and was paid up to a transaction."""
+        ensure_table(self.catalog, name, TableDeclaration({"id": "long"}))
+        table, lead = self.table(name), self.table("db.ledger").read().uuid
+        payment = replace(record(1, number, sink=SINK), lead=lead, valid_through_ms=1_000 * number)
+        landed(table.commit(CommitAttempt(table.read(), payment)))
+
+    def debt(self, name: str, number: int, rows: int) -> Debt:
+        uuid = self.table(name).read().uuid if self.catalog.table_exists(name) else "uuid-gone"
+        at = TransactionId(1, number)  # type: ignore[arg-type]
+        by = record(1, number).coordinator
+        return Debt(at, by, uuid, name, manifest=f"{name}.avro", size_bytes=1, rows=rows)
+
+    def asks(self, *arguments: str) -> Result:
+        return CliRunner().invoke(main, ["tables", str(self.path), *arguments])
+
+    def listed(self) -> dict[str, dict[str, Any]]:
+        return {each["table"]: each for each in json.loads(self.asks("--json").stdout)["tables"]}
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path / "sink.toml", sink_file_text(tmp_path))
+    yield made
+    made.catalog.close()
+
+
+def test_tables_that_are_paid_are_complete_through_the_ledgers_time(desk: Desk) -> None:
+    desk.pays("db.here", 1)
+    decided = desk.decides()
+    result = desk.asks()
+    assert result.exit_code == 0
+    assert "db.here" in result.stdout
+    assert "1 tables: 1 open; ledger db.ledger at 1.2" in result.stdout
+    (shown,) = desk.listed().values()
+    assert (shown["state"], shown["transaction"], shown["owed_rows"]) == ("open", "1.1", 0)
+    assert shown["valid_through_ms"] == decided.valid_through_ms
+
+
+def test_what_a_table_is_owed_holds_its_time_back(desk: Desk) -> None:
+    desk.pays("db.here", 1)
+    desk.decides(desk.debt("db.here", 2, 7), desk.debt("db.here", 2, 3))
+    shown = desk.listed()["db.here"]
+    assert (shown["owed_rows"], shown["valid_through_ms"]) == (10, 1_000)
+
+
+def test_parked_and_missing_tables_are_named_with_why_and_end_not_well(desk: Desk) -> None:
+    desk.pays("db.here", 1)
+    desk.decides(
+        desk.debt("db.gone", 2, 4),
+        parked=(
+            Parked("db.here", "HG-201 was rolled back", 5),
+            Parked("db.back", "HG-102 was dropped", 5, resuming=True),
+        ),
+    )
+    result = desk.asks()
+    assert result.exit_code == 1
+    assert "db.here parked: HG-201 was rolled back" in result.stdout
+    assert MEND_TABLES in result.stdout
+    states = {name: each["state"] for name, each in desk.listed().items()}
+    assert states == {"db.here": "parked", "db.back": "resuming", "db.gone": "missing"}
+
+
+def test_only_resume_takes_tables(desk: Desk) -> None:
+    result = desk.asks("show", "db.here")
+    assert result.exit_code == 2
+    assert "only headgate tables SINK resume takes tables" in result.output
+    assert desk.asks("show", "--replay").exit_code == 2
+
+
+# ------------------------------------------------------------------------------------------ resume
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> list[tuple[str, ...]]:
+    """The tables that were asked for; a coordinator opens those that are there."""
+    said: list[tuple[str, ...]] = []
+
+    def ask(
+        _: SinkSettings, event: Pause | Resume, holds: Callable[[CommitRecord], bool], *__: object
+    ) -> CommitRecord:
+        assert isinstance(event, Resume)
+        said.append(event.tables)
+        before = desk.table("db.ledger").read().record
+        assert before is not None
+        assert not holds(before), "nobody has answered yet"
+        after = tuple(
+            replace(each, since_ms=99)
+            for each in before.parked
+            if each.table not in event.tables or "rights" in each.why
+        )
+        answer = desk.decides(parked=after)
+        assert holds(answer)
+        return answer
+
+    monkeypatch.setattr(resume, "ask", ask)
+    return said
+
+
+def parks(desk: Desk, **why: str) -> None:
+    """Tables that are there are parked."""
+    for name in why:
+        desk.pays(f"db.{name}", 1)
+    desk.decides(parked=tuple(Parked(f"db.{name}", text, 5) for name, text in why.items()))
+
+
+def test_without_names_all_that_are_parked_are_asked_for(
+    desk: Desk, asked: list[tuple[str, ...]]
+) -> None:
+    parks(desk, one="HG-201 was rolled back", two="HG-203 lost its tag")
+    result = desk.asks("resume")
+    assert result.exit_code == 0
+    assert result.stdout == "resumed: db.one\nresumed: db.two\n"
+    assert asked == [("db.one", "db.two")]
+
+
+def test_a_table_that_is_not_parked_is_refused_and_nobody_is_asked(
+    desk: Desk, asked: list[tuple[str, ...]]
+) -> None:
+    parks(desk, one="HG-201 was rolled back")
+    result = desk.asks("resume", "db.other")
+    assert result.exit_code == 2
+    assert "db.other is not parked" in result.output
+    assert asked == []
+
+
+def test_what_still_has_trouble_is_told(desk: Desk, asked: list[tuple[str, ...]]) -> None:
+    parks(desk, one="HG-103 rights are missing", two="HG-203 lost its tag")
+    result = desk.asks("resume")
+    assert result.exit_code == 1
+    assert "HG-229 db.one stays parked: HG-103 rights are missing" in result.output
+    assert len(asked) == 1
+
+
+def test_a_table_that_is_gone_is_asked_for_only_by_name_and_where_it_can_be_made(
+    desk: Desk, asked: list[tuple[str, ...]]
+) -> None:
+    desk.decides(parked=(Parked("db.gone", "HG-102 was dropped", 5),))
+    for names in ((), ("db.gone",)):
+        result = desk.asks("resume", *names)
+        assert "HG-229 db.gone stays parked" in result.output
+    assert asked == []
+    desk.write('[tables.create]\nschema = "infer"\n')
+    assert desk.asks("resume").exit_code != 0
+    assert desk.asks("resume", "db.gone").stdout == "resumed: db.gone\n"
+    assert asked == [("db.gone",)]
+
+
+def test_reread_resumes_first(
+    desk: Desk, asked: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parks(desk, one="HG-201 was rolled back")
+    assert "HG-164 tables.record_columns names no topic" in desk.asks("resume", "--reread").output
+    desk.write('[tables.record_columns]\ntopic = "t"\npartition = "p"\noffset = "o"\n')
+    monkeypatch.setattr(tables, "resume_and_open", lambda _, names: tuple(names))
+    monkeypatch.setattr(
+        rewrite_expired, "reread_tables", lambda _, names: tuple(Reread(n, 7, 2) for n in names)
+    )
+    told = desk.asks("resume", "db.one", "--reread").stdout.splitlines()
+    assert told == [
+        "resumed: db.one",
+        "reread: db.one: 7 rows written again; 2 were there already",
+    ]
+    assert desk.asks("resume", "--reread").stdout == "reread: nothing has lapsed\n"
+    assert asked == []
+
+
+@pytest.fixture
+def replayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The tables that are given back what they missed, once they are open."""
+    given: list[tuple[str, ...]] = []
+
+    def replay(_: SinkSettings, names: Sequence[str]) -> tuple[GivenBack, ...]:
+        given.append(tuple(names))
+        return tuple(GivenBack(name, 7) for name in names)
+
+    monkeypatch.setattr(replay_quarantined, "replay_tables", replay)
+    return given
+
+
+def test_replay_resumes_first_and_asks_for_open_tables_at_once(
+    desk: Desk,
+    asked: list[tuple[str, ...]],
+    replayed: list[tuple[str, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parks(desk, one="HG-201 was rolled back")
+    monkeypatch.setattr(resume.time, "sleep", lambda _: desk.decides())
+    answer = resume.ask
+
+    def resuming(settings: SinkSettings, event: Resume, *more: Any) -> CommitRecord:
+        record: CommitRecord = answer(settings, event, *more)
+        return desk.decides(parked=tuple(replace(p, resuming=True) for p in record.parked))
+
+    monkeypatch.setattr(resume, "ask", resuming)
+    told = desk.asks("resume", "db.one", "db.open", "--replay")
+    assert told.stdout.splitlines() == [
+        "resumed: db.one",
+        "replayed: db.one: 7 records replayed",
+        "replayed: db.open: 7 records replayed",
+    ]
+    assert (asked, replayed) == ([("db.one",)], [("db.one", "db.open")])
+    told = desk.asks("resume", "--replay")
+    assert told.stdout == "replayed: nothing waits in the quarantine\n"
+
+
+def test_replay_of_a_table_that_stays_parked_replays_nothing(
+    desk: Desk, asked: list[tuple[str, ...]], replayed: list[tuple[str, ...]]
+) -> None:
+    parks(desk, one="HG-103 rights are missing")
+    assert "HG-229" in desk.asks("resume", "--replay").output
+    assert (len(asked), replayed) == (1, [])
+
+
+def test_a_sink_of_one_table_has_none_to_resume(desk: Desk) -> None:
+    desk.path.write_text(desk.text)
+    for action in ("show", "resume"):
+        result = desk.asks(action)
+        assert result.exit_code == 2
+        assert "fills one table" in result.output
+    assert not load(desk.path).tables

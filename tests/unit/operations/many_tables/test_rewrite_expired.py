@@ -1,0 +1,295 @@
+"""D8 and I6: what lapsed of a table is written again from its files, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.types import LongType
+from unit.operations.filled_table import sink_file_text
+from unit.operations.routed_shop import CLICKS, ORDERS, Shop, shop_settings
+
+from headgate.config.load import parse
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.errors import ConfigurationError, RetryLater
+from headgate.control_protocol.identifiers import TopicId
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
+from headgate.control_protocol.record import Debt, Parked
+from headgate.control_protocol.replay_errors import ReplayRefused, ReplayUnfit, RereadRefused
+from headgate.operations.audit.audit import audit
+from headgate.operations.many_tables.rewrite_expired import Reread, reread_tables
+from headgate.tables.iceberg.pending_manifests import drafted_files
+from headgate.tables.iceberg.table import IcebergTable
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> SinkSettings:
+    return shop_settings(tmp_path)
+
+
+@pytest.fixture
+def shop(catalog: Catalog, settings: SinkSettings, told: list[str]) -> Shop:
+    """Two tables with rows; one of them was not paid two transactions, which lapsed."""
+    assert not told
+    shop = Shop(catalog, settings)
+    shop.commits({ORDERS: [0, 1], CLICKS: [2]})
+    lapses(shop, [*shop.decides({CLICKS: [3, 4]}), *shop.decides({CLICKS: [5]})])
+    return shop
+
+
+def lapses(shop: Shop, debts: Sequence[Debt], *, paid: bool = True) -> None:
+    """The next decision names them, owes an empty debt that shuts them out, and that is paid."""
+    record = shop.ledger.read().record
+    assert record is not None
+    uuid = shop.table(CLICKS).read().uuid
+    following = {**record.followers, CLICKS: uuid}
+    shop.decides({}, lapsed=(*record.lapsed, *debts), followers=following)
+    record = shop.ledger.read().record
+    assert record is not None
+    shuts_out = Debt(record.transaction, record.coordinator, uuid, CLICKS)
+    if paid:
+        assert isinstance(shop.table(CLICKS).commit(shop.payment(CLICKS, [shuts_out])), Landed)
+
+
+def offsets(shop: Shop) -> list[int]:
+    found: list[int] = shop.catalog.load_table(CLICKS).scan().to_arrow()["offset"].to_pylist()
+    return sorted(found)
+
+
+def findings(settings: SinkSettings) -> set[str]:
+    return {finding.what for finding in audit(settings, with_source=False).findings}
+
+
+def test_what_lapsed_is_written_again_once(shop: Shop, settings: SinkSettings) -> None:
+    assert findings(settings) == {"rows-lapsed"}
+    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 3),)
+    assert offsets(shop) == [2, 3, 4, 5]
+    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS),)
+    assert offsets(shop) == [2, 3, 4, 5]
+    report = audit(settings, with_source=False)
+    assert report.findings == ()
+    assert f"{CLICKS}: 3 rows that had lapsed were written again" in report.remarks
+
+
+def test_without_names_all_are_meant_that_are_in_order(shop: Shop, settings: SinkSettings) -> None:
+    assert reread_tables(settings, []) == (Reread(CLICKS, 3),)
+
+
+def test_its_files_need_not_stay(shop: Shop, settings: SinkSettings) -> None:
+    """Whoever clears orphans away takes those of lapsed debts."""
+    record = shop.ledger.read().record
+    assert record is not None
+    reread_tables(settings, [CLICKS])
+    io = shop.catalog.load_table(CLICKS).io
+    for debt in record.lapsed:
+        for file in drafted_files(io, debt.manifest):
+            io.delete(file.file_path)
+        io.delete(debt.manifest)
+    assert offsets(shop) == [2, 3, 4, 5]
+
+
+def test_what_a_payment_brought_that_was_slept_through_is_not_doubled(
+    catalog: Catalog, settings: SinkSettings
+) -> None:
+    shop = Shop(catalog, settings)
+    shop.commits({ORDERS: [0, 1], CLICKS: [2]})
+    debts = shop.decides({CLICKS: [3, 4]})
+    late = shop.payment(CLICKS, debts)
+    lapses(shop, debts, paid=False)
+    assert isinstance(shop.table(CLICKS).commit(late), Landed)
+    (other,) = shop.decides({CLICKS: [5]})
+    lapses(shop, [other])
+    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 1, there=2),)
+    assert offsets(shop) == [2, 3, 4, 5]
+    assert findings(settings) == set()
+
+
+def test_some_rows_of_a_file_are_there(shop: Shop, settings: SinkSettings) -> None:
+    """Somebody has put them there by hand: the file is written without them."""
+    table = shop.catalog.load_table(CLICKS)
+    table.append(table.scan().to_arrow().slice(0, 0))
+    (row,) = [row for row in table.scan().to_arrow().to_pylist() if row["offset"] == 2]
+    arrow = table.schema().as_arrow()
+    table.append(type(table.scan().to_arrow()).from_pylist([row | {"offset": 4}], schema=arrow))
+    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 2, there=1),)
+    assert offsets(shop) == [2, 3, 4, 5]
+
+
+def test_offsets_of_a_topic_that_was_created_anew_tell_nothing(
+    shop: Shop, settings: SinkSettings
+) -> None:
+    """The table had a record of that number, of the new topic: the old one was left out for it,
+    and told to be there."""
+    debts = shop.decides({CLICKS: [4]}, topic_ids={"shop": TopicId("topic-id-2")})
+    assert isinstance(shop.table(CLICKS).commit(shop.payment(CLICKS, debts)), Landed)
+    with pytest.raises(RereadRefused, match="shop was re-created"):
+        reread_tables(settings, [CLICKS])
+    assert offsets(shop) == [2, 4]
+
+
+def test_while_it_may_still_be_paid_nothing_is_written(
+    catalog: Catalog, settings: SinkSettings
+) -> None:
+    shop = Shop(catalog, settings)
+    shop.commits({ORDERS: [0, 1], CLICKS: [2]})
+    debts = shop.decides({CLICKS: [3]})
+    lapses(shop, debts, paid=False)
+    with pytest.raises(RetryLater, match="still owed what is no newer"):
+        reread_tables(settings, [CLICKS])
+    assert offsets(shop) == [2]
+
+
+def test_payments_carry_on_up_to_where_it_was_done(shop: Shop, settings: SinkSettings) -> None:
+    reread_tables(settings, [CLICKS])
+    shop.commits({CLICKS: [6]})
+    lapses(shop, shop.decides({CLICKS: [7]}))
+    assert findings(settings) == {"rows-lapsed"}
+    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 1),)
+    assert offsets(shop) == [2, 3, 4, 5, 6, 7]
+    assert findings(settings) == set()
+
+
+def test_a_payment_that_was_slept_through_is_refused(shop: Shop, settings: SinkSettings) -> None:
+    debts = shop.decides({CLICKS: [6]})
+    late = shop.payment(CLICKS, debts)
+    reread_tables(settings, [CLICKS])
+    assert isinstance(shop.table(CLICKS).commit(late), Refused)
+    assert isinstance(shop.table(CLICKS).commit(shop.payment(CLICKS, debts)), Landed)
+    assert offsets(shop) == [2, 3, 4, 5, 6]
+    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS),)
+
+
+def test_of_two_that_do_it_at_once_the_second_finds_it_done(
+    shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, first = IcebergTable.commit, [True]
+
+    def raced(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
+        if attempt.record.replays and first:
+            first.clear()
+            assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 3),)
+        return commit(self, attempt)
+
+    monkeypatch.setattr(IcebergTable, "commit", raced)
+    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS),)
+    assert offsets(shop) == [2, 3, 4, 5]
+    assert _reread_files(shop) == 1, "those of the refused call are gone"
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_an_answer_that_is_lost_doubles_nothing(
+    shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    commit, lost = IcebergTable.commit, [True]
+
+    def losing(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
+        if attempt.record.replays and lost:
+            lost.clear()
+            if landed:
+                commit(self, attempt)
+            return Unknown("the answer was lost")
+        return commit(self, attempt)
+
+    monkeypatch.setattr(IcebergTable, "commit", losing)
+    if landed:
+        assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 3),)
+    else:
+        with pytest.raises(RetryLater, match="could not be written again"):
+            reread_tables(settings, [CLICKS])
+        assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 3),)
+    assert offsets(shop) == [2, 3, 4, 5]
+
+
+def test_columns_that_came_since_are_null_in_what_lapsed(
+    shop: Shop, settings: SinkSettings
+) -> None:
+    with shop.catalog.load_table(CLICKS).update_schema() as update:
+        update.add_column("tip", LongType())
+    assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 3),)
+    assert offsets(shop) == [2, 3, 4, 5]
+
+
+def _park(shop: Shop) -> None:
+    shop.decides({}, parked=(Parked(CLICKS, "HG-201 rolled back"),))
+
+
+def _lose_the_tag(shop: Shop) -> None:
+    shop.catalog.load_table(CLICKS).manage_snapshots().remove_tag("headgate-shop").commit()
+
+
+def _clear_the_file_away(shop: Shop) -> None:
+    record = shop.ledger.read().record
+    assert record is not None
+    io = shop.catalog.load_table(CLICKS).io
+    io.delete(drafted_files(io, record.lapsed[0].manifest)[0].file_path)
+
+
+def _clear_the_manifest_away(shop: Shop) -> None:
+    record = shop.ledger.read().record
+    assert record is not None
+    shop.catalog.load_table(CLICKS).io.delete(record.lapsed[0].manifest)
+
+
+def _only_count(shop: Shop) -> None:
+    record = shop.ledger.read().record
+    assert record is not None
+    sums = tuple(replace(debt, manifest="") for debt in record.lapsed)
+    shop.decides({}, lapsed=sums)
+
+
+def _of_a_table_that_is_gone(shop: Shop) -> None:
+    record = shop.ledger.read().record
+    assert record is not None
+    gone = tuple(replace(debt, follower="another") for debt in record.lapsed)
+    shop.decides({}, lapsed=gone)
+
+
+def _drop_a_column(shop: Shop) -> None:
+    with shop.catalog.load_table(CLICKS).update_schema() as update:
+        update.delete_column("offset")
+
+
+@pytest.mark.parametrize(
+    ("happens", "error", "why"),
+    [
+        (_park, ReplayRefused, f"{CLICKS} is parked: HG-201 rolled back"),
+        (_lose_the_tag, ReplayRefused, f"{CLICKS} is not as sink shop left it"),
+        (_clear_the_file_away, RereadRefused, "files of lapsed rows are gone"),
+        (_clear_the_manifest_away, RereadRefused, "files of lapsed rows are gone"),
+        (_only_count, RereadRefused, "so much that the ledger counts it only: 1 rows"),
+        (_of_a_table_that_is_gone, RereadRefused, "a table of that name that is gone"),
+        (_drop_a_column, RereadRefused, "rows cannot be read here"),
+    ],
+)
+def test_what_is_not_to_be_had_is_refused_by_name(
+    shop: Shop,
+    settings: SinkSettings,
+    happens: Callable[[Shop], None],
+    error: type[Exception],
+    why: str,
+) -> None:
+    happens(shop)
+    with pytest.raises(error, match=why):
+        reread_tables(settings, [CLICKS])
+    assert _reread_files(shop) == 0
+
+
+def test_what_cannot_be_meant_is_refused_by_name(settings: SinkSettings) -> None:
+    plain = replace(
+        settings.tables, record_columns=replace(settings.tables.record_columns, topic="")
+    )
+    with pytest.raises(ReplayUnfit, match="names no topic, partition and offset"):
+        reread_tables(replace(settings, tables=plain), [CLICKS])
+
+
+def test_a_sink_of_one_table_has_none_to_resume(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="fills one table"):
+        reread_tables(parse(sink_file_text(tmp_path)), [CLICKS])
+
+
+def _reread_files(shop: Shop) -> int:
+    folder = Path(shop.catalog.load_table(CLICKS).location().removeprefix("file://"))
+    return sum(1 for _ in folder.rglob("reread/**/*.parquet"))

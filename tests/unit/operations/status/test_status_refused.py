@@ -1,0 +1,63 @@
+"""``headgate status`` says why a first start was refused, without a control topic."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from unit.operations.filled_table import FilledTable
+
+from headgate.config.sink_settings import SinkSettings
+from headgate.operations.cli.main import main
+from headgate.operations.status import status as module
+from headgate.operations.status.status import status
+
+COLUMN = '[[table.columns]]\nname = "{name}"\ntype = "{type}"\nfrom_record = true\n'
+
+
+@pytest.fixture
+def made(filled: FilledTable) -> None:
+    """A table that somebody made, and no sink has claimed."""
+    filled.table.transaction().remove_properties("headgate.trips.claimed").commit_transaction()
+
+
+@pytest.fixture(autouse=True)
+def brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They answer, and there is no control topic, and no note of a table."""
+    monkeypatch.setattr(module, "_logs", lambda *_, **__: {})
+    monkeypatch.setattr(module, "_heard", lambda *_: [])
+    monkeypatch.setattr("headgate.operations.access.table.refuse_gone", lambda *_: None)
+
+
+def test_a_first_start_that_the_tables_columns_refuse(made: None, sink_file: Path) -> None:
+    sink_file.write_text(sink_file.read_text() + COLUMN.format(name="offset", type="string"))
+    result = CliRunner().invoke(main, ["status", str(sink_file), "--json"])
+    said = json.loads(result.stdout)
+    assert (said["condition"], result.exit_code) == ("failed", 1)
+    assert said["last_error"]["code"] == "HG-208"
+    assert "column 'offset'" in said["last_error"]["text"]
+
+
+@pytest.mark.parametrize("warehouse", ["file:///proc/lake", "s4://bucket/lake"])
+def test_a_first_start_that_the_warehouse_refuses(settings: SinkSettings, warehouse: str) -> None:
+    table = replace(settings.table, create=True, location=warehouse)
+    report = status(replace(settings, table=table))
+    assert report.last_error is not None
+    assert (report.condition, report.exit_code) == ("failed", 1)
+    assert report.last_error.code == "HG-100"
+
+
+def test_one_that_nothing_refuses_never_started(
+    made: None, settings: SinkSettings, tmp_path: Path
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    for each in (
+        settings,
+        replace(settings, table=replace(settings.table, create=True, identifier="db.new")),
+    ):
+        report = status(each)
+        assert (report.condition, report.exit_code) == ("never started", 0)
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,0 +1,475 @@
+"""What is counted when, by the words of one coordinator and the batches of one member."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+import pytest
+from protocol.values import record, view
+from unit.config.test_load import MINIMAL
+
+from headgate.config.load import parse
+from headgate.control_protocol.events import (
+    AbortCommit,
+    AckCommit,
+    Envelope,
+    Event,
+    Notice,
+    NoticeKind,
+    Presence,
+    PresenceKind,
+    StartCommit,
+    TableSettlement,
+    WriteStatus,
+)
+from headgate.control_protocol.followers import Followers
+from headgate.control_protocol.identifiers import (
+    ControlOffset,
+    Epoch,
+    Sender,
+    SinkName,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.ports import (
+    Batch,
+    BatchFailed,
+    BatchOutcome,
+    BatchWritten,
+    CommitAttempt,
+    CommitOutcome,
+    Landed,
+    PartitionResult,
+)
+from headgate.control_protocol.record import KeyCounts
+from headgate.participant.state import State
+from headgate.runtime.health import Condition, Unwell
+from headgate.runtime.maintenance.rounds import Done
+from headgate.runtime.telemetry import coordinator_progress
+from headgate.runtime.telemetry import metric_catalog as names
+from headgate.runtime.telemetry.instrumented_ports import MeteredLead
+from headgate.runtime.telemetry.meters import Gauges, Labels
+from headgate.runtime.telemetry.sink_metrics import SinkMeters
+from headgate.runtime.telemetry.source_lag import look
+
+SETTINGS = parse(MINIMAL)
+LIFE = Sender("host-1", "life")
+ROUTE = '[[tables.route]]\nto = "db.{topic}"\n'
+P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
+
+
+def logs(ends: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetRange]:
+    return {at: OffsetRange(0, end) for at, end in ends.items()}
+
+
+class Kept:
+    """A ``Telemetry`` that keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[str, str], float] = defaultdict(float)
+        self.observed: list[tuple[str, str]] = []
+        self.shown: list[Gauges] = []
+
+    def count(self, name: str, amount: float, labels: Labels) -> None:
+        self.counts[name, _rest(labels)] += amount
+
+    def observe(self, name: str, value: float, labels: Labels) -> None:
+        assert value >= 0
+        self.observed.append((name, _rest(labels)))
+
+    def show(self, gauges: Gauges) -> Callable[[], None]:
+        self.shown.append(gauges)
+        return lambda: self.shown.remove(gauges)
+
+    def gauges(self) -> Mapping[tuple[str, str], float]:
+        return {(g.name, _rest(g.labels)): g.value for of in self.shown for g in of()}
+
+
+def _rest(labels: Labels) -> str:
+    assert labels["sink"] == SETTINGS.name
+    return ",".join(value for label, value in sorted(labels.items()) if label != "sink")
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+@pytest.fixture
+def meters(kept: Kept) -> SinkMeters:
+    return SinkMeters(kept, SETTINGS)
+
+
+def envelope(event: Event, number: int = 1, sender: Sender = LIFE) -> Envelope:
+    return Envelope(
+        SETTINGS.name, Epoch(4), TransactionNumber(number), sender, 1, 1_700_000_000_000, event
+    )
+
+
+def start(paused: bool = False) -> StartCommit:
+    return StartCommit(None, Offsets({P0: 10, P1: 20}), {}, (), paused=paused)
+
+
+def ack(offset: int, rows: int = 5) -> AckCommit:
+    tables = (TableSettlement("db.orders", 77, rows),)
+    return AckCommit(ControlOffset(9), Offsets({P0: offset, P1: 20}), tables, 1_699_999_999_000)
+
+
+def test_a_settlement_counts_once_however_often_it_is_heard(meters: SinkMeters, kept: Kept) -> None:
+    life = meters.coordinator(LIFE)
+    for said in (start(), ack(15), ack(15)):
+        life.heard(envelope(said))
+    life.heard(envelope(replace(ack(15), reason="one did not answer"), 2))
+    assert kept.counts[names.COMMITTED_ROWS, "db.orders"] == 10
+    assert kept.counts[names.INCOMPLETE_TRANSACTIONS, ""] == 1
+    assert kept.observed == [(names.TRANSACTION_DURATION, "acked")] * 2
+    life.heard(envelope(AbortCommit(ControlOffset(9), Offsets({P0: 15, P1: 20})), 3))
+    assert kept.observed[-1] == (names.TRANSACTION_DURATION, "aborted")
+
+
+def test_what_another_coordinator_says_is_counted_by_that_one(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start(), sender=Sender("host-1", "another life")))
+    life.heard(envelope(ack(15), sender=Sender("host-2", "life")))
+    assert not any(name == names.COMMITTED_ROWS for name, _ in kept.counts)
+    assert not any(name == names.EPOCH for name, _ in kept.gauges())
+
+
+def test_sink_wide_series_end_with_the_coordinators_life(meters: SinkMeters, kept: Kept) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start()))
+    assert kept.gauges()[names.EPOCH, ""] == 4
+    newer = meters.coordinator(replace(LIFE, incarnation="newer"))
+    life.close()  # the old life's end does not take the new one's series away
+    assert meters.life is newer
+    newer.close()
+    assert {name for name, _ in kept.gauges()} == {names.BUILD_INFO, names.CONFIG_INFO}
+    meters.close()
+    assert kept.shown == []
+
+
+def test_lag_in_records_and_in_seconds(meters: SinkMeters, kept: Kept) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start()))
+    asked: list[Mapping[TopicPartition, int]] = []
+
+    def first(places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        asked.append(places)
+        return dict.fromkeys(places, 1000)
+
+    look(life, lambda: logs({P0: 17, P1: 20}), first)
+    told = kept.gauges()
+    assert told[names.LAG_RECORDS, "orders"] == 7
+    assert told[names.LAG_SECONDS, "orders"] > 1_000_000  # that record is of 1970
+    look(life, lambda: logs({P0: 18, P1: 20, P2: 9}), first)
+    told = kept.gauges()
+    assert told[names.UNREAD_PARTITIONS, ""] == 1
+    assert told[names.UNREAD_RECORDS, "orders"] == 9
+    assert told[names.LAG_RECORDS, "orders"] == 8 + 9
+    assert asked == [{P0: 10}, {P2: 0}], "a record is read once while its partition does not move"
+    life.heard(envelope(ack(18)))
+    assert kept.gauges()[names.LAG_RECORDS, "orders"] == 9, "what nobody reads yet waits"
+    life.heard(envelope(replace(ack(18), offsets=Offsets({P0: 18, P1: 20, P2: 9})), number=2))
+    told = kept.gauges()
+    assert (told[names.LAG_RECORDS, "orders"], told[names.LAG_SECONDS, "orders"]) == (0, 0)
+    assert told[names.UNREAD_PARTITIONS, ""] == 0
+
+
+def test_an_age_that_is_not_known_is_not_told(meters: SinkMeters, kept: Kept) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start()))
+    look(life, lambda: logs({P0: 17, P1: 20}), lambda _: {})
+    assert kept.gauges()[names.LAG_RECORDS, "orders"] == 7
+    assert (names.LAG_SECONDS, "orders") not in kept.gauges()
+
+
+def test_a_timestamp_of_a_partition_that_moved_meanwhile_does_not_count(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start()))
+
+    def slow(places: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        life.heard(envelope(ack(17)))
+        return dict.fromkeys(places, 1000)
+
+    look(life, lambda: logs({P0: 18, P1: 20}), slow)
+    assert life.progress.first_ms == {}
+
+
+def test_trouble_is_a_state_until_something_settles(meters: SinkMeters, kept: Kept) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start()))
+    life.trouble("HG-401 the catalog does not answer; tries again in 500 ms")
+    assert kept.gauges()[names.ERROR_INFO, "HG-401"] == 1
+    assert kept.gauges()[names.STATE, "failing"] == 1
+    error = life.progress.error
+    assert error is not None
+    assert error.text.startswith("the catalog"), "the code is told beside it"
+    life.heard(envelope(ack(18)))
+    assert (names.ERROR_INFO, "HG-401") not in kept.gauges()
+    states = [v for (name, _), v in kept.gauges().items() if name == names.STATE]
+    assert (sum(states), len(states)) == (1, len(Condition))
+
+
+def test_a_participant_that_starves_is_one_until_a_transaction_is_whole(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start()))
+    life.trouble("HG-407 host-2 is slower than a transaction")
+    life.heard(envelope(replace(ack(18), reason="status 3 of host-2: file of an earlier one")))
+    life.heard(envelope(start(), number=2))
+    assert kept.gauges()[names.ERROR_INFO, "HG-407"] == 1
+    assert kept.gauges()[names.STATE, "failing"] == 1
+    life.heard(envelope(ack(19), number=2))
+    assert (names.ERROR_INFO, "HG-407") not in kept.gauges()
+
+
+def test_batches_are_counted_per_topic_and_not_per_record(meters: SinkMeters, kept: Kept) -> None:
+    outcomes: list[BatchOutcome | None] = [
+        None,
+        BatchWritten(
+            1,
+            {
+                P0: PartitionResult(OffsetRange(0, 9), 7, 700, quarantined=1, skipped=1),
+                P1: PartitionResult(OffsetRange(0, 3), 3, 300),
+            },
+        ),
+        BatchFailed(2, "no space left"),
+    ]
+
+    class Writer:
+        def submit(self, batch: Batch) -> None: ...
+
+        def outcome(self, timeout_ms: int) -> BatchOutcome | None:
+            return outcomes.pop(0)
+
+        def close(self) -> None: ...
+
+    writer = meters.writer(Writer())
+    while outcomes:
+        writer.outcome(0)
+    assert dict(kept.counts) == {
+        (names.READ_RECORDS, "orders"): 12,
+        (names.READ_BYTES, "orders"): 1_000,
+        (names.BAD_RECORDS, "quarantined,orders"): 1,
+        (names.BAD_RECORDS, "skipped,orders"): 1,
+    }
+    assert [outcome for _, outcome in kept.observed][-2:] == ["written", "failed"]
+
+
+def test_gains_and_losses_of_partitions(meters: SinkMeters, kept: Kept) -> None:
+    class Log:
+        def append(self, envelopes: object) -> None: ...
+
+    log = meters.participants_log(Log())  # type: ignore[arg-type]
+    gained = Presence(PresenceKind.GAINED, frozenset({P0, P1}), {})
+    log.append([envelope(gained), envelope(Presence(PresenceKind.ALIVE, frozenset(), {}))])
+    assert dict(kept.counts) == {(names.ASSIGNMENTS, "gained"): 2}
+
+
+def test_errors_are_counted_by_code(meters: SinkMeters, kept: Kept) -> None:
+    log = logging.getLogger("headgate.participant")
+    log.warning("batch 3 failed: HG-403 no space left")
+    log.error("something else")
+    log.info("HG-403 is only talked about")
+    meters.close()
+    log.warning("HG-403 after its end")
+    assert dict(kept.counts) == {(names.ERRORS, "HG-403"): 1, (names.ERRORS, "none"): 1}
+
+
+# ------------------------------------------------------------------------------------- stalled
+
+AT = TransactionId(Epoch(4), TransactionNumber(1))
+
+
+def test_a_partition_stalls_when_it_had_lag_and_did_not_move_for_a_window() -> None:
+    now = coordinator_progress.looked(
+        coordinator_progress.started(coordinator_progress.Progress(), AT, start(), 0.0),
+        logs({P0: 11}),
+        1.0,
+    )
+    assert coordinator_progress.stalled(now, 90.9, 90) == ()
+    assert coordinator_progress.stalled(now, 91.0, 90) == (P0,)
+    assert coordinator_progress.condition(now, 91.0, 90, draining=False) is Condition.STALLED
+    moved = coordinator_progress.settled(now, AT, replace(ack(11)), (92.0, 0))
+    assert coordinator_progress.stalled(moved, 1_000.0, 90) == ()
+
+
+def test_records_that_came_only_now_do_not_make_an_old_offset_stalled() -> None:
+    quiet = coordinator_progress.looked(
+        coordinator_progress.started(coordinator_progress.Progress(), AT, start(), 0.0),
+        logs({P0: 10}),
+        1.0,
+    )
+    late = coordinator_progress.looked(quiet, logs({P0: 12}), 5_000.0)
+    assert coordinator_progress.stalled(late, 5_001.0, 90) == ()
+
+
+def test_u8_a_partition_that_is_held_has_lag_and_does_not_stall() -> None:
+    begun = coordinator_progress.started(coordinator_progress.Progress(), AT, start(), 0.0)
+    now = coordinator_progress.looked(begun, logs({P0: 10, P1: 20, P2: 9}), 1.0)
+    assert coordinator_progress.stalled(now, 5_000.0, 90) == ()
+    assert coordinator_progress.condition(now, 5_000.0, 90, draining=False) is Condition.RUNNING
+
+
+def test_a_paused_sink_does_not_stall() -> None:
+    before = coordinator_progress.started(
+        coordinator_progress.Progress(), AT, start(paused=True), 0.0
+    )
+    now = coordinator_progress.looked(before, logs({P0: 99}), 1.0)
+    assert coordinator_progress.stalled(now, 5_000.0, 90) == ()
+    assert coordinator_progress.condition(now, 5_000.0, 90, draining=False) is Condition.PAUSED
+
+
+def test_rounds_of_maintenance_are_counted_and_the_last_good_one_is_dated() -> None:
+    kept = Kept()
+    meters = SinkMeters(kept, SETTINGS)
+    life = meters.coordinator(LIFE)
+    life.maintenance.ended(Done("db.a", live_files=7, compacted_files=5, orphans=2), False)
+    life.maintenance.ended(Done("db.b"), True)
+    assert kept.counts == {
+        (names.MAINTENANCE_ROUNDS, "done,db.a"): 1,
+        (names.MAINTENANCE_REWRITTEN, "db.a"): 5,
+        (names.MAINTENANCE_ORPHANS, "db.a"): 2,
+        (names.MAINTENANCE_ROUNDS, "failed,db.b"): 1,
+    }
+    told = kept.gauges()
+    assert told[names.LIVE_FILES, "db.a"] == 7
+    assert told[names.MAINTENANCE_LAST, "db.a"] > 0
+    assert (names.MAINTENANCE_LAST, "db.b") not in told
+    life.close()
+    assert (names.LIVE_FILES, "db.a") not in kept.gauges(), "another one maintains now"
+    meters.close()
+
+
+def test_a_batch_that_fails_is_told_until_its_participant_writes_again(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    life = meters.coordinator(LIFE)
+    life.heard(envelope(start()))
+    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, epoch=Epoch(4)))
+    other = Sender("host-2", "a life")
+    failure = "HG-404 batch 6 of db.orders: KeyError"
+    life.heard(envelope(WriteStatus(1, unknown=frozenset({P0}), failure=failure), sender=other))
+    told = kept.gauges()
+    assert told[names.STATE, Condition.FAILING.value] == 1
+    assert told[names.ERROR_INFO, "HG-404"] == 1
+    why = meters.not_ready()
+    assert why == "failing: HG-404 a batch could not be written: batch 6 of db.orders: KeyError"
+    life.heard(envelope(WriteStatus(2), sender=other))
+    assert (names.ERROR_INFO, "HG-404") not in kept.gauges()
+    assert meters.not_ready() is None
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_what_the_command_would_say_is_told_whoever_coordinates(
+    meters: SinkMeters, kept: Kept, leads: bool
+) -> None:
+    """A broker that is silent leaves no coordinator, and a deleted topic none either."""
+    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, epoch=Epoch(4)))
+    if leads:
+        meters.coordinator(LIFE).heard(envelope(start()))
+    assert meters.not_ready() is None
+    meters.watched(lambda: Unwell(Condition.UNKNOWN, "no broker answers", "HG-401"))
+    assert meters.not_ready() == "not known: no broker answers"
+    told = kept.gauges()
+    assert told[names.STATE, Condition.UNKNOWN.value] == 1
+    assert sum(value for (name, _), value in told.items() if name == names.STATE) == 1
+    assert told[names.ERROR_INFO, "HG-401"] == 1
+    meters.watched(lambda: None)
+    assert meters.not_ready() is None
+    assert ((names.STATE, Condition.RUNNING.value) in kept.gauges()) is leads
+
+
+def test_who_has_left_the_lead_to_others_is_not_ready_and_says_why(meters: SinkMeters) -> None:
+    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, epoch=Epoch(4)))
+    meters.rest("HG-409 catalog and store have not answered")
+    assert meters.not_ready() == "HG-409 catalog and store have not answered"
+    meters.rest()
+    assert meters.not_ready() == "stopped by a person"
+    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, epoch=Epoch(4)))
+    assert meters.not_ready() is None
+
+
+def test_who_failed_and_is_silent_since_is_not_waited_for() -> None:
+    failing = WriteStatus(1, failure="no space left")
+    told = coordinator_progress.answered(
+        coordinator_progress.Progress(epoch=4), LIFE, failing, (100.0, 1_000)
+    )
+    error = coordinator_progress.error_of(told, 129.0, 30.0)
+    assert error is not None
+    assert (error.code, error.text) == ("HG-403", "a batch could not be written: no space left")
+    assert coordinator_progress.error_of(told, 131.0, 30.0) is None
+
+
+def test_u10_what_records_did_to_the_rows_of_a_keyed_table_is_counted(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    landed = view(replace(record(1, 1, Offsets({P0: 7})), keys=KeyCounts(inserted=3, absent=4)))
+
+    class Table(MeteredLead):
+        """One whose next commit lands."""
+
+        def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+            del attempt
+            return Landed(100, landed)
+
+    def unused(*_: object) -> None: ...
+
+    lead = MeteredLead(Table.__new__(Table), "db.orders", meters.count, unused)
+    assert landed.record
+    lead.commit(CommitAttempt(landed, landed.record))
+    told = {labels: n for (name, labels), n in kept.counts.items() if name == names.CHANGES}
+    assert told == {"db.orders,inserted": 3, "db.orders,absent": 4}
+
+
+def test_a_participant_that_an_error_ended_is_counted_by_who_hears_of_it(
+    meters: SinkMeters, kept: Kept
+) -> None:
+    life, other = meters.coordinator(LIFE), Sender("host-2", "ended")
+    now_ms = time.time_ns() // 1_000_000
+    told = envelope(Notice(NoticeKind.STOPPED, "HG-114", "another file"), sender=other)
+    life.heard(told)  # long ago: it was counted then
+    life.heard(replace(told, time_ms=now_ms + 1))
+    life.heard(replace(told, time_ms=now_ms + 1, event=Notice(NoticeKind.STOPPED)))
+    life.heard(replace(told, time_ms=now_ms + 1, sink=SinkName("another")))
+    assert kept.counts[names.ENDED_PARTICIPANTS, "HG-114"] == 1
+
+
+class Paying:
+    """Followers whose every payment lands."""
+
+    def pay(self, payments: Sequence[CommitAttempt], _: int) -> Mapping[str, CommitOutcome]:
+        views = [replace(each.base, record=each.record) for each in payments]
+        return {each.table: Landed(7, each) for each in views}
+
+
+def test_of_many_tables_each_has_its_rows_and_its_freshness() -> None:
+    kept = Kept()
+    many = parse(MINIMAL.partition("[table]")[0] + '[tables]\nledger = "db.ledger"\n' + ROUTE)
+    life = SinkMeters(kept, many).coordinator(LIFE)
+    followers = life.followers(cast("Followers", Paying()))
+    life.heard(envelope(replace(start(), parked={"db.sick": "HG-208 it has no column id"})))
+    for number, (table, rows) in enumerate({"db.a": 5, "db.b": 0}.items(), 1):
+        at = Offsets({P0: 15})
+        paid = replace(record(4, 1, at, valid_through_ms=1_000 * number), records=rows)
+        followers.pay([CommitAttempt(replace(view(), table=table), paid)], 1_000)
+    assert kept.counts[names.COMMITTED_ROWS, "db.a"] == 5
+    assert (names.COMMITTED_ROWS, "db.b") not in kept.counts
+    gauges = kept.gauges()
+    assert gauges[names.TABLE_VALID_THROUGH, "db.a"] == 1
+    assert gauges[names.TABLE_VALID_THROUGH, "db.b"] == 2
+    assert gauges[names.SUSPENDED_TABLES, ""] == 1
+    life.heard(envelope(ack(15)))
+    assert kept.gauges()[names.SUSPENDED_TABLES, ""] == 0

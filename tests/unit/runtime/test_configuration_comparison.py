@@ -1,0 +1,142 @@
+"""A sink file that differs from that of the participants at work does not join them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from unit.config.test_load import MINIMAL
+
+from headgate.config.load import parse
+from headgate.config.shared_configuration import agreed, fingerprint
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.errors import OtherConfiguration
+from headgate.control_protocol.events import (
+    Envelope,
+    Event,
+    Notice,
+    NoticeKind,
+    PartitionPresence,
+    Presence,
+    PresenceKind,
+    StartCommit,
+    TableStart,
+)
+from headgate.control_protocol.identifiers import (
+    ControlOffset,
+    Epoch,
+    Sender,
+    TopicPartition,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import Offsets
+from headgate.runtime.configuration_comparison import (
+    refuse_company,
+    running_otherwise,
+    started_otherwise,
+)
+
+RUNNING = parse(MINIMAL)
+RUNNING = replace(RUNNING, participant=replace(RUNNING.participant, presence_interval_ms=1_000))
+OTHER = replace(RUNNING, quarantine=replace(RUNNING.quarantine, policy=Disposal.SKIP))
+OLD, NEW = Sender("host-1", "old"), Sender("host-2", "new")
+P0 = TopicPartition("trips", 0)
+NOW = 1_790_000_000_000
+
+
+def envelope(event: Event, sender: Sender = OLD, time_ms: int = NOW - 500) -> Envelope:
+    return Envelope(RUNNING.name, Epoch(1), TransactionNumber(1), sender, 0, time_ms, event)
+
+
+def started(settings: SinkSettings, sender: Sender = OLD) -> Envelope:
+    digest = fingerprint(dict(agreed(settings)))
+    return envelope(Notice(NoticeKind.STARTED, configuration=digest), sender)
+
+
+def alive(sender: Sender = OLD, time_ms: int = NOW - 500) -> Envelope:
+    said = Presence(PresenceKind.ALIVE, frozenset(), {P0: PartitionPresence()}, "writing")
+    return envelope(said, sender, time_ms)
+
+
+def start(settings: SinkSettings = RUNNING) -> Envelope:
+    table = TableStart(settings.table.identifier, "uuid-1", 1, 0, "s3://t/data")
+    said = StartCommit(
+        ControlOffset(1), Offsets({P0: 1}), {}, (table,), configuration=dict(agreed(settings))
+    )
+    return envelope(said, Sender(OLD.member, "its coordinator"))
+
+
+def found(said: Sequence[Envelope], settings: SinkSettings = OTHER) -> OtherConfiguration | None:
+    return running_otherwise(settings, said, NOW)[0]
+
+
+def test_p11_what_differs_from_those_at_work_is_named() -> None:
+    error = found([started(RUNNING), alive(), start()])
+    assert error is not None
+    assert "host-1" in error.message
+    assert "quarantine.policy is 'fail' there and 'skip' here" in error.message
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        [start()],
+        [started(RUNNING), alive()],
+        [started(RUNNING), alive(time_ms=NOW - 9_000), start()],
+        [started(RUNNING), alive(), start(), envelope(Notice(NoticeKind.STOPPED))],
+        [start(), started(OTHER, NEW), alive(NEW)],
+        [started(RUNNING), alive(), start(OTHER)],
+    ],
+    ids=["nothing", "nobody", "no START", "dead", "left", "they have our file", "the same"],
+)
+def test_p11_nobody_stands_in_the_way(said: Sequence[Envelope]) -> None:
+    assert found(said) is None
+
+
+def test_p11_the_same_file_joins() -> None:
+    assert found([started(RUNNING), alive(), start()], RUNNING) is None
+
+
+def test_p11_another_digest_alone_is_another_version_and_joins() -> None:
+    older = envelope(Notice(NoticeKind.STARTED, configuration="of another version"))
+    assert found([older, alive(), start()], RUNNING) is None
+
+
+def test_p11_a_start_is_refused_once_one_of_those_at_work_speaks_again() -> None:
+    now_ms = time.time_ns() // 1_000_000
+    said = [alive(time_ms=now_ms), start()]
+
+    def speaks(_: float) -> None:
+        said.append(alive(time_ms=now_ms + 1))
+
+    with pytest.raises(OtherConfiguration):
+        refuse_company(OTHER, lambda: said, speaks)
+
+
+def test_p11_who_started_the_sink_with_another_file_is_named() -> None:
+    def asked(text: str, settings: SinkSettings) -> Envelope:
+        digest = fingerprint(dict(agreed(settings)))
+        told = Notice(NoticeKind.ASKED, text=text, actor="ann@desk", configuration=digest)
+        return envelope(told, Sender("operator", "1"))
+
+    assert started_otherwise(OTHER, [asked("start", RUNNING), asked("pause", OTHER)]) == "ann@desk"
+    assert started_otherwise(RUNNING, [asked("start", OTHER), asked("start", RUNNING)]) == ""
+    older = envelope(Notice(NoticeKind.ASKED, text="start", actor="ann@desk"))
+    assert started_otherwise(OTHER, [older, asked("stop", RUNNING)]) == "", "an older version's"
+
+
+def test_p11_those_that_were_killed_are_waited_for_and_then_not_asked() -> None:
+    now_ms = time.time_ns() // 1_000_000
+    said = [alive(time_ms=now_ms), start()]
+    waited: list[float] = []
+
+    def buried(seconds: float) -> None:
+        waited.append(seconds)
+        said[0] = alive(time_ms=now_ms - 60_000)
+
+    refuse_company(OTHER, lambda: said, buried)
+    assert len(waited) == 1

@@ -1,0 +1,70 @@
+"""What a process logs, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+from unit.config.test_load import MINIMAL
+
+from headgate.config.load import parse
+from headgate.control_protocol.errors import ConfigurationError, Unreachable
+from headgate.control_protocol.log_events import LogEvent, about
+from headgate.runtime.console_log import JsonLines, show_log
+
+SECRET = "swordfish-42"
+
+
+def line(message: str, *arguments: object, **extra: object) -> dict[str, object]:
+    record = logging.LogRecord("headgate.x", logging.WARNING, "f", 1, message, arguments, None)
+    record.__dict__.update(extra)
+    text = formatter().format(record)
+    assert "\n" not in text
+    return dict(json.loads(text))
+
+
+def formatter() -> JsonLines:
+    secret = f'"sasl.password" = "{SECRET}"\n'
+    return JsonLines([parse(MINIMAL.replace("[kafka]\n", f"[kafka]\n{secret}"))])
+
+
+def test_a_line_is_an_object_with_event_code_and_fields() -> None:
+    said = line(
+        "batch %d failed: HG-403 no space",
+        3,
+        **about(LogEvent.BATCH_FAILED, epoch=4, transaction=7),
+    )
+    del said["time"]
+    assert said == {
+        "level": "warning",
+        "event": "batch.failed",
+        "sink": "trips",
+        "logger": "headgate.x",
+        "message": "batch 3 failed: HG-403 no space",
+        "code": "HG-403",
+        "epoch": 4,
+        "transaction": 7,
+    }
+
+
+def test_a_foreign_line_is_a_note_without_secrets_or_line_breaks() -> None:
+    said = line(f"login as x:{SECRET} failed\nthen \u2028 this")
+    assert said["event"] == "note"
+    assert SECRET not in json.dumps(said)
+
+
+def test_a_trace_stays_on_its_line() -> None:
+    error = Unreachable(f"no answer for {SECRET}")
+    info = (type(error), error, None)
+    record = logging.LogRecord("x", logging.ERROR, "f", 1, "ended", (), info)
+    text = formatter().format(record)
+    assert "\n" not in text
+    assert "Unreachable" in json.loads(text)["trace"]
+    assert SECRET not in text
+
+
+def test_another_form_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADGATE_LOG", "xml")
+    with pytest.raises(ConfigurationError, match="HEADGATE_LOG cannot be 'xml'"):
+        show_log([parse(MINIMAL)])

@@ -1,0 +1,71 @@
+"""A sink with a key is put together so that its table, and no other, resolves keys."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from keyed_world import NAME, SINK, Event, KeyedWorld
+from local_catalog import local_catalog
+from unit.operations.audit.test_keyed_table import SINK_FILE
+
+from headgate.config.load import parse
+from headgate.config.shared_configuration import agreed
+from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.key_errors import KeyIndexFull
+from headgate.control_protocol.ports import Landed
+from headgate.control_protocol.testing.source import FakeSource, FakeTopics
+from headgate.runtime.iceberg_format import IcebergFormat
+from headgate.runtime.sink_tables import SinkTables
+from headgate.tables.iceberg.commit_lock import Gates
+from headgate.tables.iceberg.upsert.changed_keys import KeyReader
+
+
+def settings(home: Path, more: str = "") -> SinkSettings:
+    text = SINK_FILE.format(sink=SINK, catalog="local", properties=f'home = "{home}"', table=NAME)
+    return parse(text + more)
+
+
+def test_u7_the_index_has_the_memory_that_the_settings_allow(tmp_path: Path) -> None:
+    catalog = local_catalog(tmp_path).catalog
+    world = KeyedWorld.made(catalog, 2)
+    world.commit([Event((n,), "a") for n in range(3)])
+    world.table = IcebergFormat(settings(tmp_path), catalog, Gates()).open(NAME)
+    assert world.commit([Event((1,), "b"), Event((2,))]).updated == 1
+    bounded = settings(tmp_path, "[changes]\nindex_memory_bytes = 56\n")
+    world.table = IcebergFormat(bounded, catalog, Gates()).open(NAME)
+    with pytest.raises(KeyIndexFull, match="raise changes"):
+        world.commit([Event((1,), "c")])
+
+
+def test_p11_participants_agree_on_what_changes_mean(tmp_path: Path) -> None:
+    plain = agreed(settings(tmp_path))
+    assert (plain["table.key"], plain["changes"]) == ("id", "plain, delete, fail, fail")
+    assert plain == agreed(settings(tmp_path, "[changes]\nindex_memory_bytes = 56\n"))
+    for said in ('envelope = "dms"', 'tombstones = "skip"', 'on_truncate = "skip"'):
+        assert agreed(settings(tmp_path, f"[changes]\n{said}\n")) != plain
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_u7_who_only_claims_reads_no_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, leads: bool
+) -> None:
+    """As the payment that refreshes an idle follower (V2)."""
+    catalog = local_catalog(tmp_path).catalog
+    world = KeyedWorld.made(catalog, 2)
+    world.commit([Event((1,), "a")])
+    tables, reads = SinkTables(settings(tmp_path), ExitStack()), list[object]()
+    tables._formats[False] = IcebergFormat(settings(tmp_path), catalog)
+    monkeypatch.setattr(KeyReader, "rows", lambda *asked: reads.append(asked))
+    before = set(threading.enumerate())
+    with ExitStack() as opening:
+        topics = FakeTopics(FakeSource(), [])
+        coordinated = tables.coordinated(settings(tmp_path), topics, opening, None)
+        table = coordinated.table if leads else tables.open_primary()
+        assert isinstance(table.commit(world.attempt(())), Landed)
+        for thread in set(threading.enumerate()) - before:
+            if thread.name == "headgate-key-index":  # others may not have begun, or never end
+                thread.join()
+    assert len(reads) == int(leads)

@@ -1,0 +1,128 @@
+"""A participant at work leaves when a person stopped the sink, told by a NOTICE."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.operations.filled_table import sink_file_text
+
+from headgate.config.load import parse
+from headgate.control_protocol.errors import SinkStopped
+from headgate.control_protocol.events import Notice, NoticeKind
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TopicPartition,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.testing import (
+    FakeBatchWriter,
+    FakeClock,
+    FakeGroup,
+    FakeLog,
+    FakeLogServer,
+    FakeMember,
+    FakeSource,
+    FakeStorage,
+)
+from headgate.participant.driver import World
+from headgate.participant.state import State
+from headgate.runtime.lifecycle_notices import _envelope
+from headgate.runtime.telemetry.instrumented_ports import MeteredLog
+from headgate.runtime.watched_participant import Current, OpenSink
+from headgate.runtime.wrong_group_detection import ASKED_EVERY_MS, Lookout, Sources
+
+SETTINGS = parse(sink_file_text(Path("/lake")))
+RECORD = CommitRecord(
+    SinkName("trips"),
+    "headgate-trips",
+    TransactionId(Epoch(1), TransactionNumber(3)),
+    Sender("worker-9", "life"),
+    Offsets(),
+)
+
+
+class NoLeadership:
+    """Stands for a ``CoordinatorService`` that does not lead, or for one that does."""
+
+    driver: Any = None
+
+    def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        """Somebody else leads."""
+
+    def failure(self) -> None:
+        return None
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.record = RECORD
+        clock, source = FakeClock(), FakeSource()
+        self.server = FakeLogServer(clock)
+        self.service = NoLeadership()
+        sources = Sources(lambda: self.record, frozenset, lambda: None)
+        watch = Lookout(SETTINGS, sources, clock.monotonic_ms())
+        world = World(
+            FakeMember(FakeGroup(source, clock), "one"),
+            MeteredLog(FakeLog(self.server), heard=watch.heard),
+            FakeBatchWriter(source, FakeStorage(), clock),
+            self.service,
+            clock,
+        )
+        initial = State(SETTINGS.name, Sender("one", "life"), SETTINGS.participant)
+        self.current = Current(SETTINGS)
+        service: Any = self.service
+        self.open = OpenSink(initial, world, service, watch, current=self.current)
+
+    def hears(self, text: str) -> None:
+        notice = Notice(NoticeKind.ASKED, text=text, actor="ann@one")
+        FakeLog(self.server).append([_envelope(SETTINGS, Sender("operator", text), notice)])
+
+    def turns(self, ms: int = ASKED_EVERY_MS) -> None:
+        for _ in range(ms // 50 + 1):
+            self.open.run_once(50)
+
+
+def test_it_leaves_within_a_second_of_a_notice() -> None:
+    sink = Sink()
+    sink.turns()
+    sink.hears("pause")
+    sink.turns(0)
+    sink.record = replace(RECORD, stopped=True, actor="ann@one")
+    sink.hears("stop")
+    with pytest.raises(SinkStopped, match="ann@one"):
+        sink.turns()
+
+
+def test_a_forged_notice_makes_it_look_and_nothing_else() -> None:
+    sink = Sink()
+    sink.turns()
+    before = sink.open.state
+    for _ in range(5):
+        sink.hears("stop")
+        sink.turns()
+    assert replace(sink.open.state, alive_due_ms=0, sequence=0) == replace(
+        before, alive_due_ms=0, sequence=0
+    )
+
+
+def test_other_intervals_are_those_of_the_next_coordinator_too() -> None:
+    sink = Sink()
+    adopted: list[Any] = []
+    faster = parse(
+        sink_file_text(Path("/lake"))
+        + "[coordinator]\ncommit_interval_ms = 7\n[participant]\nfiles_max = 9\n"
+    )
+    sink.open.adopt(faster)
+    sink.service.driver = type("Driver", (), {"adopt": adopted.append})
+    sink.open.adopt(faster)
+    assert sink.open.state.settings == faster.participant
+    assert sink.current.settings == faster
+    assert adopted == [faster.coordinator]

@@ -1,0 +1,114 @@
+"""Deletes unreferenced files: in bounded portions, and never another table's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from local_catalog import LocalCatalog, local_catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from headgate.tables.iceberg.commit_request import AssertNumberFree
+from headgate.tables.iceberg.maintenance import files_to_delete
+from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
+from headgate.tables.iceberg.maintenance.snapshot_removal import _AssertRefsAsRead
+
+NAME = "db.t"
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> LocalCatalog:
+    made = local_catalog(tmp_path)
+    made.catalog.create_table(NAME, Schema(NestedField(1, "id", LongType())))
+    return made
+
+
+def files(local: LocalCatalog, count: int) -> list[Path]:
+    folder = Path(local.catalog.load_table(NAME).location().removeprefix("file://"))
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{number}.parquet" for number in range(count)]
+    for path in paths:
+        path.touch()
+    return paths
+
+
+def judged(local: LocalCatalog, paths: list[Path]) -> Condemned:
+    waiting = Condemned(local.catalog)
+    assert not waiting.waiting
+    table = local.catalog.load_table(NAME)
+    waiting.add([f"file://{path}" for path in paths], table.metadata)
+    assert waiting.waiting
+    return waiting
+
+
+def test_what_was_condemned_goes(local: LocalCatalog) -> None:
+    paths = files(local, 200)
+    waiting = judged(local, paths)
+    waiting.delete(local.catalog.load_table(NAME))
+    assert not any(path.exists() for path in paths)
+    assert not waiting.waiting
+
+
+def test_of_a_table_created_anew_nothing_goes(
+    local: LocalCatalog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its files may lie where the old one's lay, under the same names."""
+    paths = files(local, 3)
+    waiting = judged(local, paths)
+    schema = local.catalog.load_table(NAME).schema()
+    local.catalog.drop_table(NAME)
+    anew = local.catalog.create_table(NAME, schema)
+    waiting.delete(anew)
+    assert "another one now; 3 files" in caplog.text
+    assert not waiting.waiting
+    waiting.delete(anew)
+    assert all(path.exists() for path in paths)
+
+
+def test_deleting_takes_so_long_and_goes_on_the_next_time(
+    local: LocalCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = files(local, 5)
+    waiting = judged(local, paths)
+    monkeypatch.setattr(files_to_delete, "_DELETED_AT_ONCE", 2)
+    passing = iter(range(0, 1_000, 3))
+    monkeypatch.setattr(files_to_delete, "now_s", lambda: float(next(passing)))
+    table = local.catalog.load_table(NAME)
+    waiting.delete(table)
+    left = [path for path in paths if path.exists()]
+    assert left
+    assert waiting.waiting
+    for _ in paths:
+        waiting.delete(table)
+    assert not waiting.waiting
+    assert not any(path.exists() for path in paths)
+
+
+def test_where_pyiceberg_checks_itself_it_checks_all_that_is_asked(
+    local: LocalCatalog,
+) -> None:
+    """A server is told the UUID; a SQL catalog asks the requirements themselves."""
+    catalog = local.catalog
+    table = catalog.load_table(NAME)
+    table.append(pa.table({"id": [1]}))
+    before = table.metadata
+    for requirement in (_AssertRefsAsRead(before), AssertNumberFree(before)):
+        requirement.validate(before)
+    table.append(pa.table({"id": [2]}))
+    for requirement in (_AssertRefsAsRead(before), AssertNumberFree(before)):
+        with pytest.raises(CommitFailedException):
+            requirement.validate(table.metadata)
+    snapshot = table.metadata.snapshots[0].snapshot_id
+    requirement = _AssertRefsAsRead(table.metadata)
+    table.manage_snapshots().create_tag(snapshot, "new").commit()
+    with pytest.raises(CommitFailedException, match="a branch or tag is new"):
+        requirement.validate(table.metadata)
+    other = table.metadata.model_copy(update={"table_uuid": before.table_uuid.__class__(int=1)})
+    for made in (_AssertRefsAsRead(table.metadata), AssertNumberFree(table.metadata)):
+        with pytest.raises(CommitFailedException, match="UUID"):
+            made.validate(other)
+        with pytest.raises(CommitFailedException):
+            made.validate(None)

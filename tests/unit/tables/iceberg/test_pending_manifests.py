@@ -1,0 +1,98 @@
+"""Drafted manifests as snapshots list them, and those that belong to nobody (D2, D5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from iceberg_files import write_files
+from integration.iceberg.sink_commits import SINK, SinkOnTable
+from local_catalog import local_catalog
+from pyiceberg.io import InputFile
+
+from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
+from headgate.control_protocol.ports import Draft
+from headgate.control_protocol.record import Debt
+from headgate.tables.iceberg.pending_manifests import (
+    drafted_files,
+    read_draft,
+    undecided,
+    write_drafts,
+)
+
+COLUMNS = {"id": "long", "day": "int"}
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> SinkOnTable:
+    catalog = local_catalog(tmp_path).catalog
+    return SinkOnTable.claimed(catalog, COLUMNS, ["day"])
+
+
+def drafted(sink: SinkOnTable, number: int = 1) -> tuple[Debt, ...]:
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array([3, 4], pa.int32())})
+    transaction = TransactionId(Epoch(1), TransactionNumber(number))
+    files = write_files(sink.loaded(), rows)
+    draft = Draft(sink.view, transaction, Sender("member", "life"), files, 0)
+    return write_drafts(sink.loaded(), SINK, draft)
+
+
+def test_a_manifest_is_listed_under_its_own_spec(sink: SinkOnTable) -> None:
+    """Summaries save readers work, where the column of each partition field is still there."""
+    with sink.loaded().update_spec() as spec:
+        spec.add_identity("id")
+    (debt,) = drafted(sink)
+    current = sink.loaded().metadata.default_spec_id
+    assert current > 0
+    found = read_draft(sink.loaded(), debt, 77)
+    assert found.manifest.partition_spec_id == current
+    assert [file.spec_id for file in found.files] == [current] * 2
+    assert [file.spec_id for file in drafted_files(sink.loaded().io, debt.manifest)] == [
+        current
+    ] * 2
+    summary, _ = found.manifest.partitions
+    assert (summary.lower_bound, summary.upper_bound) == (b"\x03\0\0\0", b"\x04\0\0\0")
+
+
+def test_a_manifest_is_listed_when_its_partition_column_is_gone(sink: SinkOnTable) -> None:
+    (debt,) = drafted(sink)
+    with sink.loaded().update_spec() as spec:
+        spec.remove_field("day")
+    with sink.loaded().update_schema(allow_incompatible_changes=True) as schema:
+        schema.delete_column("day")
+    found = read_draft(sink.loaded(), debt, 77)
+    assert not found.manifest.partitions
+    assert found.manifest.added_rows_count == 2
+
+
+def test_a_payment_fetches_a_manifest_once(
+    sink: SinkOnTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (debt,) = drafted(sink)
+    table, fetched = sink.loaded(), list[str]()
+    open_input = table.io.new_input
+
+    def counting(location: str) -> InputFile:
+        fetched.append(location)
+        return open_input(location)
+
+    monkeypatch.setattr(table.io, "new_input", counting)
+    assert len(read_draft(table, debt, 77).files) == 2
+    assert fetched == [debt.manifest]
+
+
+def test_only_drafts_of_earlier_epochs_belong_to_nobody(sink: SinkOnTable) -> None:
+    """Whatever else lies in the sink's folder is not a draft."""
+    (first,) = drafted(sink, 1)
+    (second,) = drafted(sink, 2)
+    folder = Path(first.manifest.removeprefix("file://")).parent
+    odd = folder.parent / "odd-life"
+    odd.mkdir()
+    (odd / "1-s0.avro").touch()
+    table = sink.loaded()
+    assert undecided(table, SINK, Epoch(1), frozenset()) == []
+    assert undecided(table, SINK, Epoch(2), frozenset()) == sorted(
+        [first.manifest, second.manifest]
+    )
+    assert undecided(table, SINK, Epoch(2), frozenset({first.manifest})) == [second.manifest]

@@ -1,0 +1,98 @@
+"""Delete files: what is written is read back, by position, in both versions."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import FileFormat
+from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
+from pyiceberg.table.puffin import PuffinFile
+from pyiceberg.typedef import Record
+
+from headgate.tables.iceberg.upsert.delete_files import (
+    DeleteFiles,
+    Target,
+    bitmap_of,
+    dead_in,
+    delete_files,
+    identity,
+    positions_of,
+    referenced,
+)
+
+CHANCE = random.Random(1)
+POSITIONS = [
+    [0],
+    [*range(100_000)],
+    sorted(CHANCE.sample(range(10**6), 5_000)),
+    [0, 2**31, 2**32 - 1, 2**32, 2**33 + 7],
+]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_u6_dead_positions_are_read_back_from_the_one_file_of_each_data_file(
+    tmp_path: Path, version: int
+) -> None:
+    dead = [
+        (target(f"file://{tmp_path}/rows-{n}.parquet"), bitmap_of(np.array(positions)))
+        for n, positions in enumerate(POSITIONS)
+    ]
+    made = written(delete_files(version, f"file://{tmp_path}", dead))
+
+    assert [referenced(file) for file in made.listed] == [each.path for each, _ in dead]
+    assert len({identity(file) for file in made.listed}) == len(dead)
+    assert len(made.bytes_of) == (1 if version == 3 else len(dead))
+    for file, (about, bits) in zip(made.listed, dead, strict=True):
+        assert (file.record_count, file.spec_id) == (len(bits), 4)
+        assert file.file_size_in_bytes == len(made.bytes_of[file.file_path])
+        assert dead_in(PyArrowFileIO(), file) == {about.path: bits}
+
+
+def test_pyiceberg_reads_the_vectors() -> None:
+    dead = [(target(f"rows-{n}"), bitmap_of(np.array(p))) for n, p in enumerate(POSITIONS[:3])]
+    (whole,) = delete_files(3, "folder", dead).bytes_of.values()
+    theirs = deletion_vectors_from_puffin_file(PuffinFile(whole))
+    assert {each.referenced_data_file: each.to_vector().to_pylist() for each in theirs} == {
+        f"rows-{n}": positions for n, positions in enumerate(POSITIONS[:3])
+    }
+
+
+def test_a_damaged_vector_is_not_believed(tmp_path: Path) -> None:
+    made = delete_files(3, f"file://{tmp_path}", [(target("rows"), bitmap_of(np.arange(9)))])
+    (path,) = made.bytes_of
+    for place in (9, 20, -1):
+        whole = bytearray(made.bytes_of[path])
+        at = made.listed[0][_CONTENT_OFFSET] + place if place > 0 else _last(made.listed[0])
+        whole[at] ^= 1
+        written(DeleteFiles(made.listed, {path: bytes(whole)}))
+        with pytest.raises(ValueError, match="damaged"):
+            dead_in(PyArrowFileIO(), made.listed[0])
+
+
+def test_nothing_dead_needs_no_file() -> None:
+    assert delete_files(3, "folder", []) == DeleteFiles()
+    assert positions_of(bitmap_of(np.empty(0, np.int64))).tolist() == []
+
+
+_CONTENT_OFFSET = 18
+
+
+def _last(file: Any) -> int:
+    """The last byte of the vector's checksum."""
+    return int(file[_CONTENT_OFFSET] + file[_CONTENT_OFFSET + 1] - 1)
+
+
+def target(path: str) -> Target:
+    return Target(path, 4, Record(), 10**6, 1)
+
+
+def written(made: DeleteFiles) -> DeleteFiles:
+    for path, whole in made.bytes_of.items():
+        Path(path.removeprefix("file://")).write_bytes(whole)
+    assert {file.file_format for file in made.listed} <= {FileFormat.PUFFIN, FileFormat.PARQUET}
+    return made

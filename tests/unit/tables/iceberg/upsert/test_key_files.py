@@ -1,0 +1,54 @@
+"""Key files: what a participant wrote, the coordinator reads, whatever columns are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from headgate.control_protocol.events import FileKind
+from headgate.tables.iceberg.column_reads import batches
+from headgate.tables.iceberg.upsert.key_files import (
+    OFFSET,
+    PARTITION,
+    TOPIC,
+    key_schema,
+    write_keys,
+)
+
+SCHEMA = Schema(
+    NestedField(4, "id", LongType(), required=True),
+    NestedField(7, "zone", StringType(), required=True),
+    NestedField(9, "tip", LongType()),
+)
+
+
+def test_u2_a_key_file_is_read_back_by_field_ids(tmp_path: Path) -> None:
+    io, path = PyArrowFileIO(), f"file://{tmp_path}/keys.parquet"
+    columns = key_schema(SCHEMA, [7, 4], topics=False)
+    assert columns.names == ["zone", "id", PARTITION, OFFSET]
+    rows = pa.Table.from_pylist(
+        [
+            {"zone": "a", "id": 1, PARTITION: 0, OFFSET: 7},
+            {"zone": "b", "id": 2} | {PARTITION: 1, OFFSET: 3},
+        ],
+        schema=columns,
+    )
+
+    written = write_keys(io, path, rows)
+
+    assert (written.kind, written.records) == (FileKind.KEYS, 2)
+    assert written.size_bytes == (tmp_path / "keys.parquet").stat().st_size
+    ((ids, zones, tips, offsets),) = batches(io, path, [4, 7, 9, OFFSET], {9})
+    assert (ids.to_pylist(), zones.to_pylist(), offsets.to_pylist()) == ([1, 2], ["a", "b"], [7, 3])
+    assert tips.null_count == 2
+    with pytest.raises(KeyError):
+        list(batches(io, path, [9]))
+
+
+def test_u2_deletes_carry_their_topic_where_rows_do() -> None:
+    assert key_schema(SCHEMA, [4], topics=True).names == ["id", TOPIC, PARTITION, OFFSET]

@@ -1,0 +1,51 @@
+"""What followers without manifests are owed, as small files say it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate.control_protocol.events import FileKind, WrittenFile
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TransactionId,
+    TransactionNumber,
+)
+from headgate.control_protocol.ports import Draft, Lineage, TableView
+from headgate.tables.pending_files import Drafts
+
+ROWS = WrittenFile("file:///t/rows.parquet", 3, 30)
+MORE = WrittenFile("file:///t/more.parquet", 4, 40)
+KEYS = WrittenFile("file:///t/keys.parquet", 2, 20, FileKind.KEYS)
+
+
+def test_rows_and_deletes_are_owed_apart(tmp_path: Path) -> None:
+    table = TableView(
+        table="db.orders",
+        uuid="u",
+        location=tmp_path.as_uri(),
+        schema_id=0,
+        spec_id=0,
+        head=None,
+        tag=None,
+        record=None,
+        lineage=Lineage.FRESH,
+        branch_record=None,
+    )
+    transaction = TransactionId(Epoch(1), TransactionNumber(2))
+
+    def written(*files: WrittenFile) -> list[tuple[int, int, list[WrittenFile]]]:
+        draft = Draft(table, transaction, Sender("member", "i"), files, since_ms=7)
+        drafts = Drafts({}, table.location, SinkName("sink"))
+        debts = drafts.write(draft)
+        return [(debt.rows, debt.deletes, drafts.read(debt.manifest)) for debt in debts]
+
+    assert written(ROWS, KEYS, MORE) == [(7, 0, [ROWS, MORE]), (0, 2, [KEYS])]
+    assert written(KEYS) == [(0, 2, [KEYS])]
+    assert written(ROWS) == [(3, 0, [ROWS])]
+    left = [path for path in tmp_path.rglob("*.json") if path.is_file()]
+    assert len(left) == 2
+    old = Drafts({}, table.location, SinkName("sink"), kept_ms=0)
+    old.tidy(table.location, Epoch(2), frozenset())
+    assert not any(path.exists() for path in left)
