@@ -24,7 +24,7 @@ class CatalogSettings:
     catalog must use the same name."""
     backend: Backend = Backend.PYICEBERG
     """Client for the catalog: pyiceberg, or java (Iceberg's Java library in Spark's JVM on this
-    machine), for Hive metastores (docs/catalogs.md)."""
+    machine), for Hive metastores (docs/guides/catalogs.md)."""
     properties: Properties = Properties()
     """Catalog properties such as type, uri and warehouse, with pyiceberg's names; with backend
     java, those of Iceberg's Java library, plus pyiceberg's for file stores. For a kind of table

@@ -25,7 +25,7 @@ class TelemetrySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """The HTTP interface: probes, metrics, page and operations; docs/http.md describes it."""
+    """The HTTP interface: probes, metrics, page, operations; docs/guides/http.md describes it."""
 
     listen: Text = ""
     """HOST:PORT of the participant's own server; empty: no server. Addresses other than loopback

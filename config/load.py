@@ -190,7 +190,7 @@ def _unknown(at: str, key: str, known: Collection[str]) -> ConfigurationError:
     homes = " or ".join(f"[{section}]" for section in _sections_with(key))
     close = difflib.get_close_matches(key, known, n=1, cutoff=_VERY_CLOSE)
     hint = f"{key} stands in {homes}" if homes and not close else _nearest(key, known).lstrip("; ")
-    return ConfigurationError(f"{at} is not a known key", hint or "see docs/reference.md")
+    return ConfigurationError(f"{at} is not a known key", hint or "see docs/reference/settings.md")
 
 
 def _sections_with(key: str) -> list[str]:

@@ -83,7 +83,7 @@ class CreateSettings:
     that exists."""
     properties: Texts = Properties()
     """Properties of created tables, with the names that their format defines. Hudi's properties
-    determine how all tables are written, including the ledger (docs/hudi.md)."""
+    determine how all tables are written, including the ledger (docs/table-formats/hudi.md)."""
     sort_by: tuple[Text, ...] = ()
     """Sort order of rows in the files of created tables: "column" or "column desc"; a|b takes the
     first column that exists."""
@@ -121,10 +121,11 @@ class OneTableSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesSettings:
-    """Many tables, instead of [table]; see docs/tables.md."""
+    """Many tables, instead of [table]; see docs/guides/many-tables.md."""
 
     type: Text = ICEBERG
-    """Kind of all tables, including the ledger, as in table.type; see docs/kinds.md."""
+    """Kind of all tables, including the ledger, as in table.type; see
+    docs/table-formats/comparison.md."""
     ledger: Text = ""
     """Name of a table without rows, as "namespace.table", whose commits decide for all other
     tables; created if missing. If it is set, the sink fills the tables that its routes name."""

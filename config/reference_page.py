@@ -21,12 +21,12 @@ _HEAD = """\
 
 One TOML file per sink; `headgate init NAME` writes one with comments, `headgate check FILE` tests
 it. This page is generated from the code:
-`python -m headgate.config.reference_page > docs/reference.md`.
+`python -m headgate.config.reference_page > docs/reference/settings.md`.
 
 Any text may refer to a secret instead of holding it: `${env:NAME}` is the environment variable,
 `${file:PATH}` the content of the file, `${base64:PATH}` its bytes in base64. What sections of
 properties and keys for secrets take from a reference is never printed
-([where secrets go](security.md#where-secrets-go)).
+([where secrets go](../guides/security.md#where-secrets-go)).
 """
 
 _KAFKA = """\

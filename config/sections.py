@@ -99,7 +99,7 @@ class ControlSettings:
     """Secret that signs every event, as ${file:PATH} or ${env:NAME}: at least 32 characters, the
     same for all members; empty: events are not signed."""
     accepted_key: Secret = Secret()
-    """A second key, accepted while keys are rotated (docs/security.md)."""
+    """A second key, accepted while keys are rotated (docs/guides/security.md)."""
 
     @property
     def keys(self) -> Keys:
@@ -108,7 +108,8 @@ class ControlSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatSettings:
-    """How the bytes of values and keys are encoded; docs/formats.md describes each format."""
+    """How the bytes of values and keys are encoded; docs/guides/record-formats.md describes each
+    format."""
 
     type: Text = "json"
     """Format of the values: json, connect-json, avro, avro-registry, protobuf, protobuf-registry,
@@ -117,14 +118,15 @@ class FormatSettings:
     """Options of the format. Every format accepts case-insensitive (false or true)."""
     key_type: Text = ""
     """Format of the keys, if table.record_columns.key or table.key is set; empty: string for a text
-    column, bytes for any other; for table.key see docs/changes.md."""
+    column, bytes for any other; for table.key see docs/guides/upserts-and-deletes.md."""
     key_options: Properties = Properties()
     """Options of the key format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformSettings:
-    """What happens to records between decoding and writing; docs/transforms.md has the rules."""
+    """What happens to records between decoding and writing; docs/guides/transforms.md has the
+    rules."""
 
     sql: Text = ""
     """Spark SQL of the form "SELECT expressions FROM records WHERE condition"; a record becomes one
@@ -187,7 +189,7 @@ class SinkSections:
     table: TableSettings = NO_TABLE
     """The table to fill, unless [tables] declares many."""
     tables: TablesSettings = TablesSettings()
-    """Many tables to fill; see docs/tables.md."""
+    """Many tables to fill; see docs/guides/many-tables.md."""
     changes: ChangesSettings = ChangesSettings()
     """How records change a keyed table's rows."""
     format: FormatSettings = FormatSettings()
@@ -203,9 +205,9 @@ class SinkSections:
     spark: SparkSettings = SparkSettings()
     """How the data files are written."""
     maintenance: MaintenanceSettings = MaintenanceSettings()
-    """Maintenance of the tables; see docs/maintenance.md."""
+    """Maintenance of the tables; see docs/guides/maintenance.md."""
     telemetry: TelemetrySettings = TelemetrySettings()
-    """Metrics; docs/metrics.md lists them."""
+    """Metrics; docs/reference/metrics.md lists them."""
     http: HttpSettings = HttpSettings()
     """Probes, metrics and the status page over HTTP."""
 

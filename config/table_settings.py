@@ -96,7 +96,7 @@ class RecordColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaSettings:
-    """How records may change the columns; docs/evolution.md has the rules."""
+    """How records may change the columns; docs/guides/schema-evolution.md has the rules."""
 
     unknown_fields: UnknownFields = UnknownFields.IGNORE
     """What happens to a record with a non-null field for which the table has no column: ignore
@@ -121,8 +121,9 @@ class TableSettings:
     """The table that the sink fills."""
 
     type: Text = ICEBERG
-    """Kind of table: iceberg, delta (docs/delta.md), hudi (docs/hudi.md), or one that an installed
-    package registers (docs/writing-a-table.md)."""
+    """Kind of table: iceberg, delta (docs/table-formats/delta.md), hudi
+    (docs/table-formats/hudi.md), or one that an installed package registers
+    (docs/table-formats/writing-a-table-format.md)."""
     identifier: Text
     """Name of the table, as "namespace.table"."""
     branch: Text = "main"

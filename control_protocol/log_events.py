@@ -1,4 +1,4 @@
-"""Names of log events: a closed list, which docs/events.md explains. Pure."""
+"""Names of log events: a closed list, which docs/reference/log-events.md explains. Pure."""
 
 from __future__ import annotations
 

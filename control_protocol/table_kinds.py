@@ -3,7 +3,7 @@
 A format provides its commits (``ports.SinkTable``), the columns with which participants write
 Parquet files (``FileSchema``), and its history (``TableReader``). The protocol, the writers, and
 all commands that operate a sink belong to headgate. A package registers a format with an entry
-point in the group ``headgate.tables``; ``docs/writing-a-table.md`` develops one.
+point in the group ``headgate.tables``; docs/table-formats/writing-a-table-format.md develops one.
 """
 
 from __future__ import annotations

@@ -24,11 +24,13 @@ Topics = Mapping[str, TopicState]
 
 _ANEW = "the topic was re-created: fill another table"
 _RESET = (
-    "reset the sink with a topic of its final number of partitions (docs/changes.md says how); "
+    "reset the sink with a topic of its final number of partitions "
+    "(docs/guides/upserts-and-deletes.md says how); "
     '"wait-any" is for producers whose keys move to new partitions only'
 )
 _WAIT = (
-    'set changes.on_partitions_added = "wait" (docs/changes.md says what it requires of producers) '
+    'set changes.on_partitions_added = "wait" (docs/guides/upserts-and-deletes.md says what it '
+    "requires of producers) "
     "or, where it is refused, fill another table"
 )
 

@@ -160,8 +160,8 @@ def refuse_replaced(
         "names another one now (quarantine.table, type, location or catalog)"
         + (f"; as far as the table knows, that one is owed {owed} rows" if owed else ""),
         "name it as before; or headgate resume SINK --accept HG-202=restart continues with "
-        "this one, and rows owed to the former one lapse (docs/quarantine.md, Another quarantine, "
-        "says how to avoid that)",
+        "this one, and rows owed to the former one lapse (docs/guides/quarantine.md, Another "
+        "quarantine, says how to avoid that)",
     )
 
 

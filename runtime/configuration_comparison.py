@@ -57,8 +57,8 @@ def running_otherwise(
     names = ", ".join(sorted(sender.member for sender in others)[:5])
     return OtherConfiguration(
         f"sink {settings.name!r} is run by {names} with another sink file: {differences}",
-        "give all participants the same file; docs/deployment.md (Changing the sink file) says how "
-        "to change it while they run; or give this one another name and group",
+        "give all participants the same file; docs/guides/deployment.md (Changing the sink file) "
+        "says how to change it while they run; or give this one another name and group",
     ), others
 
 

@@ -2,7 +2,7 @@
 
 On a terminal it writes lines for people, anywhere else one JSON object per line; ``HEADGATE_LOG``
 (``text`` or ``json``) overrides that. The standard library's logging suffices: the bound values
-that structlog would add are already in every line from its caller (docs/events.md).
+that structlog would add are already in every line from its caller (docs/reference/log-events.md).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class JsonLines(logging.Formatter):
     ``time``, ``level``, ``event``, ``sink``, ``logger``, ``message``.
 
     ``code`` is added if the message names an error code, ``trace`` if there is one, and the event's
-    own fields (docs/events.md). ``sink`` is null if a process has several and the line concerns
-    none.
+    own fields (docs/reference/log-events.md). ``sink`` is null if a process has several and the
+    line concerns none.
     """
 
     def __init__(self, sinks: Sequence[SinkSettings]) -> None:

@@ -1,6 +1,6 @@
 """Derives a sink's condition from its table, its control topic and its brokers. Pure.
 
-docs/status.md lists the conditions with their exit codes.
+docs/reference/status.md lists the conditions with their exit codes.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class KindFormat:
             f"as far as {self.settings.table.identifier} knows, {name} is owed rows, but the sink "
             "file names no such quarantine any more",
             "name it as before, until headgate status says that nothing is owed, and stop the sink "
-            "with headgate stop SINK (docs/quarantine.md, Another quarantine)",
+            "with headgate stop SINK (docs/guides/quarantine.md, Another quarantine)",
         )
 
     def at_rest(self, name: str) -> TableAtRest:

@@ -137,6 +137,6 @@ class Lookout:
             f"sink {self._settings.name!r} is running on control topic "
             f"{self._settings.control.topic}, but its events are not signed with this sink file's "
             "control.key: this participant hears nobody",
-            "give all participants of the sink the same control.key; docs/security.md explains "
-            "how to rotate it",
+            "give all participants of the sink the same control.key; docs/guides/security.md "
+            "explains how to rotate it",
         )

@@ -1,6 +1,6 @@
 """Debezium's embedded engine between a real PostgreSQL and a topic: jars from Maven, one JVM.
 
-Its connector has the settings that docs/changes.md shows.
+Its connector has the settings that docs/guides/upserts-and-deletes.md shows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _JARS = (
     "io.apicurio:apicurio-registry-utils-converter:2.5.11.Final",
     "org.slf4j:slf4j-simple:1.7.36",
 )
-_PAGE = (ROOT / "docs/changes.md").read_text()
+_PAGE = (ROOT / "docs/guides/upserts-and-deletes.md").read_text()
 CONNECTOR, ONE_TOPIC = re.findall(r"```properties\n(.*?)```", _PAGE, re.DOTALL)
 _MAIN = Path(__file__).with_name("integration") / "DebeziumToKafka.java"
 

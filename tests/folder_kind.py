@@ -1,4 +1,4 @@
-"""Installs the kind of table from docs/writing-a-table.md as its package would."""
+"""Installs the format of docs/table-formats/writing-a-table-format.md as its package would."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from repository.tree import ROOT
 
-PAGE = (ROOT / "docs/writing-a-table.md").read_text()
+PAGE = (ROOT / "docs/table-formats/writing-a-table-format.md").read_text()
 MODULE = "headgate_folder"
 
 

@@ -1,4 +1,4 @@
-"""The rights that docs/security.md gives out, read from the commands that people paste."""
+"""The rights that docs/guides/security.md gives out, read from the commands that people paste."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 from itertools import pairwise
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "docs" / "security.md"
+PAGE = Path(__file__).parents[1] / "docs/guides/security.md"
 Rights = dict[tuple[str, str, str], set[str]]
 
 

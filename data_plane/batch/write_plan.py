@@ -365,7 +365,7 @@ def check_folder(start: TableStart, data: str) -> None:
             f"which is not below {data}/",
             "if the table's owner has moved its data (write.data.path, or its location), the "
             "coordinator looks, and the next START names the new folder; if not, look who may "
-            "write to the control topic (docs/security.md)",
+            "write to the control topic (docs/guides/security.md)",
         )
 
 

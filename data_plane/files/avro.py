@@ -1,7 +1,7 @@
 """Rows into Avro files, as Iceberg's specification has them: the schema holds the field ids.
 
 Avro is a row format, and fastavro writes it value by value: a file costs many times the work of one
-in Parquet (docs/performance.md).
+in Parquet (docs/reference/performance.md).
 """
 
 from __future__ import annotations

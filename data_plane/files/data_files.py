@@ -173,7 +173,7 @@ class FileShape:
             raise WriteFailed(
                 f"a START on the control topic names no place of the table: {error}",
                 "no coordinator says so: look who may write to the control topic "
-                "(docs/security.md)",
+                "(docs/guides/security.md)",
             ) from error
         announced = self._dressing.announced(path).items()
         store_files(self.io, {n: text for n, text in announced if not self._there(n)})

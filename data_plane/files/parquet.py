@@ -1,7 +1,7 @@
 """Writes rows into Parquet files, with Iceberg's field ids and statistics.
 
-Names and defaults of options are Iceberg's (``write.parquet.*``). ``unheeded`` and docs/files.md
-list what is not supported.
+Names and defaults of options are Iceberg's (``write.parquet.*``). ``unheeded`` and
+docs/guides/data-files.md list what is not supported.
 
 Arrow's writer begins a dictionary for every column, and gives up when it is full: if nearly all
 values are distinct, what was written until then is larger, and slower, than plain. Iceberg's Java

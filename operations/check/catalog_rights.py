@@ -105,7 +105,7 @@ def _engine(catalog: Catalog) -> Engine | None:
 def _forbidden(error: Exception, what: str) -> HeadgateError:
     found = catalog_failure(error, what)
     if isinstance(found, MissingRights):
-        found.hint = "docs/security.md names the rights of each role; check the credential"
+        found.hint = "docs/guides/security.md names the rights of each role; check the credential"
     return found
 
 
@@ -126,7 +126,7 @@ def _database_lets(engine: Engine, name: str, statement: str) -> str:
         if any(word in said for word in _DENIED):
             raise MissingRights(
                 f"{name}: the catalog's database does not let this user {verb} iceberg_tables",
-                f"grant {verb} on it; docs/security.md has the commands",
+                f"grant {verb} on it; docs/guides/security.md has the commands",
             ) from error
         if any(word in said for word in _EMPTY):
             raise Unasked("the catalog is empty: the first start creates its tables") from error
@@ -134,7 +134,7 @@ def _database_lets(engine: Engine, name: str, statement: str) -> str:
     if wide:
         raise Unasked(
             f"{name} may be written, and this user may {' and '.join(wide)} iceberg_tables too, "
-            "which no role needs (docs/security.md)"
+            "which no role needs (docs/guides/security.md)"
         )
     return f"{name} may be {'committed' if verb == 'UPDATE' else 'created'}"
 

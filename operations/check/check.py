@@ -339,11 +339,11 @@ def _events(settings: SinkSettings, cluster: Cluster) -> str:
     if wide:
         raise NotChecked(
             f"this principal may {', '.join(wide)} control topic {name}, which no role needs "
-            "(docs/security.md)"
+            "(docs/guides/security.md)"
         )
     if settings.control.keys:
         return "signed: only members with control.key are heard"
-    return f"not signed: anybody who may write to {name} is heard (docs/security.md)"
+    return f"not signed: anybody who may write to {name} is heard (docs/guides/security.md)"
 
 
 def _group(settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]) -> str:
@@ -383,7 +383,9 @@ def _dead_letter_topic(settings: SinkSettings, cluster: Cluster) -> str:
 
 
 def _writer(settings: SinkSettings) -> str:
-    without = "; installed without a C compiler, which makes it slower (docs/performance.md)"
+    without = (
+        "; installed without a C compiler, which makes it slower (docs/reference/performance.md)"
+    )
     return _engine(settings) + (without if isinstance(loops(), InPython) else "")
 
 

@@ -77,11 +77,11 @@ def judged(settings: SinkSettings, topic: str, values: Sequence[bytes | None]) -
             return text
         return (
             f"{text}; they are changes: with table.key and changes.envelope = "
-            f'"{envelope}" they replace and delete rows (docs/changes.md)'
+            f'"{envelope}" they replace and delete rows (docs/guides/upserts-and-deletes.md)'
         )
     raise EnvelopeUnfit(
         f"{text}; changes.envelope is {settings.changes.envelope}",
-        f'set changes.envelope = "{envelope}" (docs/changes.md)',
+        f'set changes.envelope = "{envelope}" (docs/guides/upserts-and-deletes.md)',
     )
 
 
@@ -118,7 +118,7 @@ def _replaced_nulls(settings: SinkSettings, values: Sequence[bytes | None]) -> s
         return ""
     return (
         f"; a null in {', '.join(found)} may have become the column's default before it got here: "
-        f"set {records.keeps_nulls} in Kafka Connect (docs/changes.md)"
+        f"set {records.keeps_nulls} in Kafka Connect (docs/guides/upserts-and-deletes.md)"
     )
 
 

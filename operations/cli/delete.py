@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LATER = (
     "no reader shows them any more; their bytes go with headgate maintain, when files are "
-    "rewritten and older snapshots expire (docs/maintenance.md#deleting-rows)"
+    "rewritten and older snapshots expire (docs/guides/maintenance.md#deleting-rows)"
 )
 
 
@@ -44,7 +44,7 @@ def delete(
 ) -> None:
     """Delete rows and quarantined records that match a condition.
 
-    docs/maintenance.md#deleting-rows has the rules.
+    docs/guides/maintenance.md#deleting-rows has the rules.
     """
     if where is None and aside is None:
         raise click.UsageError("give --where, --quarantine-where, or both")

@@ -125,7 +125,7 @@ def init(name: str, topic: str | None, kafka: tuple[str, ...]) -> None:
 def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
     """Check settings, reachability and rights.
 
-    Nothing that it writes as a test stays (docs/catalogs.md).
+    Nothing that it writes as a test stays (docs/guides/catalogs.md).
     """
     settings = loaded(ctx, sink)
     from headgate.operations.check.check import check as ask
@@ -146,7 +146,7 @@ def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
 @click.option("--listen", default="", metavar="HOST:PORT", help="Else http.listen, or port 8080.")
 @click.pass_context
 def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
-    """Serve a status page and metrics over HTTP (docs/http.md)."""
+    """Serve a status page and metrics over HTTP (docs/guides/http.md)."""
     every = loaded_all(ctx, sinks)
     from headgate.operations.http.app import serve as serve_all
     from headgate.runtime.console_log import show_log
@@ -162,7 +162,7 @@ def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
 @as_json_option
 @click.pass_context
 def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: bool) -> None:
-    """Show the events on the control topic (docs/events.md)."""
+    """Show the events on the control topic (docs/reference/log-events.md)."""
     settings = loaded(ctx, sink)
     from headgate.operations.render import show_event
     from headgate.operations.status.event_tail import events as said
@@ -190,7 +190,7 @@ def audit(
 ) -> None:
     """Prove that every record is in the table exactly once.
 
-    The verdict is well, not proven, or wrong (docs/audit.md).
+    The verdict is well, not proven, or wrong (docs/reference/audit.md).
 
     Exits with 0 only if all is well; see --accept-unproven.
     """
@@ -226,7 +226,7 @@ def tables(
 ) -> None:
     """List the tables of a sink with many, or resume them.
 
-    docs/tables.md says what they show.
+    docs/guides/many-tables.md says what they show.
     """
     settings = loaded(ctx, sink)
     from headgate.operations.cli.tables import resume, show
@@ -368,7 +368,7 @@ def resume(
 @click.option("--principal", default="PRINCIPAL", help="Kafka's user, and the database's.")
 @click.pass_context
 def rights(ctx: click.Context, sink: Path, role: str, principal: str) -> None:
-    """Print the rights that a role needs (docs/security.md).
+    """Print the rights that a role needs (docs/guides/security.md).
 
     They are commands to paste.
     """
@@ -408,7 +408,7 @@ def rollback(
     yes: bool,
     branch: str | None,
 ) -> None:
-    """Take table and offsets back together (docs/rollback.md).
+    """Take table and offsets back together (docs/guides/rollback.md).
 
     The sink has to be stopped.
     """
@@ -442,7 +442,7 @@ def rollback(
 def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
     """Compact files, expire snapshots, delete orphan files.
 
-    docs/maintenance.md says when the sink does so by itself.
+    docs/guides/maintenance.md says when the sink does so by itself.
     """
     settings = loaded(ctx, sink)
     from headgate.operations.cli.maintain import carry_out

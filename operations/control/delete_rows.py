@@ -170,8 +170,8 @@ def _lapsed(record: CommitRecord, reader: TableReader) -> int:
 def _fold_of_its_source(tables: str) -> DeletionRefused:
     return DeletionRefused(
         f"{tables} has a key: its rows are the fold of its source, which would bring them back",
-        "send a record that deletes the key (docs/changes.md), then headgate maintain; of other "
-        "tables of the sink name the ones that are meant",
+        "send a record that deletes the key (docs/guides/upserts-and-deletes.md), then headgate "
+        "maintain; of other tables of the sink name the ones that are meant",
     )
 
 

@@ -17,8 +17,8 @@ CATALOG_FILE = "catalog.db"
 _TEMPLATE = """\
 # The sink of `headgate demo`: taxi trips from Kafka into one Iceberg table, exactly once.
 # Each participant was started with `headgate run {file}`, all with this same file.
-# Every key with its default and unit is in docs/reference.md; `headgate init NAME` writes a new
-# sink file to begin with.
+# Every key with its default and unit is in docs/reference/settings.md; `headgate init NAME` writes
+# a new sink file to begin with.
 
 name = "{sink}"                       # names the tag that is the sink's lock: never change it
 

@@ -23,8 +23,9 @@ _KAFKA = {"bootstrap.servers": "127.0.0.1:9092"}
 _TEMPLATE = """\
 # A headgate sink: Kafka topics into one Iceberg table, exactly once.
 # Test it with `headgate check {file}`, start it with `headgate run {file}`; the same file serves
-# every participant. All keys with defaults and units are in docs/reference.md. Secrets belong into
-# the environment or a file: "${{env:NAME}}" and "${{file:PATH}}" are replaced when this is read.
+# every participant. All keys with defaults and units are in docs/reference/settings.md. Secrets
+# belong into the environment or a file: "${{env:NAME}}" and "${{file:PATH}}" are replaced when
+# this is read.
 
 name = "{name}"                      # names the tag that is the sink's lock: never change it
 
@@ -98,12 +99,12 @@ type = "timestamptz"
 [[table.columns]]
 name = "text"
 type = "string"
-# from = "payload.text"              # a path into the record; docs/columns.md has the other rules
+# from = "payload.text"              # a path into the record; more in docs/guides/columns.md
 # default = "none"                   # where a record has no such field
 """
 
 _APPENDED = {
-    "key": '# key = ["id"]                     # records replace and delete rows: docs/changes.md',
+    "key": '# key = ["id"]  # records replace and delete rows: docs/guides/upserts-and-deletes.md',
     "changes": "",
     "format": "json",
 }
@@ -181,7 +182,8 @@ def _changes(
     why = "a guess: it must be the primary key" if guessed else "as the messages' keys have it"
     said["key"] = f"key = {json.dumps(key)}  # {why}"
     said["changes"] = (
-        f"[changes]{' ' * 28}# docs/changes.md\nenvelope = {_quoted(changes.envelope)}\n\n"
+        f"[changes]{' ' * 28}# docs/guides/upserts-and-deletes.md\n"
+        f"envelope = {_quoted(changes.envelope)}\n\n"
     )
     return said, key
 

@@ -10,7 +10,7 @@ from headgate.control_protocol.record import KeyCounts
 from headgate.operations.status.held_partitions import HeldPartition
 from headgate.runtime.health import LastError
 
-MEND_TABLES = "fix or restore them, then headgate tables SINK resume (docs/tables.md)"
+MEND_TABLES = "fix or restore them, then headgate tables SINK resume (docs/guides/many-tables.md)"
 """What to do about tables that are gone or parked."""
 
 
@@ -78,7 +78,7 @@ class OffsetsReport:
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """``condition``: docs/status.md lists them, and the exit codes. ``epoch`` 0: no claim yet."""
+    """``condition``: those of docs/reference/status.md. ``epoch`` 0: no claim yet."""
 
     sink: str
     condition: str

@@ -1,7 +1,4 @@
-"""Lists every metric of headgate: a closed table, against which docs/metrics.md is checked.
-
-Pure.
-"""
+"""Lists every metric of headgate: a closed table, as docs/reference/metrics.md has them. Pure."""
 
 from __future__ import annotations
 
@@ -105,7 +102,9 @@ _OF_PROCESS: Mapping[str, Instrument] = {
 
 _OF_SINK: Mapping[str, Instrument] = {
     STATE: Instrument(
-        Kind.GAUGE, ("state",), "1 for the sink's condition (docs/status.md), 0 for each other."
+        Kind.GAUGE,
+        ("state",),
+        "1 for the sink's condition (docs/reference/status.md), 0 for each other.",
     ),
     ERROR_INFO: Instrument(Kind.GAUGE, ("code",), "1 while the last error is not over."),
     EPOCH: Instrument(Kind.GAUGE, (), "The coordinator's epoch; each take-over raises it."),

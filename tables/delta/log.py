@@ -95,7 +95,7 @@ class LogEntry:
 def log_unreadable(path: str, why: Exception) -> LogUnreadable:
     return LogUnreadable(
         f"the log of a Delta table is damaged: {path}: {first_line(why)}",
-        "restore its files from a backup, or drop the table; docs/delta.md says more",
+        "restore its files from a backup, or drop the table; docs/table-formats/delta.md says more",
     )
 
 

@@ -192,14 +192,15 @@ def refuse_unfit(name: str, table: DeltaTable) -> None:
 def _uncommitted(name: str, why: str) -> TableUnfit:
     return TableUnfit(
         f"Delta table {name}: {library()} does not commit to tables of its protocol: {why}",
-        "drop the feature that it names, or fill another table; docs/delta.md says more",
+        "drop the feature that it names, or fill another table; docs/table-formats/delta.md has "
+        "more",
     )
 
 
 def _unfit(name: str, has: str) -> TableUnfit:
     return TableUnfit(
         f"Delta table {name} {has}, which appends of headgate do not heed",
-        "docs/delta.md says which tables can be filled",
+        "docs/table-formats/delta.md says which tables can be filled",
     )
 
 

@@ -241,7 +241,7 @@ class DeltaSinkTable:
                 f"Delta table {self._place.name}: {self._application} names version {tag}, "
                 f"which {why}",
                 "its offsets are not known from the table: restore the log from a backup, or see "
-                "docs/delta.md",
+                "docs/table-formats/delta.md",
             )
         return entry.properties
 

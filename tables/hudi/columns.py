@@ -234,5 +234,6 @@ def _unfit(table: str, name: str, form: Any) -> TableUnfit:
     kind = form.get("logicalType") or form.get("type") if isinstance(form, Mapping) else form
     return TableUnfit(
         f"Hudi table {table}: column {name} is of type {kind}, which is not written",
-        f"known are {', '.join((*_PLAIN, *_LOGICAL))} and decimal; docs/hudi.md says more",
+        f"known are {', '.join((*_PLAIN, *_LOGICAL))} and decimal; docs/table-formats/hudi.md has "
+        "more",
     )

@@ -1,4 +1,4 @@
-"""Commits for one sink to a Hudi table, whatever wrote the files (rules T1 to T5; docs/hudi.md).
+"""Commits for one sink to a Hudi table, whatever wrote the files (rules T1 to T5).
 
 The tag is the completion time of the sink's newest commit, and the head that of anybody's:
 completion times grow, and are unique under Hudi's lock. The compare-and-set is in the hook that
@@ -195,7 +195,8 @@ class HudiCommits:
             raise TableUnfit(
                 f"Hudi table {self._place.name}: column {column} is not what it was when the table "
                 "was made",
-                "columns of Hudi tables stay as they are while a sink fills them (docs/hudi.md)",
+                "columns of Hudi tables stay as they are while a sink fills them "
+                "(docs/table-formats/hudi.md)",
             )
 
     # --------------------------------------------------------------------------------- committing

@@ -16,7 +16,7 @@ from headgate.tables.hudi.record_keys import BUCKET, index_of
 from headgate.tables.hudi.write_client import Instant
 
 _LATE = "a coordinator that was stopped for long has landed after all"
-_HINT = "its files are gone, and so may be rows: see docs/hudi.md, 'A fork'"
+_HINT = "its files are gone, and so may be rows: see docs/table-formats/hudi.md, 'A fork'"
 
 
 def follows(sink: SinkName) -> str:
@@ -101,7 +101,8 @@ def _refuse_buckets(view: TableView, place: HudiPlace, live: Callable[[], Sequen
     if place.folder.below(_RINGS):
         raise TableUnfit(
             f"Hudi table {view.table} is cut into buckets whose number varies ({_RINGS} is there)",
-            "fill a table with another index, or with one number of buckets (docs/hudi.md)",
+            "fill a table with another index, or with one number of buckets "
+            "(docs/table-formats/hudi.md)",
         )
     if place.key and index_of(view.table, place.settings) == BUCKET:
         return  # which compares the files with its own number of buckets
@@ -110,7 +111,7 @@ def _refuse_buckets(view: TableView, place: HudiPlace, live: Callable[[], Sequen
             f"Hudi table {view.table} is cut into buckets, as the names of its files show: writes "
             "of others would fail at files of no bucket",
             "fill it by table.key with hoodie.index.type = BUCKET and its number of buckets, or "
-            "fill another table (docs/hudi.md)",
+            "fill another table (docs/table-formats/hudi.md)",
         )
 
 

@@ -38,8 +38,8 @@ _HINT = (
 )
 _S3_CLASSES = ("org.apache.hadoop.fs.s3a.S3AFileSystem", "com.amazonaws.services.s3.AmazonS3")
 _S3_HINT = (
-    "name hadoop-aws and its SDK's bundle behind Hudi's bundle, in the versions that docs/hudi.md "
-    'has: "spark.jars" = "/path/to/hudi-spark3.5-bundle_2.12-1.2.0.jar,'
+    "name hadoop-aws and its SDK's bundle behind Hudi's bundle, in the versions that "
+    'docs/table-formats/hudi.md has: "spark.jars" = "/path/to/hudi-spark3.5-bundle_2.12-1.2.0.jar,'
     '/path/to/hadoop-aws-3.3.4.jar,/path/to/aws-java-sdk-bundle-1.12.262.jar"'
 )
 

@@ -201,7 +201,7 @@ class HudiPlace:
         if reason := _unfit(found, keyed=self.key is not None):
             raise TableUnfit(
                 f"Hudi table {self.name} {reason}, which headgate does not heed",
-                "docs/hudi.md says which tables can be filled",
+                "docs/table-formats/hudi.md says which tables can be filled",
             )
         schema = found[f"{_TABLE}create.schema"]
         columns = columns_of(self.name, schema)

@@ -1,4 +1,4 @@
-"""Checks Hudi tables whose rows have a key: supported tables and settings (docs/hudi.md)."""
+"""Checks Hudi tables whose rows have a key: supported ones (docs/table-formats/hudi.md)."""
 
 from __future__ import annotations
 

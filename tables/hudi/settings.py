@@ -136,7 +136,7 @@ def refuse_settings(table: str, given: Mapping[str, str], where: str, *, keyed: 
             if value and value.upper() not in refusal.accepted:
                 raise HudiUnsafe(
                     f"{table}: {key} = {value}, but {refusal.why}",
-                    f"remove {key} from {where} (docs/hudi.md)",
+                    f"remove {key} from {where} (docs/table-formats/hudi.md)",
                 )
 
 
@@ -210,8 +210,9 @@ def write_settings(
         raise HudiUnsafe(
             f"{table}: {INDEX} = {given[INDEX]}, but files that are appended have no Bloom "
             "filters, and belong to no bucket",
-            "remove it: those who upsert into the table may use SIMPLE, or (see docs/hudi.md) "
-            "GLOBAL_RECORD_LEVEL_INDEX or RECORD_LEVEL_INDEX; or set table.key",
+            "remove it: those who upsert into the table may use SIMPLE, or (see "
+            "docs/table-formats/hudi.md) GLOBAL_RECORD_LEVEL_INDEX or RECORD_LEVEL_INDEX; "
+            "or set table.key",
         )
     refuse_lock(table, given, _WHERE)
     return {**_USUALLY, **given, **_ALWAYS}
@@ -242,7 +243,12 @@ def refuse_idle(
     """
     for where, begin, keys, also in (
         (section, HOODIE, [key for key in properties if not key.startswith(OURS)], ""),
-        ("catalog.properties", SPARK, storage, ", and of a table on S3 those in docs/hudi.md"),
+        (
+            "catalog.properties",
+            SPARK,
+            storage,
+            ", and of a table on S3 those in docs/table-formats/hudi.md",
+        ),
     ):
         if idle := sorted(key for key in keys if not key.startswith(begin)):
             raise ConfigurationError(

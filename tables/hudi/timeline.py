@@ -14,7 +14,9 @@ _TIMELINE = ".hoodie/timeline"
 _TRIES, _PAUSE_S = 4, 0.5
 """A file that is being written is empty or incomplete for a moment."""
 
-_HINT = "restore it from a backup, or the table to a savepoint; docs/hudi.md says more"
+_HINT = (
+    "restore it from a backup, or the table to a savepoint; docs/table-formats/hudi.md says more"
+)
 
 
 def read_commit(place: HudiPlace, timeline: Any, instant: Any) -> Any:

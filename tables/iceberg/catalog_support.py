@@ -38,7 +38,7 @@ def refuse_unread(identifier: str, error: Exception) -> None:
     raise StopSink(
         f"table {identifier} has metadata that is not understood: {reason.strip()}",
         f"headgate commits to format versions {' and '.join(FORMAT_VERSIONS)}, and to columns of "
-        "the types that docs/files.md names",
+        "the types that docs/guides/data-files.md names",
     ) from error
 
 

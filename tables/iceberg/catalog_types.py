@@ -1,7 +1,7 @@
 """Decides which kinds of catalogs can be a sink's lock; others are refused by name, with a reason.
 
 A sink needs two things of a catalog: a commit that lands only on what its requirements were checked
-against, and tags that stay. ``docs/catalogs.md`` lists those that were seen to have both.
+against, and tags that stay. ``docs/guides/catalogs.md`` lists those that were seen to have both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headgate.control_protocol.joint_errors import NotAtomic
 
 SQL_SCHEMES = ("sqlite", "postgresql")
 
-_INSTEAD = "use a REST, Glue or SQL catalog (SQLite, PostgreSQL); docs/catalogs.md says more"
+_INSTEAD = "use a REST, Glue or SQL catalog (SQLite, PostgreSQL); docs/guides/catalogs.md says more"
 
 _REFUSED = {
     "hive": "a Hive metastore can lose a commit that it has confirmed: pyiceberg commits to it "

@@ -84,7 +84,7 @@ def _translated(thrown: Any) -> Exception:
         return HiveClientUnfit(
             f"the Hive client in Spark's JVM asks for what this metastore does not know: {said}",
             "Spark's own client is Hive 2.3's; for Hive 4 put its hive-standalone-metastore-common "
-            "into spark.driver.extraClassPath, as docs/catalogs.md shows",
+            "into spark.driver.extraClassPath, as docs/guides/catalogs.md shows",
         )
     kind = thrown.getClass()
     while kind is not None:
@@ -216,7 +216,7 @@ def _ignorant(name: str) -> HiveCannotSwap:
         f"the Hive metastore of table {name} does not compare and set: it ignored what a change "
         "expected",
         "use one that knows expectations (HIVE-26882: Hive 2.3.10, 4.0), or a REST, Glue or SQL "
-        "catalog; docs/catalogs.md says more",
+        "catalog; docs/guides/catalogs.md says more",
     )
 
 

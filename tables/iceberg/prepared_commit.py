@@ -55,7 +55,7 @@ class Prepared:
                 f"table {self.proposal.base.table}: its catalog took the first claim, and dropped "
                 f"the tag {tag} that was in it",
                 "this catalog keeps no tags, and nothing would fence a second coordinator: use one "
-                "that does (docs/catalogs.md); the claim holds no rows",
+                "that does (docs/guides/catalogs.md); the claim holds no rows",
             )
 
 

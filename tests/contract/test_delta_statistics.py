@@ -94,7 +94,7 @@ def by_value(kind: str) -> list[Any]:
 
 
 def bounded(kind: str) -> list[Any]:
-    """The values that all have bounds: delta-rs finds no rows of other files (docs/delta.md)."""
+    """The values that all have bounds: delta-rs finds no rows of other files."""
     return [v for v in by_value(kind) if v == v and v != "\U0010ffff" * 20]
 
 

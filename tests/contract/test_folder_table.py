@@ -1,4 +1,4 @@
-"""The table of docs/writing-a-table.md keeps the contract, tested as the page says."""
+"""The format of docs/table-formats/writing-a-table-format.md keeps the contract, as it says."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ _AMONG_OTHERS = {
     "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
     "hoodie.clean.failed.writes.policy": "LAZY",
 }
-"""What docs/hudi.md asks of others beside the lock; the rest is as Hudi has it by default."""
+"""What docs/table-formats/hudi.md asks of others beside the lock; the rest is Hudi's default."""
 _COMPACTED = {
     "hoodie.compact.inline": "true",
     "hoodie.compact.inline.max.delta.commits": "2",

@@ -1,4 +1,4 @@
-"""A fork, and the way out of it that docs/hudi.md describes: by Hudi's own restore."""
+"""A fork, and the way out that docs/table-formats/hudi.md describes: by Hudi's own restore."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_commit_that_rose_again_is_taken_back_alone(
 def test_a_forked_sink_is_restored_and_follows_its_table(
     tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str]
 ) -> None:
-    """The recipe of docs/hudi.md, step by step."""
+    """The recipe of docs/table-formats/hudi.md, step by step."""
     with started(tmp_path, bundle, lock) as sink:
         sink.produce(300)
         process = sink.start()
@@ -146,7 +146,7 @@ def fork(place: HudiPlace) -> int:
 
 
 def restored(spark: Any, place: HudiPlace, completed: int | None) -> None:
-    """By Hudi's procedures, as docs/hudi.md has it."""
+    """By Hudi's procedures, as docs/table-formats/hudi.md has it."""
     timeline = Path(place.location.removeprefix("file://")) / ".hoodie" / "timeline"
     (kept,) = timeline.glob(f"*_{completed}.*commit")
     requested = kept.name.partition("_")[0]

@@ -21,7 +21,7 @@ DOCUMENTS = (
     "CONTRIBUTING.md",
     *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")),
 )
-LOADED_ELSEWHERE = "docs/platforms.md"
+LOADED_ELSEWHERE = "docs/guides/platforms.md"
 """Its sink files are loaded by ``test_platform_page``."""
 FENCE = re.compile(
     r"(?P<mark><!-- *(?P<word>[\w-]+)(?:: \S+)? *-->\n)?```(?P<language>\w+)\n(?P<text>.*?)^```",
@@ -115,7 +115,7 @@ def test_commands_exist() -> None:
 def test_the_page_of_commands_has_every_command() -> None:
     from headgate.operations.cli.main import main
 
-    page = (ROOT / "docs/commands.md").read_text()
+    page = (ROOT / "docs/reference/commands.md").read_text()
     assert set(re.findall(r"^\| `headgate (\w+)", page, re.MULTILINE)) == set(main.commands)
 
 

@@ -1,4 +1,4 @@
-"""Every error has a code of its own, and a section in docs/errors.md."""
+"""Every error has a code of its own, and a section in docs/reference/errors.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.control_protocol import (
 )
 from headgate.control_protocol.errors import HeadgateError
 
-PAGE = (ROOT / "docs/errors.md").read_text()
+PAGE = (ROOT / "docs/reference/errors.md").read_text()
 SECTION = re.compile(r"^## (HG-\d{3}): [^\n]+\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 

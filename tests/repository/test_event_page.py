@@ -1,4 +1,4 @@
-"""Docs/events.md explains every event of the log, and no other."""
+"""Docs/reference/log-events.md explains every event of the log, and no other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from repository.tree import ROOT, modules
 
 from headgate.control_protocol.log_events import LogEvent
 
-PAGE = (ROOT / "docs/events.md").read_text()
+PAGE = (ROOT / "docs/reference/log-events.md").read_text()
 
 
 def test_every_log_event_is_explained_once_and_in_order() -> None:

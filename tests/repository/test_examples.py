@@ -42,7 +42,7 @@ MODULES = sorted(path for folder in EXAMPLES for path in folder.glob("*/*.py"))
 
 def public() -> set[str]:
     """The modules that the page names as public."""
-    page = (ROOT / "docs/writing-a-table.md").read_text()
+    page = (ROOT / "docs/table-formats/writing-a-table-format.md").read_text()
     told = page.partition("## What a package may use")[2].partition("\n\n[")[0]
     paragraph = told.partition("all of `headgate.control_protocol`")[0]
     names = re.findall(r"`([\w.]+)`", paragraph)
@@ -113,7 +113,7 @@ def test_an_installed_example_is_found_by_its_entry_point_alone(
 
 def said_of(kind: str) -> str:
     """What the page of kinds says that its tables can do."""
-    page = (ROOT / "docs/kinds.md").read_text()
+    page = (ROOT / "docs/table-formats/comparison.md").read_text()
     rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in page.splitlines()]
     place = next(row.index(kind) for row in rows if kind in row)
     said = {row[0]: row[place] for row in rows if len(row) > place}

@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import CatalogRefused
 from headgate.tables.iceberg.catalog_types import refuse_java_kind, refuse_kind
 from headgate.tables.storage.s3_file_io import S3_PART_BYTES
 
-PAGE = (ROOT / "docs/platforms.md").read_text()
+PAGE = (ROOT / "docs/guides/platforms.md").read_text()
 REST_OF_THE_FILE = """
 name = "trips"
 [source]

@@ -3,8 +3,8 @@
 Only some seeds have one, with dice of its own, so that the others are what they would be without.
 
 Where the sink has no key, the outsider stops with the other faults, and then all must come as if
-nothing had been. It tells no lie that nobody can tell from the truth (docs/security.md): of its
-claims each has exactly one thing wrong with it that an admission must see (``FLAWS``).
+nothing had been. It tells no lie that nobody can tell from the truth (docs/guides/security.md):
+of its claims each has exactly one thing wrong with it that an admission must see (``FLAWS``).
 
 Where the sink has a key, the outsider is there from the first to the last moment, in calm weather
 as well, and nothing may come of it. Its messages are unsigned, signed with another key, signed for

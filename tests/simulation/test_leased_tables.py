@@ -1,4 +1,4 @@
-"""Seeds over a Hudi table whose lock is a lease, and what they notice (rules H of docs/hudi.md).
+"""Seeds over a Hudi table whose lock is a lease (rules H of docs/table-formats/hudi.md).
 
 The adapter is the real one. Damage shows in what readers find once all is archived; a sink that
 stops by name (HG-255) is right where somebody has landed without the lock, and only there.

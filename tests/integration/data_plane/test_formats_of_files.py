@@ -128,7 +128,7 @@ def test_pyiceberg_reads_orc(sqlite_catalog: LocalCatalog) -> None:
 def test_duckdb_names_the_format_that_it_does_not_read(
     sqlite_catalog: LocalCatalog, kind: str
 ) -> None:
-    """When this fails, a newer DuckDB may read it: see the limits in docs/files.md."""
+    """When this fails, a newer DuckDB may read it: see the limits in docs/guides/data-files.md."""
     table = table_of(sqlite_catalog.catalog, "db.t", {FORMAT: kind})
     append(sqlite_catalog.catalog, table, rows()[1:3])
     location = sqlite_catalog.catalog.load_table("db.t").metadata_location

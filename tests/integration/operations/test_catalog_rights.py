@@ -55,8 +55,8 @@ def make(settings: SinkSettings, *, table: bool = True) -> None:
 
 
 def commands(role: str) -> list[str]:
-    """What docs/security.md gives out for a role, for the test's user."""
-    text = (ROOT / "docs/security.md").read_text()
+    """What docs/guides/security.md gives out for a role, for the test's user."""
+    text = (ROOT / "docs/guides/security.md").read_text()
     block = text.partition("```sql\n")[2].partition("```")[0]
     part = block.partition(f"-- {role}")[2].partition("\n")[2].partition("-- ")[0]
     return [re.sub(r"TO \w+", f"TO {ROLE}", line) for line in part.splitlines() if line]

@@ -1,4 +1,4 @@
-"""The rights in docs/security.md suffice for each role, and each is needed."""
+"""The rights in docs/guides/security.md suffice for each role, and each is needed."""
 
 from __future__ import annotations
 

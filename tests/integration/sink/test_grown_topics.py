@@ -96,7 +96,7 @@ def test_u8_check_says_what_a_start_would_do_about_partitions_that_were_added(
 def test_u8_a_topic_that_was_not_multiplied_stops_the_sink_until_it_is_reset(
     deploy: Deploy, admin: AdminClient
 ) -> None:
-    """The procedure of docs/changes.md, with the same names."""
+    """The procedure of docs/guides/upserts-and-deletes.md, with the same names."""
     sink = deploy(GROWS)
     topic = sink.topics[0]
     changes = Changelog(sink, 9)

@@ -1,4 +1,4 @@
-"""The sink file that docs/changes.md shows is one that works as the page says."""
+"""The sink file that docs/guides/upserts-and-deletes.md shows works as the page says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.config.column_options import rules_of
 from headgate.config.load import parse
 from headgate.data_plane.cdc.policy import Envelope
 
-PAGE = (ROOT / "docs/changes.md").read_text()
+PAGE = (ROOT / "docs/guides/upserts-and-deletes.md").read_text()
 SINK_FILE, *_ = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 DECIMAL, MICROS = "org.apache.kafka.connect.data.Decimal", "io.debezium.time.MicroTimestamp"
 ROW = [

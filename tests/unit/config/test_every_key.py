@@ -18,7 +18,7 @@ from headgate.config.load import load
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.operations.cli.main import main
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/settings.md"
 CHARACTERS_MAX = 1_000
 """Of an error: a few lines of a terminal."""
 

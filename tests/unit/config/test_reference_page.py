@@ -10,7 +10,7 @@ from headgate.config.section_keys import Key, keys_of
 from headgate.config.sink_settings import SinkSettings
 from headgate.kafka import client_settings as kafka_keys
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/settings.md"
 
 
 def every_key(section: type) -> Iterator[Key]:
@@ -22,7 +22,7 @@ def every_key(section: type) -> Iterator[Key]:
 
 def test_the_committed_page_is_what_the_code_generates() -> None:
     assert PAGE.read_text(encoding="utf-8") == render(), (
-        "run: python -m headgate.config.reference_page > docs/reference.md"
+        "run: python -m headgate.config.reference_page > docs/reference/settings.md"
     )
 
 

@@ -570,7 +570,7 @@ def test_hg151_commands_for_iceberg_alone_say_so() -> None:
 
 
 def test_the_page_of_kinds_says_what_they_declare() -> None:
-    page = (ROOT / "docs/kinds.md").read_text()
+    page = (ROOT / "docs/table-formats/comparison.md").read_text()
     rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in page.splitlines()]
     said = {row[0]: row[1:] for row in rows if row}
     for column, settings in enumerate((sink(""), delta(), hudi())):

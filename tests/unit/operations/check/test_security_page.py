@@ -1,4 +1,4 @@
-"""The rights that docs/security.md gives out are those that ``headgate check`` asks for."""
+"""The rights that docs/guides/security.md gives out are those that ``headgate check`` asks for."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ type = "long"
 writer = "in-process"
 """
 ROOT = Path(__file__).parents[4]
-PAGE = (ROOT / "docs" / "kinds.md").read_text()
+PAGE = (ROOT / "docs/table-formats/comparison.md").read_text()
 COMMANDS = {
     "audit": ("audit", "--no-source"),
     "tables": ("tables",),

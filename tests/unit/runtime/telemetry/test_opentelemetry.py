@@ -111,7 +111,7 @@ def test_without_the_library_it_says_what_to_install(
 
 
 def test_the_page_lists_every_metric_as_it_is() -> None:
-    page = (ROOT / "docs/metrics.md").read_text()
+    page = (ROOT / "docs/reference/metrics.md").read_text()
     rows = re.findall(r"^\| `(headgate_\w+)` \| (\w+) \| ([^|]*) \| (.*) \|$", page, re.MULTILINE)
     listed = {name: (kind, labels, about) for name, kind, labels, about in rows}
     expected = {

@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import CatalogRefused
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.catalog_types import KINDS, refuse_kind
 
-DOCUMENT = Path(__file__).parents[4] / "docs" / "catalogs.md"
+DOCUMENT = Path(__file__).parents[4] / "docs/guides/catalogs.md"
 
 REFUSED = [
     ({"type": "hive", "uri": "thrift://127.0.0.1:1"}, "can lose a commit that it has confirmed"),
