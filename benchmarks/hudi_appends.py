@@ -44,7 +44,7 @@ def spark(told: Mapping[str, Any]) -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
-    from headgate.operations.local_kafka.java import cache_folder, fetch_jars
+    from headgate.operations.java import cache_folder, fetch_jars
     from headgate.tables.hudi.jvm import open_spark
 
     connector = fetch_jars(cache_folder() / f"spark-kafka-{KAFKA.rpartition(':')[2]}", [KAFKA])

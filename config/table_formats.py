@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from headgate.config.catalog_settings import Backend, CatalogSettings
@@ -39,12 +38,6 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "headgate.tables"
 
 KindFactory = Callable[[], TableFormat]
-
-_OURS = {
-    "delta": ("headgate.tables.delta.table_format", "DeltaFormat"),
-    "hudi": ("headgate.tables.hudi.table_format", "HudiFormat"),
-}
-"""Module and class: a kind is imported when a sink names it, not by every command."""
 
 _ICEBERG = Traits(Guarantee.EXACTLY_ONCE, frozenset(Capability))
 
@@ -92,11 +85,11 @@ def kind_names() -> list[str]:
     from importlib.metadata import entry_points
 
     registered = (point.name for point in entry_points(group=ENTRY_POINT_GROUP))
-    return sorted({ICEBERG, *_OURS, *registered})
+    return sorted({ICEBERG, *registered})
 
 
 def _kind(name: str, said_by: str) -> TableFormat:
-    factory = _own(name) or _registered(name)
+    factory = _registered(name)
     if factory is None:
         known = kind_names()
         raise KindUnknown(
@@ -104,13 +97,6 @@ def _kind(name: str, said_by: str) -> TableFormat:
             f"known kinds: {', '.join(known)}{nearest(name, known)}",
         )
     return factory()
-
-
-def _own(name: str) -> KindFactory | None:
-    if name not in _OURS:
-        return None
-    module, kind = _OURS[name]
-    return cast("KindFactory", getattr(import_module(module), kind))
 
 
 def _registered(name: str) -> KindFactory | None:

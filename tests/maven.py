@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.operations.local_kafka.java import cache_folder
+from headgate.operations.java import cache_folder
 
 
 def maven_jars(name: str, pom: Path, **told: str) -> Path:

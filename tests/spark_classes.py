@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hive_metastore import pyspark_jars
 
-from headgate.operations.local_kafka.java import cache_folder, java_command
+from headgate.operations.java import cache_folder, java_command
 
 SUBMITTED = "SPARK_SUBMIT_OPTS"
 """What Spark's own launcher adds to the command of a driver's JVM, and of no other."""

@@ -13,7 +13,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from headgate.operations.local_kafka.java import cache_folder, fetch_jars
+from headgate.operations.java import cache_folder, fetch_jars
 
 CONNECT, FLINK, ICEBERG, HADOOP = "3.9.2", "2.1.3", "1.11.0", "3.4.3"
 _LOGGING = "org.slf4j:slf4j-simple:1.7.36"

@@ -43,7 +43,7 @@ from headgate.operations.check.state import NotChecked, StateCheck
 from headgate.operations.check.table_format import KindCheck
 from headgate.operations.http.app import require_server
 from headgate.operations.http.certificates import tls_of
-from headgate.operations.local_kafka.java import java_version, require_java
+from headgate.operations.java import java_version, require_java
 from headgate.operations.many_tables.list import routes
 from headgate.runtime.configuration_comparison import SIGNS_MISSED, running_otherwise, said_lately
 from headgate.runtime.health import heard

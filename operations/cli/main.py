@@ -11,8 +11,9 @@ import logging
 import os
 import traceback
 from dataclasses import asdict
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
@@ -47,20 +48,38 @@ GROUPS = {
 }
 """The commands in the order in which people meet them."""
 
+ENTRY_POINT_GROUP = "headgate.commands"
+"""Where a package offers a command: the entry point's name, and a ``click.Command``."""
+
 
 class _Headgate(click.Group):
-    """Lists its commands in groups, and reports a foreseen failure in one line, with its code."""
+    """Lists its commands in groups, and reports a foreseen failure in one line, with its code.
 
-    def format_commands(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click calls it so
-        formatter: click.HelpFormatter,
-    ) -> None:
-        for group, names in GROUPS.items():
-            with formatter.section(group):
-                formatter.write_dl(
-                    [(name, self.commands[name].get_short_help_str(100)) for name in names]
-                )
+    Commands of this module come first, then those of other packages; the demo's are found like
+    theirs, so that nothing of a sink needs what they need.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *entry_points(group=ENTRY_POINT_GROUP).names})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if own := super().get_command(ctx, cmd_name):
+            return own
+        for point in entry_points(group=ENTRY_POINT_GROUP, name=cmd_name):
+            return cast("click.Command", point.load())
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        known = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        grouped = {name for names in GROUPS.values() for name in names}
+        others = tuple(name for name in known if name not in grouped)
+        for group, names in {**GROUPS, "Of other packages": others}.items():
+            found = [(name, command) for name in names if (command := known.get(name))]
+            if found:
+                with formatter.section(group):
+                    formatter.write_dl(
+                        [(name, command.get_short_help_str(100)) for name, command in found]
+                    )
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -162,7 +181,7 @@ def serve(ctx: click.Context, sinks: tuple[Path, ...], listen: str) -> None:
 @as_json_option
 @click.pass_context
 def events(ctx: click.Context, sink: Path, *, follow: bool, last: int, as_json: bool) -> None:
-    """Show the events on the control topic (docs/reference/log-events.md)."""
+    """Show the events on the control topic."""
     settings = loaded(ctx, sink)
     from headgate.operations.render import show_event
     from headgate.operations.status.event_tail import events as said
@@ -379,16 +398,6 @@ def rights(ctx: click.Context, sink: Path, role: str, principal: str) -> None:
 
 
 @main.command()
-@click.option("--folder", required=True, type=click.Path(file_okay=False, path_type=Path))
-@click.option("--port", default=9092, show_default=True, type=click.IntRange(1, 65_535))
-def kafka(folder: Path, port: int) -> None:
-    """Run a real Kafka on this machine until Ctrl-C."""
-    from headgate.operations.local_kafka.broker import keep
-
-    keep(folder, port, click.echo)
-
-
-@main.command()
 @sink_file
 @click.argument("to", metavar="TRANSACTION|TAG")
 @click.option("--drop-foreign", is_flag=True, help="Also remove others' snapshots.")
@@ -448,19 +457,6 @@ def maintain(ctx: click.Context, /, sink: Path, **asked: Any) -> None:
     from headgate.operations.cli.maintain import carry_out
 
     ctx.exit(carry_out(settings, **asked))
-
-
-@main.command(
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.pass_context
-def demo(ctx: click.Context, arguments: tuple[str, ...]) -> None:
-    """Run the whole system here and watch it survive a kill."""
-    from headgate.operations.demo.demo import main as demonstrate
-
-    ctx.exit(demonstrate(list(arguments)) or 0)
 
 
 for command in (status, stop, start, restart, delete):

@@ -18,14 +18,14 @@ from types import TracebackType
 from typing import Self
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.operations.local_kafka.child_process import kill_child, start_child
-from headgate.operations.local_kafka.java import (
+from headgate.operations.java import (
     Progress,
     cache_folder,
     fetch_jars,
     java_version,
     require_java,
 )
+from headgate.operations.local_kafka.child_process import kill_child, start_child
 from headgate.runtime.early_signals import take_over
 
 __all__ = [

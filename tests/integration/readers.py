@@ -19,7 +19,7 @@ from object_store import KEY, REGION, SECRET, ObjectStore
 from postgres_server import PostgresServer
 from pyiceberg.table import StaticTable
 
-from headgate.operations.local_kafka.java import cache_folder, fetch_jars
+from headgate.operations.java import cache_folder, fetch_jars
 
 ICEBERG_VERSION = "1.11.0"
 

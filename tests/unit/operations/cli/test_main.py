@@ -8,6 +8,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from unit.operations.filled_table import TOPIC, FilledTable
@@ -36,11 +37,29 @@ def lines(text: str) -> list[str]:
 
 def test_every_command_stands_in_one_group_with_a_sentence_that_fits_a_line() -> None:
     grouped = [name for names in GROUPS.values() for name in names]
-    assert sorted(grouped) == sorted(main.commands)
+    assert sorted(grouped) == main.list_commands(click.Context(main))
     listed = [line for line in headgate("--help").output.splitlines() if line.startswith("  ")]
     described = [line for line in listed if line.split()[0] in grouped]
     assert len(described) == len(grouped)
     assert all(line.endswith((".", ")")) for line in described)
+
+
+def test_another_package_s_command_is_listed_and_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "greeting.py").write_text(
+        "import click\n\n\n@click.command('greet')\ndef greet() -> None:\n"
+        "    'Say hello.'\n    click.echo('hello')\n"
+    )
+    package = tmp_path / "greeting-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[headgate.commands]\ngreet = greeting:greet\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    assert "Of other packages:\n  greet  Say hello.\n" in headgate("--help").output
+    assert headgate("greet").output == "hello\n"
+    assert headgate("gret").exit_code == 2
 
 
 @pytest.mark.parametrize("command", [name for names in GROUPS.values() for name in names])

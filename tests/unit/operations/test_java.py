@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.operations.local_kafka.java import (
+from headgate.operations.java import (
     cache_folder,
     fetch_jars,
     java_version,
