@@ -199,7 +199,8 @@ def rights_taken(error: BaseException) -> MissingRights | None:
         if isinstance(cause, ForbiddenError) or (
             isinstance(cause, OSError) and refused_operation(cause)
         ):
-            return MissingRights(str(error).removeprefix(f"{Unreachable.code} "))
+            said = str(error).removeprefix(f"{Unreachable.code} ")  # which it is tried again by
+            return MissingRights(said.removeprefix(f"{MissingRights.code} "))
         cause = cause.__cause__
     return None
 

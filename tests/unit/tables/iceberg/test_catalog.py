@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import (
     TableMissing,
     Unreachable,
 )
-from headgate.tables.iceberg.catalog import catalog_failure, load_catalog
+from headgate.tables.iceberg.catalog import catalog_failure, load_catalog, rights_taken
 
 
 def sqlite(folder: Path, query: str = "") -> dict[str, str]:
@@ -121,3 +121,10 @@ def test_the_package_itself_does_without_pyiceberg() -> None:
         "assert 'pyiceberg' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_right_that_was_taken_is_named_by_one_code() -> None:
+    """Reading is tried again, as ``Unreachable``; the table's trouble is the missing right."""
+    error = Unreachable(str(MissingRights("table db.orders cannot be read")))
+    error.__cause__ = ForbiddenError("this principal may not")
+    assert str(rights_taken(error)) == "HG-103 table db.orders cannot be read"
