@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headgate.config.secrets import Properties, Text
+from headgate.config.setting_types import Properties, Text
 
 
 class Backend(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headgate.config.secrets import Text
+from headgate.config.setting_types import Text
 from headgate.data_plane.cdc.policy import (
     PLACEHOLDER,
     Changes,

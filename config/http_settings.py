@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.config.secrets import Properties, Secret, Text
+from headgate.config.setting_types import Properties, Secret, Text
 from headgate.control_protocol.errors import ConfigurationError
 
 

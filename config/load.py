@@ -16,8 +16,8 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from headgate.config.secret_references import Refused
-from headgate.config.secrets import Properties, WrongType
 from headgate.config.section_keys import Key, keys_of
+from headgate.config.setting_types import Properties, WrongType
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats.column_options import Constant

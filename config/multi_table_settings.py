@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from headgate.config.secrets import Properties, Text, Texts
+from headgate.config.setting_types import Properties, Text, Texts
 from headgate.config.table_settings import (
     ICEBERG,
     ColumnSettings,

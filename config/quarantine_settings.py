@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from headgate.config.catalog_settings import CatalogSettings
-from headgate.config.secrets import Text
+from headgate.config.setting_types import Text
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 
 

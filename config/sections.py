@@ -20,7 +20,7 @@ from headgate.config.maintenance_settings import MaintenanceSettings
 from headgate.config.multi_table_settings import NO_TABLE, TablesSettings, led
 from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuarantine
 from headgate.config.secret_references import resolved
-from headgate.config.secrets import Properties, Secret, Text, TextOrNumber
+from headgate.config.setting_types import Properties, Secret, Text, TextOrNumber
 from headgate.config.table_settings import ColumnSettings, TableSettings
 from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import ConfigurationError

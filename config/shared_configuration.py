@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, astuple
 
 from headgate.config.column_options import rules_of
-from headgate.config.secrets import Properties
+from headgate.config.setting_types import Properties
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import ICEBERG, SchemaSettings
 from headgate.control_protocol.events import DIGEST

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from headgate.config.secrets import ConstantText, Properties, Text, Texts
+from headgate.config.setting_types import ConstantText, Properties, Text, Texts
 from headgate.participant.settings import Incompatible, SchemaPolicy, UnknownFields
 
 ICEBERG = "iceberg"

@@ -32,8 +32,13 @@ from headgate.control_protocol.redacted_log import redacted_logger, redacting
 from headgate.coordinator import driver as coordinator
 from headgate.coordinator.service import CoordinatorService
 from headgate.coordinator.state import Identity
+from headgate.data_plane.write.in_process_writer import (
+    InProcessWriter,
+    PutWriter,
+    RenewingWriter,
+    chunk_of,
+)
 from headgate.data_plane.write.write_batch import write_narrowed, write_put
-from headgate.data_plane.write.writers import InProcessWriter, PutWriter, RenewingWriter, chunk_of
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.kafka.source_topics import KafkaSourceTopics

@@ -1,7 +1,7 @@
 """A sink's tables by name: the one place that knows which format each has, and how it is opened.
 
 ``Format`` is the port, with Iceberg behind it like every other (``iceberg_format``,
-``plugin_format``). Nothing is created before ``ready``.
+``table_format_adapter``). Nothing is created before ``ready``.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class SinkTables:
     def _opened(self, name: str) -> Format:
         settings = self.settings
         if kind := kind_of(settings, name):
-            from headgate.runtime.plugin_format import KindFormat
+            from headgate.runtime.table_format_adapter import KindFormat
 
             self._opening.callback(kind.close)
             return KindFormat(settings, kind)

@@ -36,8 +36,8 @@ from headgate.control_protocol.ports import (
 from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.formats.column_options import ColumnRule
+from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
-from headgate.data_plane.write.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.participant.settings import SchemaPolicy
 from headgate.tables.iceberg.table import IcebergTable

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from uuid import uuid4
 
-from headgate.config.secrets import Properties, Secret
+from headgate.config.setting_types import Properties, Secret
 from headgate.config.sink_settings import SinkSettings
 
 TAG = uuid4().hex[:12]

@@ -8,7 +8,7 @@ import urllib.request
 from dataclasses import replace
 
 from headgate.config.http_settings import HttpSettings
-from headgate.config.secrets import Secret
+from headgate.config.setting_types import Secret
 from headgate.config.sink_settings import SinkSettings
 from headgate.operations.http.routes import Face
 from headgate.operations.http.server import serving

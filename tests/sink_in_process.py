@@ -29,8 +29,8 @@ from headgate.control_protocol.testing import (
 )
 from headgate.coordinator.driver import CoordinatorDriver, StartAt
 from headgate.coordinator.driver import World as CoordinatorWorld
+from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
-from headgate.data_plane.write.writers import chunk_of
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.embedding import Record

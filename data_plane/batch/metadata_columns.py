@@ -12,10 +12,10 @@ import pyarrow.types as kinds
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.data_plane.batch.write_plan import RECORD_PARTS, STRUCT, SourcePlan
-from headgate.data_plane.formats.bad_values import Faults
+from headgate.data_plane.formats.casting.cast_to_table import fitted
 from headgate.data_plane.formats.casting.relabel import retyped
-from headgate.data_plane.formats.casting.table_types import fitted
 from headgate.data_plane.formats.format_registry import record_format
+from headgate.data_plane.formats.record_errors import Faults
 from headgate.data_plane.formats.record_format import UndecodableRecords
 from headgate.kafka.record_fetch import Chunk
 

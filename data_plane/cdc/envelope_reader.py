@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.data_plane.cdc.operations import Operation, Operations
-from headgate.data_plane.formats.bad_values import Faults
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.formats.column_options_reader import Inside, RuledColumns
+from headgate.data_plane.formats.record_errors import Faults
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Flags, Integers

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.data_plane.formats import column_options, field_names
-from headgate.data_plane.formats.bad_values import Faults
+from headgate.data_plane.formats.casting.cast_to_table import without_bad
 from headgate.data_plane.formats.casting.relabel import array_from
-from headgate.data_plane.formats.casting.table_types import without_bad
 from headgate.data_plane.formats.column_options import ColumnRule
+from headgate.data_plane.formats.record_errors import Faults
 from headgate.data_plane.formats.record_format import RecordFormat, RuledFormat, UndecodableRecords
 from headgate.native.byte_arrays import Packed
 

@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.data_plane.formats.avro.schema import Avro, UnfitSchema, parse_schema
-from headgate.data_plane.formats.protobuf.schema import Types, UnfitTypes, file_name, types_of
+from headgate.data_plane.formats.protobuf.descriptors import Types, UnfitTypes, file_name, types_of
 
 _DEFAULTS = {
     "timeout": "10",

@@ -23,9 +23,9 @@ import pyarrow.types as kinds
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats import column_options
-from headgate.data_plane.formats.bad_values import Faults
-from headgate.data_plane.formats.casting.table_types import fitted, without_bad
+from headgate.data_plane.formats.casting.cast_to_table import fitted, without_bad
 from headgate.data_plane.formats.format_options import take_options
+from headgate.data_plane.formats.record_errors import Faults
 from headgate.native.byte_arrays import Packed
 
 _LINE_END = r"\r?\n$"

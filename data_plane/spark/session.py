@@ -44,7 +44,7 @@ _WORKERS = {"spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system"}  # see deci
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.python.daemon.module": "headgate.data_plane.spark.daemon",
+    "spark.python.daemon.module": "headgate.data_plane.spark.pyspark_daemon",
 }
 
 _SHIPPED = (

@@ -27,8 +27,8 @@ from headgate.data_plane.cdc.unavailable_values import unavailable
 from headgate.data_plane.cdc.unwrap import ROW_PLACES, opener
 from headgate.data_plane.files.data_files import file_shape
 from headgate.data_plane.files.format_choice import refuse_for_keys
-from headgate.data_plane.formats.bad_values import Faults
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
+from headgate.data_plane.formats.record_errors import Faults
 from headgate.data_plane.formats.record_format import RecordFormat
 from headgate.data_plane.formats.unknown_fields import WatchfulFormat
 from headgate.data_plane.quarantine.poison_search import Read, read_apart

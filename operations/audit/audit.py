@@ -37,7 +37,7 @@ from headgate.operations.audit.files import (
     of_other_sinks,
     of_unknown_sinks,
 )
-from headgate.operations.audit.keys import NOT_FOLDED, offsets_behind
+from headgate.operations.audit.keyed_table import NOT_FOLDED, offsets_behind
 from headgate.operations.audit.many_keyed_tables import KeyedTables
 from headgate.operations.audit.quarantine import QuarantineEvidence, examine_quarantine, lapsed
 from headgate.operations.audit.records import (

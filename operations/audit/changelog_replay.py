@@ -34,7 +34,7 @@ from headgate.operations.audit.replay_spill import SLICE_BYTES, Slices, Slicing
 from headgate.operations.audit.report import Finding
 from headgate.runtime.write_planning import source_plan
 from headgate.tables.iceberg.reader import IcebergReader
-from headgate.tables.iceberg.upsert.changed_keys import Sources
+from headgate.tables.iceberg.upsert.key_reader import Sources
 
 Chunks = Callable[[WriterPlan, Batch], Generator[Chunk, None, None]]
 

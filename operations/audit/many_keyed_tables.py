@@ -24,7 +24,7 @@ from headgate.control_protocol.table_history import History, LiveFile, TableRead
 from headgate.data_plane.routing.keyed_routes import may_key, may_name
 from headgate.operations.audit.changelog_replay import FoldEvidence, SourceRanges, folding
 from headgate.operations.audit.files import OnProgress
-from headgate.operations.audit.keys import (
+from headgate.operations.audit.keyed_table import (
     DEATHS_UNTOLD,
     NOT_FOLDED,
     Told,

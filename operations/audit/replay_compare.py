@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from headgate.native.kernels import Flags, Integers, Words
 from headgate.operations.audit.records import EXAMPLES_MAX
 from headgate.operations.audit.replay_spill import DELETES, HIGH, LOW, OFFSET, OURS, SOURCE
-from headgate.tables.iceberg.upsert.changed_keys import Sources
+from headgate.tables.iceberg.upsert.key_reader import Sources
 
 
 class Fault(StrEnum):

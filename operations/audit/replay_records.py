@@ -35,9 +35,9 @@ from headgate.data_plane.quarantine.prefilter import others
 from headgate.data_plane.write.change_decode import ChangeReading
 from headgate.kafka.record_fetch import Chunk
 from headgate.operations.audit.replay_spill import OURS, SLICE_BYTES, Slices, Slicing
-from headgate.tables.iceberg.upsert.changed_keys import UNKNOWN, Sources
 from headgate.tables.iceberg.upsert.delete_files import positions_of
 from headgate.tables.iceberg.upsert.key_index import KeyHash
+from headgate.tables.iceberg.upsert.key_reader import UNKNOWN, Sources
 
 Shares = Callable[[Chunk], Iterable[tuple[int, Chunk]]]
 """The records of a chunk that are of folds, each with the number of its fold."""

@@ -34,13 +34,13 @@ from headgate.native.kernels import InPython, loops
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.access.routed_tables import routed
 from headgate.operations.check.catalog import TableCheck
-from headgate.operations.check.features import check_keys, check_transform
+from headgate.operations.check.keys_and_transform import check_keys, check_transform
+from headgate.operations.check.other_formats import KindCheck
 from headgate.operations.check.quarantine import check_rights_aside
 from headgate.operations.check.records import check_records, looked_at
-from headgate.operations.check.rights import RIGHTS, Rights, Role
-from headgate.operations.check.rows import check_rows, rehearsable
+from headgate.operations.check.required_grants import RIGHTS, Rights, Role
+from headgate.operations.check.sample_dry_run import check_rows, rehearsable
 from headgate.operations.check.state import NotChecked, StateCheck
-from headgate.operations.check.table_format import KindCheck
 from headgate.operations.http.app import require_server
 from headgate.operations.http.certificates import tls_of
 from headgate.operations.java import java_version, require_java

@@ -149,7 +149,7 @@ def check(ctx: click.Context, sink: Path, *, as_json: bool, role: str) -> None:
     settings = loaded(ctx, sink)
     from headgate.operations.check.check import check as ask
     from headgate.operations.check.check import exit_code
-    from headgate.operations.check.rights import Role
+    from headgate.operations.check.required_grants import Role
     from headgate.operations.render import show_checks
 
     answers = ask(settings, Role(role))
@@ -392,7 +392,7 @@ def rights(ctx: click.Context, sink: Path, role: str, principal: str) -> None:
     They are commands to paste.
     """
     settings = loaded(ctx, sink)
-    from headgate.operations.check.rights import Role, commands
+    from headgate.operations.check.required_grants import Role, commands
 
     click.echo(commands(settings, Role(role), principal), nl=False)
 

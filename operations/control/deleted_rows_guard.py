@@ -17,7 +17,7 @@ from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.routed_tables import every_table
 from headgate.operations.access.table import opened_reader
-from headgate.operations.control.removed_snapshots import Leaving
+from headgate.operations.control.rollback_impact import Leaving
 
 _HINT = (
     "choose a place behind that deletion; --bring-back-deleted does it all the same, for a "

@@ -37,7 +37,7 @@ from headgate.operations.control.operator_claim import (
     operators_claim,
     tell,
 )
-from headgate.operations.control.removed_snapshots import leaving_for, line
+from headgate.operations.control.rollback_impact import leaving_for, line
 from headgate.operations.control.rollback_many import Destination, TableBack, plan_tables, take_back
 from headgate.operations.control.set_offsets import intact, require_stopped
 from headgate.tables.iceberg.commit_request import GoingBack

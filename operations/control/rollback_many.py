@@ -22,7 +22,7 @@ from headgate.control_protocol.record_codec import decode, deleted_rows
 from headgate.operations.access.routed_tables import filled_tables
 from headgate.operations.access.table import iceberg_of, opened_catalog
 from headgate.operations.control.deleted_rows_guard import refuse_rows_back
-from headgate.operations.control.removed_snapshots import Leaving, leaving_for, line
+from headgate.operations.control.rollback_impact import Leaving, leaving_for, line
 from headgate.runtime.sink_tables import SinkTables, TableAtRest
 from headgate.tables.iceberg.commit_request import GoingBack
 from headgate.tables.iceberg.history import summary_of

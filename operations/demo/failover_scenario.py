@@ -15,7 +15,7 @@ from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.parts import Assembler
 from headgate.control_protocol.ports import ControlLog
-from headgate.operations.demo.control_topic_view import (
+from headgate.operations.demo.control_topic_state import (
     Announced,
     Arrived,
     Committed,

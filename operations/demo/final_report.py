@@ -21,7 +21,7 @@ from headgate.control_protocol.table_history import History, SinkCommit
 from headgate.operations.access.table import opened_table
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
-from headgate.operations.demo.control_topic_view import pid_of
+from headgate.operations.demo.control_topic_state import pid_of
 from headgate.operations.demo.screen import Screen
 from headgate.operations.demo.sink_file import CATALOG_FILE, TABLE
 from headgate.operations.progress_bar import shown_progress

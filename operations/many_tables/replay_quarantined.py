@@ -42,8 +42,8 @@ from headgate.data_plane.quarantine.diverted_records import (
     Place,
     given_back,
 )
+from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
-from headgate.data_plane.write.writers import chunk_of
 from headgate.operations.access.secondary_tables import (
     PaidTables,
     record_of,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.kind_errors import HudiUnsafe
-from headgate.tables.hudi.lock import LOCK, LOCK_KEY, refuse_lock
+from headgate.tables.hudi.lock_check import LOCK, LOCK_KEY, refuse_lock
 from headgate.tables.hudi.record_keys import INDEX, index_of
 
 # Lists settings of Hudi that would conflict with a sink's commits, with the reasons (H1).

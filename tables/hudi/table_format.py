@@ -19,7 +19,7 @@ from headgate.control_protocol.table_kinds import (
 )
 from headgate.tables.hudi.columns import avro_of, refuse_key, refuse_partitions
 from headgate.tables.hudi.locations import HudiPlace
-from headgate.tables.hudi.lock import reach
+from headgate.tables.hudi.lock_check import reach
 from headgate.tables.hudi.record_keys import refuse_row_key
 from headgate.tables.hudi.s3_locations import location_of, storage_of
 from headgate.tables.hudi.settings import KEY, refuse_idle, table_type

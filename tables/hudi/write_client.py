@@ -16,7 +16,7 @@ from headgate.tables.hudi.base_files import file_id_of
 from headgate.tables.hudi.file_slices import Slice, each_of, live_slices
 from headgate.tables.hudi.jvm import ended, hook, open_spark, said, session_of
 from headgate.tables.hudi.locations import HudiPlace, tell_time_in_utc
-from headgate.tables.hudi.lock import reach
+from headgate.tables.hudi.lock_check import reach
 from headgate.tables.hudi.timeline import read_commit
 
 # Finds ghosts: commits in Hudi's metadata table that are not in the data's timeline (H8).

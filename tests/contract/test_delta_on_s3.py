@@ -22,7 +22,7 @@ from headgate.control_protocol.kind_errors import PutsUnconditional
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, Refused, Unknown
 from headgate.control_protocol.testing.contract import CoreContract, OthersContract
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.runtime.plugin_format import FixedColumns
+from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.delta.open_table import DeltaPlace
 from headgate.tables.delta.table_format import DeltaFormat
 from headgate.tables.pending_files import Drafts

@@ -35,7 +35,7 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.testing.contract.world import landed, record
-from headgate.runtime.plugin_format import FixedColumns
+from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.iceberg.pending_manifests import undecided
 from headgate.tables.pending_files import KEPT_MS, Drafts
 from headgate.tables.secondary_table import KindFollower

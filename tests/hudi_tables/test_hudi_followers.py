@@ -29,7 +29,7 @@ from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft,
 from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.testing.contract import FollowerContract
 from headgate.control_protocol.testing.contract.world import landed, record
-from headgate.runtime.plugin_format import FixedColumns
+from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.hudi.append_table import STAGED_MS_MAX
 from headgate.tables.hudi.secondary_table import HudiFollower
 from headgate.tables.hudi.settings import KEY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from zipfile import ZipFile
 
-from headgate.tables.hudi.lock import BASE_PATH, LOCK_KEY, PROVIDER, URL
+from headgate.tables.hudi.lock_check import BASE_PATH, LOCK_KEY, PROVIDER, URL
 from headgate.tables.hudi.settings import ALWAYS, WITH_KEY, WITHOUT_KEY
 
 

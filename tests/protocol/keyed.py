@@ -9,8 +9,8 @@ import numpy as np
 from pyroaring import BitMap64
 
 from headgate.control_protocol.generations import Generations
-from headgate.tables.iceberg.upsert.changed_keys import Sources
 from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex
+from headgate.tables.iceberg.upsert.key_reader import Sources
 from headgate.tables.iceberg.upsert.position_lookup import Change, Resolution, resolve
 
 Record = tuple[int, int, int]

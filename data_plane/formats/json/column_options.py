@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headgate.data_plane.formats import column_options
-from headgate.data_plane.formats.bad_values import Faults
-from headgate.data_plane.formats.casting.table_types import fitted, without_bad
+from headgate.data_plane.formats.casting.cast_to_table import fitted, without_bad
 from headgate.data_plane.formats.json import paths
+from headgate.data_plane.formats.record_errors import Faults
 from headgate.data_plane.formats.record_format import UndecodableRecords
 from headgate.native.byte_arrays import Packed
 

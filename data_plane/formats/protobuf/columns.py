@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headgate.data_plane.formats import field_names
-from headgate.data_plane.formats.bad_values import Faults
 from headgate.data_plane.formats.protobuf.decoder import (
     BYTES,
     EIGHT,
@@ -30,7 +29,7 @@ from headgate.data_plane.formats.protobuf.decoder import (
     Messages,
     slots,
 )
-from headgate.data_plane.formats.protobuf.schema import (
+from headgate.data_plane.formats.protobuf.descriptors import (
     TIMESTAMP,
     WRAPPERS,
     Field,
@@ -38,6 +37,7 @@ from headgate.data_plane.formats.protobuf.schema import (
     Types,
     UnfitTypes,
 )
+from headgate.data_plane.formats.record_errors import Faults
 from headgate.data_plane.formats.utf8 import text_of
 from headgate.native.kernels import Flags, Integers, Scanned, loops
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct, Type
-from headgate.data_plane.formats.protobuf.schema import TIMESTAMP, WRAPPERS, Field, Message, Types
+from headgate.data_plane.formats.protobuf.descriptors import (
+    TIMESTAMP,
+    WRAPPERS,
+    Field,
+    Message,
+    Types,
+)
 
 _PLAIN = {
     "double": "double",

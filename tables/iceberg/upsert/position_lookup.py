@@ -18,9 +18,9 @@ from pyroaring import BitMap64
 from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.record import KeyCounts
 from headgate.native.kernels import Words
-from headgate.tables.iceberg.upsert.changed_keys import Sources
 from headgate.tables.iceberg.upsert.delete_files import bitmap_of, positions_of
 from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex, Numbers, grouped, ordered
+from headgate.tables.iceberg.upsert.key_reader import Sources
 
 
 @dataclass(frozen=True, slots=True)

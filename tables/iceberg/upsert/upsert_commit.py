@@ -24,7 +24,6 @@ from headgate.control_protocol.table_kinds import RowKey
 from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.tables.iceberg.table_creation import key_ids
 from headgate.tables.iceberg.tag_lineage import by_id
-from headgate.tables.iceberg.upsert.changed_keys import Columns, KeyReader
 from headgate.tables.iceberg.upsert.delete_files import (
     Positions,
     Target,
@@ -36,6 +35,7 @@ from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
 from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex
 from headgate.tables.iceberg.upsert.key_property import key_text
+from headgate.tables.iceberg.upsert.key_reader import Columns, KeyReader
 from headgate.tables.iceberg.upsert.live_files import Head, Heads
 from headgate.tables.iceberg.upsert.position_lookup import Change, resolve
 from headgate.tables.storage.read_ahead import in_turn

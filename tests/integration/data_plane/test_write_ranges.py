@@ -33,8 +33,8 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
 from headgate.data_plane.batch.batch_failures import Abandoned
 from headgate.data_plane.batch.write_plan import Handling, SourcePlan, WriterPlan, plan_for
+from headgate.data_plane.write.in_process_writer import InProcessWriter
 from headgate.data_plane.write.write_batch import write_ranges
-from headgate.data_plane.write.writers import InProcessWriter
 from headgate.tables.iceberg.data_file import FileDetail
 
 pytestmark = pytest.mark.integration

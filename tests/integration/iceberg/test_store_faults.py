@@ -36,7 +36,7 @@ from headgate.control_protocol.testing.contract.world import claimed, commit, la
 from headgate.data_plane.batch.batch_failures import failed
 from headgate.data_plane.batch.write_plan import Plans, SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
-from headgate.data_plane.write.writers import RenewingWriter
+from headgate.data_plane.write.in_process_writer import RenewingWriter
 from headgate.tables.storage import s3_client
 from headgate.tables.storage.s3_client import TRIES, S3Store, UploadUnknown, Waiting
 from headgate.tables.storage.s3_file_io import S3_PART_BYTES, S3Files

@@ -20,7 +20,7 @@ from unit.operations.filled_table import sink_file_text
 
 from headgate.config.catalog_settings import CatalogSettings
 from headgate.config.load import parse
-from headgate.config.secrets import Properties
+from headgate.config.setting_types import Properties
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import MissingRights
 from headgate.operations.check.catalog import TableCheck

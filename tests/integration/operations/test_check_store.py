@@ -13,8 +13,8 @@ from store_proxy import Answer, Request, StoreProxy, s3_error
 from unit.operations.filled_table import sink_file_text
 
 from headgate.config.load import load
-from headgate.config.secrets import Properties
 from headgate.config.sections import WriterKind
+from headgate.config.setting_types import Properties
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import MissingRights, Unreachable
 from headgate.operations.check.catalog import TableCheck

@@ -338,7 +338,7 @@ def descendants(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
 
 
-OUR_DAEMON, SPARKS_DAEMON = "headgate.data_plane.spark.daemon", "pyspark.daemon"
+OUR_DAEMON, SPARKS_DAEMON = "headgate.data_plane.spark.pyspark_daemon", "pyspark.daemon"
 
 
 def runs(process: psutil.Process | None, *modules: str) -> bool:

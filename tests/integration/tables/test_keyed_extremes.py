@@ -23,8 +23,8 @@ from headgate.control_protocol.record import KeyCounts
 from headgate.native.kernels import Words
 from headgate.tables.iceberg.maintenance.snapshot_expiry import Upkeep
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.upsert.changed_keys import KeyReader
 from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyHash
+from headgate.tables.iceberg.upsert.key_reader import KeyReader
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 pytestmark = pytest.mark.integration

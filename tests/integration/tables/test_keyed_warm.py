@@ -15,8 +15,8 @@ from headgate.control_protocol.ports import Landed, Unknown
 from headgate.control_protocol.record import KeyCounts
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upsert import upsert_commit
-from headgate.tables.iceberg.upsert.changed_keys import KeyReader
 from headgate.tables.iceberg.upsert.key_index import FileKeys
+from headgate.tables.iceberg.upsert.key_reader import KeyReader
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 
 pytestmark = pytest.mark.integration

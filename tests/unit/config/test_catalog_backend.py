@@ -14,7 +14,7 @@ import pytest
 from headgate.config.catalog_location import refuse_catalog
 from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.load import parse
-from headgate.config.secrets import Properties
+from headgate.config.setting_types import Properties
 from headgate.control_protocol.errors import (
     CatalogRefused,
     ConfigurationError,

@@ -18,13 +18,13 @@ from headgate.config.multi_table_settings import (
     TablesSettings,
 )
 from headgate.config.quarantine_settings import QuarantineSettings
-from headgate.config.secrets import Properties
 from headgate.config.sections import (
     FormatSettings,
     SourceSettings,
     SparkSettings,
     TransformSettings,
 )
+from headgate.config.setting_types import Properties
 from headgate.config.shared_configuration import agreed
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declared

@@ -12,9 +12,9 @@ from typing import Any, get_origin
 import pytest
 
 from headgate.config.load import load, parse
-from headgate.config.secrets import Properties
 from headgate.config.section_keys import keys_of, sentences
 from headgate.config.sections import GroupProtocol, WriterKind
+from headgate.config.setting_types import Properties
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration
 from headgate.config.table_settings import ColumnSettings

@@ -19,7 +19,7 @@ from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, TopicState
 from headgate.data_plane.write import write_batch
-from headgate.data_plane.write.writers import chunk_of
+from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.kafka.record_fetch import Chunk
 from headgate.operations import dry_run
 from headgate.operations.cli.main import main

@@ -14,7 +14,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed
-from headgate.data_plane.write.writers import PutWriter
+from headgate.data_plane.write.in_process_writer import PutWriter
 from headgate.participant.embedding import Buffers, EmbeddedMember, Record
 
 

@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import Unknown
 from headgate.operations.access.table import opened_reader
 from headgate.operations.audit.audit import audit
 from headgate.operations.check.quarantine import check_aside, check_rights_aside
-from headgate.operations.check.rights import Role, commands
+from headgate.operations.check.required_grants import Role, commands
 from headgate.operations.check.state import NotChecked
 from headgate.operations.control.maintain import maintain
 from headgate.operations.many_tables.list import tables

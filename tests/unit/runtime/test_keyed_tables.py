@@ -20,7 +20,7 @@ from headgate.control_protocol.testing.source import FakeSource, FakeTopics
 from headgate.runtime.iceberg_format import IcebergFormat
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.commit_lock import Gates
-from headgate.tables.iceberg.upsert.changed_keys import KeyReader
+from headgate.tables.iceberg.upsert.key_reader import KeyReader
 
 
 def settings(home: Path, more: str = "") -> SinkSettings:

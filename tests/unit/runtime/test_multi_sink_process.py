@@ -17,7 +17,7 @@ from unit.config.test_reload import TEXT, Opened, World, write
 from headgate.config import reload
 from headgate.config.http_settings import HttpSettings
 from headgate.config.load import load, parse
-from headgate.config.secrets import Secret
+from headgate.config.setting_types import Secret
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import (
     ConfigurationError,

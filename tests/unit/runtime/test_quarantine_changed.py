@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import TableRecreated
 from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
-from headgate.operations.check.table_format import KindCheck
+from headgate.operations.check.other_formats import KindCheck
 
 OWN, RENAMED, MOVED = "", 'table = "db.rejected"\n', 'location = "LAKE/rejected"\n'
 OTHER_CATALOG = ASIDE.replace("aside.sqlite", "other.sqlite")

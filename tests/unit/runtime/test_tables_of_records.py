@@ -48,8 +48,8 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.table_changes import Changed, TableNeed, Want
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.data_plane.routing.targets import NEW_MAX
+from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
-from headgate.data_plane.write.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.runtime.iceberg_format import IcebergFormat
 from headgate.runtime.table_creation import TableMaker

@@ -21,7 +21,7 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.ports import CommitAttempt, Draft, Refused
 from headgate.control_protocol.testing.contract.followers import paid
 from headgate.control_protocol.testing.contract.world import landed
-from headgate.runtime.plugin_format import FixedColumns
+from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.pending_files import Drafts
 from headgate.tables.secondary_table import KindFollower

@@ -36,9 +36,9 @@ from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan, Wr
 from headgate.data_plane.formats.json.format import JsonRecords
 from headgate.data_plane.quarantine import poison_search
 from headgate.data_plane.quarantine.poison_search import CONDEMNED_MAX, narrowed
+from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.table_outlets import PartitionedRows
 from headgate.data_plane.write.write_batch import write_put
-from headgate.data_plane.write.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.tables.iceberg.table_creation import ensure_table
 

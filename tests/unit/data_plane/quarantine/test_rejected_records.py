@@ -44,8 +44,8 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.record import CommitRecord
 from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan
+from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_chunks
-from headgate.data_plane.write.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import ensure_table

@@ -29,9 +29,9 @@ from headgate.data_plane.batch.routed_table import RoutedTable
 from headgate.data_plane.batch.write_plan import Handling, SourcePlan, source_aside
 from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.quarantine.rejected_records import Aside
+from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.table_outlets import Decoded
 from headgate.data_plane.write.write_batch import reading_of, write_chunks
-from headgate.data_plane.write.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.tables.neutral_schema import declared_columns
 

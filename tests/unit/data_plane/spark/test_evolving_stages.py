@@ -30,7 +30,7 @@ from headgate.data_plane.batch.write_plan import Plans, SourcePlan
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.job import JobDone
 from headgate.data_plane.spark.stages import settled
-from headgate.data_plane.write.writers import chunk_of
+from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.participant.embedding import Record
 from headgate.participant.settings import Distribution, SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.table import IcebergTable

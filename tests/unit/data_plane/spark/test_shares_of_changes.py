@@ -18,8 +18,8 @@ from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.cdc.policy import Changes, Envelope
 from headgate.data_plane.spark.job import one_stage
 from headgate.data_plane.spark.tasks import joined
+from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
-from headgate.data_plane.write.writers import chunk_of
 from headgate.participant.embedding import Record
 
 SHARE = 7

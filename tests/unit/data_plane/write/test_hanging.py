@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from headgate.control_protocol.ports import Batch, BatchWritten
-from headgate.data_plane.write.writers import InProcessWriter
+from headgate.data_plane.write.in_process_writer import InProcessWriter
 
 
 def test_a_writer_that_hangs_does_not_hold_up_who_asks() -> None:

@@ -44,9 +44,9 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
 from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan
 from headgate.data_plane.formats.column_options import ColumnRule
+from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.missing_columns import IGNORED_MAX
 from headgate.data_plane.write.write_batch import write_chunks
-from headgate.data_plane.write.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.schema_evolution import columns_of

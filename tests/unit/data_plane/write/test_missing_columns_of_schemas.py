@@ -26,8 +26,8 @@ from headgate.control_protocol.ports import BatchNeeds
 from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.data_plane.formats.connect import schema_inference as connect_schema_inference
 from headgate.data_plane.formats.protobuf import schema_inference as protobuf_schema_inference
+from headgate.data_plane.formats.protobuf.descriptors import Types, files_of, types_of
 from headgate.data_plane.formats.protobuf.format import RegistryProtobufRecords
-from headgate.data_plane.formats.protobuf.schema import Types, files_of, types_of
 from headgate.data_plane.formats.schema_registry import NoSuchSchema
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 

@@ -42,8 +42,8 @@ from headgate.data_plane.files.data_files import OPEN_FILES_MAX
 from headgate.data_plane.routing import targets
 from headgate.data_plane.routing.table_lookup import LISTED_S, IcebergStock, RoutedPlans
 from headgate.data_plane.routing.targets import NEW_MAX, REASONS_MAX
+from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
-from headgate.data_plane.write.writers import chunk_of
 from headgate.kafka.record_fetch import Chunk
 from headgate.participant.embedding import Record
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table

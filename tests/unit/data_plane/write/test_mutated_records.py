@@ -68,8 +68,8 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten
 from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan
 from headgate.data_plane.formats.column_options import ColumnRule
+from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
-from headgate.data_plane.write.writers import chunk_of
 from headgate.participant.embedding import Record
 from headgate.tables.iceberg.table_creation import ensure_table
 

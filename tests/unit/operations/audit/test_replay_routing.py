@@ -15,7 +15,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.data_plane.batch.routes import Route, Routing
 from headgate.data_plane.batch.write_plan import Handling, SourcePlan
-from headgate.data_plane.write.writers import chunk_of
+from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.operations.audit.many_keyed_tables import KeyedTable, KeyedTables
 from headgate.operations.audit.replay_records import fold_batch
 from headgate.operations.audit.replay_routing import Others, RoutedShares

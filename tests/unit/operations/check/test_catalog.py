@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import NestedField, StringType
 from unit.operations.filled_table import FilledTable
 
-from headgate.config.secrets import Properties
+from headgate.config.setting_types import Properties
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import ColumnSettings
 from headgate.control_protocol.bad_records import Disposal

@@ -32,8 +32,8 @@ from headgate.control_protocol.record import CommitRecord, Debt
 from headgate.control_protocol.replay_errors import ReplayUnfit
 from headgate.operations.audit.changelog_replay import SourceRanges
 from headgate.operations.audit.many_keyed_tables import KeyedTable, KeyedTables
-from headgate.operations.check import features as module
-from headgate.operations.check.features import check_keys
+from headgate.operations.check import keys_and_transform as module
+from headgate.operations.check.keys_and_transform import check_keys
 from headgate.operations.control.delete_rows import Asked, plan
 from headgate.operations.many_tables.replay_quarantined import replay_tables
 from headgate.tables.iceberg.catalog import load_catalog

@@ -36,7 +36,7 @@ from headgate.operations.control import delete_rows
 from headgate.operations.control.delete_rows import Asked, Deleted, carry_out, plan
 from headgate.operations.control.maintain import STEPS, maintain
 from headgate.operations.control.operator_claim import acting
-from headgate.operations.control.removed_snapshots import leaving_for
+from headgate.operations.control.rollback_impact import leaving_for
 from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.row_deletion import MatchingRows, parsed
 

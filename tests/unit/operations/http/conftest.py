@@ -14,7 +14,7 @@ from unit.config.test_load import MINIMAL
 
 from headgate.config.http_settings import HttpSettings
 from headgate.config.load import parse
-from headgate.config.secrets import Secret
+from headgate.config.setting_types import Secret
 from headgate.control_protocol.errors import HeadgateError
 from headgate.operations.http.routes import Face
 from headgate.operations.http.server import serving

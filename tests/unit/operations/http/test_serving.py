@@ -24,7 +24,7 @@ from unit.operations.http.conftest import (
 )
 
 from headgate.config.http_settings import HttpSettings
-from headgate.config.secrets import Secret
+from headgate.config.setting_types import Secret
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
 from headgate.operations.http.routes import Face
 from headgate.operations.http.server import BODY_BYTES_MAX, serving

@@ -16,7 +16,7 @@ from unit.operations.http.conftest import ERROR, NOW, MadeUp, report
 from headgate.config.http_settings import HttpSettings
 from headgate.config.load import parse
 from headgate.config.reload import Reload
-from headgate.config.secrets import Secret
+from headgate.config.setting_types import Secret
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, Unreachable
 from headgate.operations.http import sink_views
 from headgate.operations.http.app import faced, follow, serve, shown

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from repository.tree import ROOT
 
 from headgate.config.http_settings import TelemetrySettings
-from headgate.config.secrets import Properties
+from headgate.config.setting_types import Properties
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.meters import Gauge

@@ -30,7 +30,7 @@ from headgate.control_protocol.record import Debt
 from headgate.control_protocol.testing.contract.followers import paid
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.operations.audit.audit import audit
-from headgate.runtime.plugin_format import FixedColumns
+from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.pending_files import Drafts
 from headgate.tables.secondary_table import KindFollower

@@ -19,7 +19,7 @@ from headgate.control_protocol.table_kinds import RowKey, TableSpec
 from headgate.tables.hudi.base_files import HudiDressing
 from headgate.tables.hudi.columns import avro_of, spark_columns
 from headgate.tables.hudi.locations import HudiPlace, generator_of
-from headgate.tables.hudi.lock import BASE_PATH, PROVIDER, URL
+from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.record_keys import HeldTexts
 from headgate.tables.hudi.secondary_table import HudiKeyedFollower
 from headgate.tables.hudi.settings import KEY

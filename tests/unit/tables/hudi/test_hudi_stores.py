@@ -10,7 +10,7 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.table_kinds import TableSpec
 from headgate.tables.hudi.locations import HudiPlace
-from headgate.tables.hudi.lock import BASE_PATH, PROVIDER, URL
+from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.s3_locations import hadoop_settings, location_of, of_hadoop
 from headgate.tables.hudi.table_format import HudiFormat
 

@@ -16,7 +16,7 @@ from headgate.control_protocol.table_kinds import RowKey, TableSpec
 from headgate.control_protocol.testing.contract.world import record
 from headgate.tables.hudi.columns import avro_of, changed, columns_of
 from headgate.tables.hudi.locations import AUX, HudiPlace, properties_of
-from headgate.tables.hudi.lock import BASE_PATH, PROVIDER, URL
+from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.reserved_instants import Kept, Reservations
 from headgate.tables.hudi.settings import KEY, write_settings
 from headgate.tables.hudi.table_format import HudiFormat

@@ -10,8 +10,8 @@ from threading import Thread
 import pytest
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.tables.hudi import lock
-from headgate.tables.hudi.lock import reach
+from headgate.tables.hudi import lock_check as lock
+from headgate.tables.hudi.lock_check import reach
 
 URL = "hoodie.write.lock.zookeeper.url"
 LEADS = b"Zookeeper version: 3.6.3\nMode: leader\nNode count: 5\n"

@@ -15,8 +15,8 @@ from headgate.control_protocol.errors import DescriptorUnfit
 from headgate.data_plane.formats.column_options import ColumnRule, path_of
 from headgate.data_plane.formats.column_options_reader import RuledColumns
 from headgate.data_plane.formats.protobuf.decoder import Broken, fields
+from headgate.data_plane.formats.protobuf.descriptors import UnfitTypes, types_of
 from headgate.data_plane.formats.protobuf.format import ProtobufRecords
-from headgate.data_plane.formats.protobuf.schema import UnfitTypes, types_of
 
 pytestmark = pytest.mark.usefixtures("either_loops")
 

@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import RecordsWouldStop
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import PartitionResult
-from headgate.operations.check.rows import judged
+from headgate.operations.check.sample_dry_run import judged
 from headgate.operations.dry_run import Misfit, Rehearsal
 
 P0 = TopicPartition("trips", 0)

@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import MissingRights
 from headgate.kafka.cluster import Granted
 from headgate.operations.check import check as module
 from headgate.operations.check.check import check
-from headgate.operations.check.rights import RIGHTS, Role, commands
+from headgate.operations.check.required_grants import RIGHTS, Role, commands
 from headgate.operations.cli.main import main
 
 SETTINGS = parse(MINIMAL)

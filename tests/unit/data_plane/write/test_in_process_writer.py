@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import MissingRights, PoisonRecord, Remote
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome
 from headgate.data_plane.batch.write_plan import Plans, SourcePlan
-from headgate.data_plane.write.writers import RenewingWriter
+from headgate.data_plane.write.in_process_writer import RenewingWriter
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.storage.object_stores import life_s, refuse_signing, temporary
 

@@ -31,10 +31,10 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headgate.data_plane.formats import column_options, field_names
-from headgate.data_plane.formats.bad_values import Faults
 from headgate.data_plane.formats.casting import exact_casts
 from headgate.data_plane.formats.casting.decimals import VariableScale
 from headgate.data_plane.formats.json import values as json_values
+from headgate.data_plane.formats.record_errors import Faults
 from headgate.data_plane.formats.record_format import UndecodableRecords
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
