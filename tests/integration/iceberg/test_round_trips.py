@@ -13,7 +13,7 @@ from contract.test_sink_table import own_table
 from counting_proxy import CountingProxy, Exchange, kinds, sequential, waits
 from object_store import BUCKET, ObjectStore
 from small_rest_catalog import SmallRestCatalog
-from unit.data_plane.write.test_writers import SOURCE
+from unit.data_plane.write.test_in_process_writer import SOURCE
 
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
