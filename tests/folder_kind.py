@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from entry_point import register
 from repository.tree import ROOT
 
 PAGE = (ROOT / "docs/table-formats/writing-a-table-format.md").read_text()
@@ -31,11 +32,6 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make the page's package in the folder, registered as the page says; return its module."""
     (folder / f"{MODULE}.py").write_text(blocks("python")[0])
     registered = tomllib.loads(blocks("toml")[0])["project"]["entry-points"]["headgate.tables"]
-    package = folder / f"{MODULE}-1.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: headgate-folder\nVersion: 1\n")
-    lines = "".join(f"{name} = {value}\n" for name, value in registered.items())
-    (package / "entry_points.txt").write_text(f"[headgate.tables]\n{lines}")
-    monkeypatch.syspath_prepend(str(folder))
+    register(folder, monkeypatch, "headgate.tables", registered)
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
     return __import__(MODULE)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError
 from headgate.control_protocol.kind_errors import LogUnreadable
 from headgate.operations.cli.delete import delete
 from headgate.operations.cli.options import (
@@ -66,7 +66,10 @@ class _Headgate(click.Group):
         if own := super().get_command(ctx, cmd_name):
             return own
         for point in entry_points(group=ENTRY_POINT_GROUP, name=cmd_name):
-            return cast("click.Command", point.load())
+            try:
+                return cast("click.Command", point.load())
+            except Exception as error:  # noqa: BLE001 - a stranger's module, imported just now
+                return _unloadable(cmd_name, f"from {point.value}: {error}")
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -92,6 +95,23 @@ class _Headgate(click.Group):
             settings: SinkSettings | None = ctx.obj
             click.echo(settings.redacted(text) if settings else text, err=True)
             ctx.exit(error.exit_code)
+
+
+def _unloadable(name: str, why: str) -> click.Command:
+    """Return a command that says why there is none: ``--help`` has to list the others."""
+
+    @click.command(
+        name,
+        short_help="Cannot be loaded; run it to see why.",
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
+    def command() -> NoReturn:
+        raise ConfigurationError(
+            f"command {name} cannot be loaded {why}", "install again the package that offers it"
+        )
+
+    return command
 
 
 @click.group(cls=_Headgate, context_settings={"help_option_names": ["-h", "--help"]})

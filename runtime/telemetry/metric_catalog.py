@@ -190,7 +190,6 @@ _OF_SINK: Mapping[str, Instrument] = {
         Kind.GAUGE, ("table",), "Live data files, as the last compaction counted them."
     ),
 }
+"""Reported by the process that coordinates. Take their maximum by sink."""
 
 INSTRUMENTS: Mapping[str, Instrument] = {**_OF_PROCESS, **_OF_SINK}
-OF_COORDINATOR = frozenset(_OF_SINK)
-"""Reported by the process that coordinates. Take their maximum by sink."""

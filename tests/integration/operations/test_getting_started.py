@@ -10,8 +10,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -103,20 +102,11 @@ class Newcomer:
             assert self._run.wait(60) == 0
 
 
-@contextmanager
-def newcomer(folder: Path) -> Iterator[Newcomer]:
-    typist = Newcomer(folder)
-    try:
-        yield typist
-    finally:
-        typist.close()
-
-
 def typed(page: str, folder: Path, replaced: dict[str, str]) -> Newcomer:
     text = (PAGES / page).read_text().split("\n## Your own topic")[0]
     for word, own in replaced.items():
         text = text.replace(word, own)
-    with newcomer(folder) as typist:
+    with closing(Newcomer(folder)) as typist:
         for match in FENCE.finditer(text):
             typist.type(match)
     return typist

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from entry_point import register
 from unit.config.test_load import MINIMAL, refusal, sink
 
 from headgate.data_plane.formats.format_registry import format_names, record_format
@@ -69,11 +70,7 @@ class Shouted:
 def test_a_package_registers_a_format_by_entry_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = tmp_path / "shouting-1.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: shouting\nVersion: 1\n")
-    (package / "entry_points.txt").write_text(f"[headgate.formats]\nshout = {__name__}:Shouted\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    register(tmp_path, monkeypatch, "headgate.formats", {"shout": f"{__name__}:Shouted"})
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
     settings = sink('[format]\ntype = "shout"\noptions = { end = "!" }')
     assert "shout" in format_names()

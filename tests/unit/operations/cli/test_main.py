@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+from entry_point import register
 from unit.operations.filled_table import TOPIC, FilledTable
 
 from headgate.config.load import load
@@ -51,15 +52,30 @@ def test_another_package_s_command_is_listed_and_run(
         "import click\n\n\n@click.command('greet')\ndef greet() -> None:\n"
         "    'Say hello.'\n    click.echo('hello')\n"
     )
-    package = tmp_path / "greeting-1.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: greeting\nVersion: 1\n")
-    (package / "entry_points.txt").write_text("[headgate.commands]\ngreet = greeting:greet\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    register(tmp_path, monkeypatch, "headgate.commands", {"greet": "greeting:greet"})
 
     assert "Of other packages:\n  greet  Say hello.\n" in headgate("--help").output
     assert headgate("greet").output == "hello\n"
     assert headgate("gret").exit_code == 2
+
+
+def test_a_command_that_cannot_be_loaded_spoils_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(tmp_path, monkeypatch, "headgate.commands", {"greet": "is_not_there:greet"})
+
+    listed = headgate("--help")
+    assert listed.exit_code == 0
+    assert "greet  Cannot be loaded; run it to see why." in listed.output
+    said = headgate("greet", "--loud", "you")
+    assert said.exit_code == 2
+    (line,) = lines(said.stderr)
+    assert line.startswith(
+        "headgate: HG-100 command greet cannot be loaded from is_not_there:greet"
+    )
+    assert line.endswith(
+        "No module named 'is_not_there' (install again the package that offers it)"
+    )
 
 
 @pytest.mark.parametrize("command", [name for names in GROUPS.values() for name in names])
