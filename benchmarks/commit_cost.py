@@ -5,7 +5,7 @@
 SQLite catalog and warehouse in a temporary folder. Each commit adds one data file; printed are
 median milliseconds over the ten commits before each mark. Once every snapshot is kept, once the
 table asks for ``--keep`` of them; there the mean of the hundred commits before the mark stands
-beside, for it contains the expiry that every 25th commit pays for the others.
+beside, for it contains the expiry that every 25th commit delivers for the others.
 """
 
 from __future__ import annotations

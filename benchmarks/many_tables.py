@@ -5,7 +5,7 @@
 SQLite catalog and warehouse in a temporary folder; nobody reads or writes data files, which commits
 never open. Printed are CPU-milliseconds per interval and touched table, the bytes of the longest
 START and ACK, the time from the lead to the first START of a second epoch, which finds all tables
-filled, and how long an interval and its payments take when the catalog waits for half of
+filled, and how long an interval and its deliveries take when the catalog waits for half of
 ``--wait-ms`` before each load and each commit.
 """
 
@@ -46,10 +46,10 @@ from headgate.coordinator.transitions import Phase
 from headgate.runtime.assembly import SystemClock
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.data_file import FileDetail
-from headgate.tables.iceberg.multi_table_commit import JointPayments
+from headgate.tables.iceberg.multi_table_commit import JointDeliveries
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
-from headgate.tables.secondary_tables import FollowerTables
+from headgate.tables.secondary_tables import SecondaryTables
 
 SINK, AT = SinkName("shop"), TopicPartition("events", 0)
 LEDGER, ASIDE = "db.ledger", "db.rejected"
@@ -76,17 +76,17 @@ class SlowCatalog:
         return self._catalog.commit_table(*change)
 
 
-class TimedTables(FollowerTables):
-    """Knows how long the last payments took."""
+class TimedTables(SecondaryTables):
+    """Knows how long the last deliveries took."""
 
-    paid_ms = 0.0
+    delivered_ms = 0.0
 
-    def pay(
-        self, payments: Sequence[CommitAttempt], timeout_ms: int
+    def deliver(
+        self, deliveries: Sequence[CommitAttempt], timeout_ms: int
     ) -> Mapping[str, CommitOutcome | HeadgateError]:
         begun_s = time.monotonic()
-        outcomes = super().pay(payments, timeout_ms)
-        self.paid_ms = (time.monotonic() - begun_s) * 1000
+        outcomes = super().deliver(deliveries, timeout_ms)
+        self.delivered_ms = (time.monotonic() - begun_s) * 1000
         return outcomes
 
 
@@ -116,11 +116,11 @@ class Shop:
             for table in [self.catalog.load_table(name)]
         }
 
-    def leads(self, joint: JointPayments | None = None, **identity: Any) -> None:
-        """Start a new coordinator, up to its first START. ``identity``: how else it pays."""
+    def leads(self, joint: JointDeliveries | None = None, **identity: Any) -> None:
+        """Start a new coordinator, up to its first START. ``identity``: how else it delivers."""
         self.lives += 1
         table = IcebergTable(self.catalog, LEDGER, SINK)
-        self.followers = TimedTables(
+        self.secondaries = TimedTables(
             lambda name: IcebergTable(self.catalog, name, SINK),
             required=(ASIDE,),
             joint=joint,
@@ -128,42 +128,42 @@ class Shop:
         )
         sender = Sender(f"member-{self.lives}", "a")
         self.driver = CoordinatorDriver(
-            Identity(SINK, "group", sender, followers=(ASIDE,), routed=True, **identity),
-            CoordinatorSettings(commit_interval_ms=50, pay_timeout_ms=60_000),
+            Identity(SINK, "group", sender, secondaries=(ASIDE,), routed=True, **identity),
+            CoordinatorSettings(commit_interval_ms=50, delivery_timeout_ms=60_000),
             World(
                 FakeLog(self.server),
                 table,
                 FakeTopics(self.source, [AT.topic]),
                 SystemClock(),
-                followers=self.followers,
+                secondaries=self.secondaries,
             ),
             StartAt("earliest"),
         )
         self.goes_on(lambda: self.driver.state.phase is Phase.OPEN)
 
     def transaction(self, touched: list[str]) -> None:
-        """Play one interval: its rows are announced at END, decided, and paid."""
+        """Play one interval: its rows are announced at END, decided, and delivered."""
         self.decides(touched)
-        self.goes_on(lambda: not self.owed)
+        self.goes_on(lambda: not self.pending)
 
     def decides(self, touched: list[str]) -> None:
-        """Do as ``transaction``, whether or not they are paid."""
+        """Do as ``transaction``, whether or not they are delivered."""
         self.source.produce(AT, ROWS * len(touched))
         goal = self.offset + ROWS * len(touched)
         self.touched = touched
         self.goes_on(lambda: self.offset == goal)
 
     @property
-    def owed(self) -> bool:
+    def pending(self) -> bool:
         term = self.driver.state.term
-        return self.driver.state.phase is not Phase.OPEN or bool(term and term.debts)
+        return self.driver.state.phase is not Phase.OPEN or bool(term and term.pending_commits)
 
     def goes_on(self, done: Callable[[], bool]) -> None:
         """Take turn by turn, until that is so."""
         until_s = time.monotonic() + _PATIENCE_S
         while not done():
             assert time.monotonic() < until_s, f"{self.driver.state.phase} goes on for ever"
-            self.driver.lead()
+            self.driver.primary()
             self.driver.run_once(1)
             self._hear()
 
@@ -269,7 +269,7 @@ def report(shop: Shop, given: argparse.Namespace) -> None:
     shop.catalog.wait_s = given.wait_ms / 2000
     _, slow_ms = measured(shop, touched, 2)
     print(f"an interval over a catalog of {given.wait_ms} ms: {slow_ms:.0f} ms by the clock")
-    print(f"  of these {shop.followers.paid_ms:.0f} ms for {given.touched} payments")
+    print(f"  of these {shop.secondaries.delivered_ms:.0f} ms for {given.touched} deliveries")
 
 
 if __name__ == "__main__":

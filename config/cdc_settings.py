@@ -58,7 +58,7 @@ class ChangesSettings:
     (2) and transaction.timeout.ms (1) of the slowest producer."""
     index_memory_bytes: int = 4 * 1024**3
     """Memory that the coordinator may use to find rows by key, 28 bytes per row, for all keyed
-    tables together; if it needs more, the sink stops, or parks the table."""
+    tables together; if it needs more, the sink stops, or suspends the table."""
 
     @property
     def skips(self) -> bool:

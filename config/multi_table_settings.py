@@ -40,7 +40,7 @@ class CreateFrom(StrEnum):
 class OnMissing(StrEnum):
     """What happens to a table that holds rows of the sink and is gone (rule N5)."""
 
-    PARK = "park"
+    SUSPEND = "suspend"
     CREATE = "create"
 
 
@@ -107,7 +107,7 @@ class OneTableSettings:
     """Location of these tables, as in tables.create.location; empty: the value of that key."""
     unknown_fields: Text = ""
     """As tables.schema.unknown_fields, for these tables; empty: the value of that key."""
-    pay_every_ms: int = 0
+    delivery_linger_ms: int = 0
     """How long rows for such a table accumulate before one commit adds them all; offsets are stored
     as early as without it. 0: every transaction's rows are added at once."""
     maintain: bool = True
@@ -132,8 +132,8 @@ class TablesSettings:
     unmatched: Disposal = Disposal.QUARANTINE
     """What to do with a record that no route sends to an existing table: keep it in the quarantine,
     stop before it, or skip it and count it."""
-    on_missing: OnMissing = OnMissing.PARK
-    """What to do if a table that holds rows of the sink was dropped or renamed: park it (its
+    on_missing: OnMissing = OnMissing.SUSPEND
+    """What to do if a table that holds rows of the sink was dropped or renamed: suspend it (its
     records go to the quarantine until somebody decides), or create a new, empty table."""
     max: Annotated[int, "tables"] = 1_000
     """Maximum number of tables; records for further tables are unmatched."""
@@ -141,9 +141,9 @@ class TablesSettings:
     """Maximum number of tables created per minute for names from fields, headers or records; the
     records of further ones wait for them."""
     atomic: bool = False
-    """Whether a single call to a REST catalog commits what a decision owes to all of its tables, so
-    that readers see all of it or nothing. The call waits for the slowest table and leaves out
-    tables that cannot be read; if one table is refused, each table gets its own call."""
+    """Whether a single call to a REST catalog commits what a decision has pending to all of its
+    tables, so that readers see all of it or nothing. The call waits for the slowest table and
+    leaves out tables that cannot be read; if one table is refused, each table gets its own call."""
     valid_through_refresh_ms: int = 0
     """A table without new rows gets an empty commit once its valid-through is this far behind the
     ledger's; each transaction does this for a few tables. 0: never."""
@@ -190,11 +190,12 @@ class TablesSettings:
 
     @property
     def paces(self) -> tuple[Pace, ...]:
-        """Return how long debts gather; every section counts, since the first match decides."""
-        return tuple(Pace(each.match, each.pay_every_ms) for each in self.table)
+        """Return how long pending commits gather; every section counts, since the first match
+        decides."""
+        return tuple(Pace(each.match, each.delivery_linger_ms) for each in self.table)
 
     @property
-    def lead(self) -> TableSettings:
+    def primary(self) -> TableSettings:
         """Return the ledger, as the table that the sink commits to first."""
         note = ColumnSettings(
             name="note", type="string", doc="No rows: the snapshots say what was decided."
@@ -225,9 +226,9 @@ def led(table: TableSettings, tables: TablesSettings) -> TableSettings:
         if table == NO_TABLE:
             raise ConfigurationError("table is missing", "The table to fill.")
         return table
-    if table not in (NO_TABLE, tables.lead):
+    if table not in (NO_TABLE, tables.primary):
         raise TablesUnfit(
             "both table and tables.ledger are set",
             "a sink fills one table, or those of its routes: keep one of the two sections",
         )
-    return tables.lead
+    return tables.primary

@@ -178,7 +178,7 @@ def _check_creation(settings: SinkSections) -> None:
 
 
 def _check_places(settings: SinkSections) -> None:
-    """Refuse two tables in one place: each would take for its own what the other one is owed."""
+    """Refuse two tables in one place: each would take for its own what the other one is pending."""
     tables = settings.tables
     names = [route.to for route in tables.routing.routes]
     if tables.type != ICEBERG:
@@ -239,7 +239,8 @@ def _check_limits(settings: SinkSections) -> None:
 
 
 PACE_PART = 8
-"""Debts gather for at most this fraction of their lapse age: a failed payment then has time."""
+"""Pending commits gather for at most this fraction of their expire age: a failed delivery then has
+time."""
 
 
 def _check_atomic(settings: SinkSections) -> None:
@@ -251,23 +252,24 @@ def _check_atomic(settings: SinkSections) -> None:
     if java or refuse_kind(catalog.name, catalog.properties) not in ("rest", ""):
         raise not_atomic(catalog.name)
     for each in settings.tables.table:
-        if each.pay_every_ms:
+        if each.delivery_linger_ms:
             raise TablesUnfit(
-                f"tables.table {each.match!r}: pay_every_ms is set, and so is tables.atomic",
+                f"tables.table {each.match!r}: delivery_linger_ms is set, and so is tables.atomic",
                 "gathered rows arrive later than the rest of their decision: remove one of the two",
             )
 
 
 def _check_pace(settings: SinkSections) -> None:
-    """V4: refuse debts that would gather until they lapse."""
+    """V4: refuse pending commits that would gather until they expire."""
     most_ms = settings.coordinator.claim_age_max_ms // PACE_PART
     for each in settings.tables.table:
-        if not 0 <= each.pay_every_ms <= most_ms:
+        if not 0 <= each.delivery_linger_ms <= most_ms:
             raise TablesUnfit(
-                f"tables.table {each.match!r}: pay_every_ms = {each.pay_every_ms} is not from 0 to "
+                f"tables.table {each.match!r}: delivery_linger_ms = "
+                f"{each.delivery_linger_ms} is not from 0 to "
                 f"{most_ms}",
                 f"that is 1/{PACE_PART} of coordinator.claim_age_max_ms, after which rows that are "
-                "owed lapse",
+                "pending expire",
             )
     if settings.tables.valid_through_refresh_ms < 0:
         raise TablesUnfit("tables.valid_through_refresh_ms is below 0", "0 turns it off")

@@ -118,12 +118,12 @@ def wanted_table(settings: SinkSections) -> TableSpec:
     return replace(wanted, key=_row_key(settings.table.key, settings.table.record_columns))
 
 
-def wanted_follower(settings: SinkSections, name: str) -> TableSpec:
+def wanted_secondary(settings: SinkSections, name: str) -> TableSpec:
     """Return the quarantine's declaration, or that of a routed table that must not be created."""
     if name == settings.quarantine.table:
         return wanted_quarantine(settings)
     tables = settings.tables
-    assert tables, "a sink with one table has no other follower"
+    assert tables, "a sink with one table has no other secondary table"
     section = section_of(tables, name)
     return replace(
         _wanted(settings, name, tables.location_of(name)),
@@ -198,7 +198,7 @@ def _wanted(settings: SinkSections, name: str, location: str) -> TableSpec:
 
 
 def _primary_properties(settings: SinkSections) -> Mapping[str, str]:
-    """Return the file's properties for the lead, or for all tables next to it."""
+    """Return the file's properties for the primary table, or for all tables next to it."""
     tables = settings.tables
     return tables.create.properties if tables else settings.table.properties
 
@@ -291,7 +291,7 @@ def _check_places(settings: SinkSections, kind: TableFormat) -> None:
                 "remove it",
             )
     for space in sorted({route.to.rpartition(".")[0] for route in settings.tables.route}):
-        kind.refuse(wanted_follower(settings, f"{space}.table"))
+        kind.refuse(wanted_secondary(settings, f"{space}.table"))
     for each in settings.tables.table:
         if each.columns and settings.tables.create.schema is not CreateFrom.OFF:
             table = one_table(settings.tables, "any.table", each)

@@ -249,13 +249,13 @@ class TopicRecreated(StopSink):
     code = "HG-206"
 
 
-class TableStillParked(StopSink):
-    """A parked table was asked for again, and what was wrong with it still is."""
+class TableStillSuspended(StopSink):
+    """A suspended table was asked for again, and what was wrong with it still is."""
 
     code = "HG-229"
 
 
-class TooManyParked(StopSink):
+class TooManySuspended(StopSink):
     """So many tables have trouble that it cannot be theirs."""
 
     code = "HG-230"
@@ -354,7 +354,7 @@ class StatusRefused(StopSink):
     code = "HG-216"
 
 
-class FollowerForeign(StopSink):
+class SecondaryForeign(StopSink):
     """The quarantine was written for another table, or for more than this table has decided."""
 
     code = "HG-215"
@@ -445,7 +445,7 @@ class FolderElsewhere(WriteFailed):
     code = "HG-408"
 
 
-class LeadReleased(RetryLater):
+class LeadershipReleased(RetryLater):
     """The coordinator's calls are not answered: it leaves the lead to another participant (E2).
 
     ``away_ms``: how long it claims nothing.

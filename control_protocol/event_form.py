@@ -156,7 +156,7 @@ def _start_form(start: StartCommit) -> Form:
         },
         "paused": start.paused,
         "configuration": dict(start.configuration),
-        "parked": dict(start.parked),
+        "parked": dict(start.suspended),
     }
 
 
@@ -178,7 +178,7 @@ def _start(form: Form) -> StartCommit:
         paused=form["paused"],
         folder=form["folder"],
         configuration=form["configuration"],
-        parked=form["parked"],
+        suspended=form["parked"],
     )
 
 
@@ -192,7 +192,7 @@ def _settlement_form(settlement: Settlement) -> Form:
         ],
         "valid_through_ms": settlement.valid_through_ms,
         "reason": settlement.reason,
-        "parked": dict(settlement.parked),
+        "parked": dict(settlement.suspended),
     }
 
 
@@ -206,7 +206,7 @@ def _settlement(kind: type[_SettlementT], form: Form) -> _SettlementT:
         ),
         valid_through_ms=form["valid_through_ms"],
         reason=form["reason"],
-        parked=form["parked"],
+        suspended=form["parked"],
     )
 
 

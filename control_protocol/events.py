@@ -74,10 +74,10 @@ class Claim:
 class TableStart:
     """A table's part of START-COMMIT. ``offsets``: only where they differ from the sink's.
 
-    The first table is the lead, which takes the rows unless they are routed; a second one is the
-    quarantine. ``refused``: fields that were proposed and become no columns (rule S2); an entry
-    without a path refuses any further field. Without a UUID there is no table of this name, and
-    ``refused`` says why none is made; without a name, that holds for all other tables that the
+    The first table is the primary table, which takes the rows unless they are routed; a second one
+    is the quarantine. ``refused``: fields that were proposed and become no columns (rule S2); an
+    entry without a path refuses any further field. Without a UUID there is no table of this name,
+    and ``refused`` says why none is made; without a name, that holds for all other tables that the
     contents of records name (rule R4).
     """
 
@@ -112,8 +112,8 @@ class StartCommit:
     yet. ``None`` marks an epoch's first START, whose L is the offset behind itself (rule C3).
     ``folder``: where files of unnamed tables go, below the data of each; empty: such tables take
     nothing. ``configuration`` has the parts of the coordinator's sink file that must be equal for
-    all participants, by name; long values and possible secrets as digests (P11). ``parked``: tables
-    that take nothing now, with the reason (I1).
+    all participants, by name; long values and possible secrets as digests (P11). ``suspended``:
+    tables that take nothing now, with the reason (I1).
     """
 
     settled_to: ControlOffset | None
@@ -124,7 +124,7 @@ class StartCommit:
     paused: bool = False
     folder: str = ""
     configuration: Mapping[str, str] = field(default_factory=dict)
-    parked: Mapping[str, str] = field(default_factory=dict)
+    suspended: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class Settlement:
     """The outcome of a transaction: C, settled up to L, and what the tables hold.
 
     ``valid_through_ms``: no record with an older timestamp is still to come, as far as known.
-    ``parked`` as in START; it takes effect at once.
+    ``suspended`` as in START; it takes effect at once.
     """
 
     settled_to: ControlOffset
@@ -198,7 +198,7 @@ class Settlement:
     tables: tuple[TableSettlement, ...] = ()
     valid_through_ms: int | None = None
     reason: str = ""
-    parked: Mapping[str, str] = field(default_factory=dict)
+    suspended: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

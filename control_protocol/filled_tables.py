@@ -1,8 +1,9 @@
 """What a ledger remembers about the tables that it has filled, beyond one epoch (rule N5).
 
 Each is a property of the ledger, named after the table, with the table's UUID. The commit that
-first owes rows to a table sets it, so that decision and memory are one. Snapshots do not repeat it,
-as they would a part of the record, and no catalog has to store one value for a thousand tables.
+first has pending rows to a table sets it, so that decision and memory are one. Snapshots do not
+repeat it, as they would a part of the record, and no catalog has to store one value for a thousand
+tables.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ def is_filled_property(name: str) -> bool:
 def newly_filled(record: CommitRecord, properties: Mapping[str, str]) -> dict[str, str]:
     """Return the additional properties that a commit of this record sets.
 
-    Followers that the record names by UUID need none.
+    Secondary tables that the record names by UUID need none.
     """
-    owed = {
-        filled_property(record.sink, debt.table): debt.follower
-        for debt in record.debts
-        if debt.manifest and debt.table not in record.followers
+    pending = {
+        filled_property(record.sink, pending_commit.table): pending_commit.secondary
+        for pending_commit in record.pending_commits
+        if pending_commit.manifest and pending_commit.table not in record.secondaries
     }
-    return {name: uuid for name, uuid in owed.items() if properties.get(name) != uuid}
+    return {name: uuid for name, uuid in pending.items() if properties.get(name) != uuid}
 
 
 def forgotten(

@@ -14,7 +14,7 @@ class LogEvent(StrEnum):
     SINK_DRAINING = "sink.draining"
     SINK_STOPPED = "sink.stopped"
     SINK_WAITS = "sink.waiting-for-start"
-    LEAD_RELEASED = "lead.released"
+    LEADERSHIP_RELEASED = "leadership.released"
     SINK_RELOADED = "sink.reloaded"
     SINK_NOT_RELOADED = "sink.not-reloaded"
     SINK_FAILED = "sink.failed"

@@ -32,7 +32,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.table_changes import TableNeed
 
 
@@ -115,7 +115,8 @@ class TableView:
         return self.data_location or f"{self.location}/data"
 
     def ahead(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
-        """Return where this follower may be ahead of the offsets: its lead went back (Q5)."""
+        """Return where this secondary table may be ahead of the offsets: its primary table went
+        back (Q5)."""
         return self.settled.ahead_of(offsets, topic_ids) if self.settled else Offsets()
 
 
@@ -123,16 +124,17 @@ class TableView:
 class CommitAttempt:
     """One try to move ``base`` forward: files in, record under the tag, all or nothing (C1).
 
-    A decision is one on the lead, with ``files``. A payment is one on a follower: it adds the
-    manifests of ``debts``, which were written before the decision (rule D5). ``forgets``: tables
-    that a ledger has filled and that are no longer to be remembered (rule N5). ``transactions``:
-    where debts came to ``files``, the place of each file's transaction in their order.
+    A decision is one on the primary table, with ``files``. A delivery is one on a secondary table:
+    it adds the manifests of ``pending_commits``, which were written before the decision (rule D5).
+    ``forgets``: tables that a ledger has filled and that are no longer to be remembered (rule N5).
+    ``transactions``: where pending commits came to ``files``, the place of each file's transaction
+    in their order.
     """
 
     base: TableView
     record: CommitRecord
     files: tuple[WrittenFile, ...] = ()
-    debts: tuple[Debt, ...] = ()
+    pending_commits: tuple[PendingCommit, ...] = ()
     forgets: frozenset[str] = frozenset()
     transactions: tuple[int, ...] = ()
 
@@ -189,7 +191,7 @@ class SinkTable(Protocol):
     def close(self) -> None: ...
 
 
-class Lead(SinkTable, Protocol):
+class PrimaryTable(SinkTable, Protocol):
     """The table whose commit decides (rule D1), and which can get new columns."""
 
     def evolve(self, base: TableView, columns: Struct) -> Evolved:
@@ -203,9 +205,10 @@ class Lead(SinkTable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Files of one transaction that a follower shall receive (rule D2).
+    """Files of one transaction that a secondary table shall receive (rule D2).
 
-    ``table`` is the follower as it was read last. ``since_ms`` (epoch): the files are not older.
+    ``table`` is the secondary table as it was read last. ``since_ms`` (epoch): the files are not
+    older.
     """
 
     table: TableView
@@ -215,22 +218,24 @@ class Draft:
     since_ms: int = 0
 
 
-class Follower(Lead, Protocol):
-    """One table that is paid for what the lead has decided: read and committed as the lead is."""
+class SecondaryTable(PrimaryTable, Protocol):
+    """One table that is delivered for what the primary table has decided: read and committed as the
+    primary table is."""
 
-    def draft(self, draft: Draft) -> tuple[Debt, ...]:
+    def draft(self, draft: Draft) -> tuple[PendingCommit, ...]:
         """Write the files into manifests without a snapshot id, one per partition spec.
 
         Anybody may commit them later. Raises ``RetryLater``, and ``StopSink`` for files that cannot
         be committed to this table.
         """
 
-    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
         """Delete manifests that coordinators of epochs before this one drafted and never decided,
-        and that are not owed; never raises."""
+        and that are not pending; never raises."""
 
-    def strike_off(self, debts: Sequence[Debt]) -> None:
-        """Delete the key files of debts that a read shows as paid (D7); never raises."""
+    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
+        """Delete the key files of pending commits that a read shows as delivered (D7); never
+        raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,9 +293,9 @@ class Batch:
 
     ``topic_ids`` are what the topics must be; a re-created one holds other records. ``quarantine``
     takes the bad records, if the sink has such a table: below its ``offsets`` it may hold some of
-    the ranges' records already (rule Q5). ``followers`` are what START names besides, ``folder`` is
-    where files of tables go that it does not name; ``told`` are those that TABLES named lately,
-    ``parked`` says why some take nothing (I1).
+    the ranges' records already (rule Q5). ``secondaries`` are what START names besides, ``folder``
+    is where files of tables go that it does not name; ``told`` are those that TABLES named lately,
+    ``suspended`` says why some take nothing (I1).
     """
 
     number: int
@@ -300,9 +305,9 @@ class Batch:
     target_file_bytes: int
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
     quarantine: TableStart | None = None
-    followers: tuple[TableStart, ...] = ()
+    secondaries: tuple[TableStart, ...] = ()
     folder: str = ""
-    parked: Mapping[str, str] = field(default_factory=dict)
+    suspended: Mapping[str, str] = field(default_factory=dict)
     told: tuple[TableStart, ...] = ()
 
 
@@ -324,9 +329,9 @@ class PartitionResult:
 class BatchWritten:
     """The batch is on storage: exactly these ranges in exactly these files of its tables.
 
-    ``quarantined`` are the quarantine's, ``followed`` those of other followers. ``ignored``: per
-    field path the number of records with a field that becomes no column (rule S6). ``troubles``:
-    what is wrong with tables that could not take their records (rule I1).
+    ``quarantined`` are the quarantine's, ``followed`` those of other secondary tables. ``ignored``:
+    per field path the number of records with a field that becomes no column (rule S6).
+    ``troubles``: what is wrong with tables that could not take their records (rule I1).
     """
 
     number: int

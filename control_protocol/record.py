@@ -26,25 +26,26 @@ OPERATOR = "operator"
 REPLAY = "tables resume --replay"
 """The command that returns to a table what the quarantine took in for it (rule I6)."""
 REREAD = "tables resume --reread"
-"""The command that returns to a table what had lapsed of it (rule I6)."""
+"""The command that returns to a table what had expired of it (rule I6)."""
 UNNAMED = ""
-"""The name of the one follower, the quarantine, in records of version 1."""
+"""The name of the one secondary table, the quarantine, in records of version 1."""
 
 
 @dataclass(frozen=True, slots=True)
-class Debt:
-    """Rows that the lead has decided and that a follower is still to receive (rule D3).
+class PendingCommit:
+    """Rows that the primary table has decided and that a secondary table is still to receive (rule
+    D3).
 
-    ``follower`` is the table's UUID, ``manifest`` the path of a manifest without a snapshot id,
-    which holds ``rows`` rows; without one the follower's tag is moved and nothing is added. Where
-    ``deletes`` is set the manifest lists no rows, but the key files of so many records that delete
-    (rule U2), for no snapshot to refer to. ``since_ms`` (epoch milliseconds): its files are not
-    older than that (rule D8).
+    ``secondary`` is the table's UUID, ``manifest`` the path of a manifest without a snapshot id,
+    which holds ``rows`` rows; without one the secondary table's tag is moved and nothing is added.
+    Where ``deletes`` is set the manifest lists no rows, but the key files of so many records that
+    delete (rule U2), for no snapshot to refer to. ``since_ms`` (epoch milliseconds): its files are
+    not older than that (rule D8).
     """
 
     transaction: TransactionId
     coordinator: Sender
-    follower: str
+    secondary: str
     table: str
     manifest: str = ""
     size_bytes: int = 0
@@ -59,23 +60,25 @@ class Debt:
 
     @property
     def said(self) -> str:
-        """Describe in words what is owed."""
+        """Describe in words what is pending."""
         deletes = [f"{self.deletes} deletes"] if self.deletes else []
         rows = [f"{self.rows} rows"] if self.rows or not deletes else []
         return " and ".join((*rows, *deletes))
 
     @property
     def claim(self) -> bool:
-        """Return whether it claims the follower of a lead that went back: START waits (D9)."""
+        """Return whether it claims the secondary table of a primary table that went back: START
+        waits (D9)."""
         return self.transaction.number == 0
 
 
 @dataclass(frozen=True, slots=True)
-class Parked:
-    """A follower that takes no rows for now: its records go to the quarantine (rule I1).
+class Suspended:
+    """A secondary table that takes no rows for now: its records go to the quarantine (rule I1).
 
     ``why`` begins with the code of what is wrong with it, found at ``since_ms`` (epoch
-    milliseconds). ``resuming``: a person asked for its rows again; it is open once it is paid (I5).
+    milliseconds). ``resuming``: a person asked for its rows again; it is open once it is delivered
+    to (I5).
     """
 
     table: str
@@ -89,12 +92,13 @@ class Replayed:
     """How far a table has been given back what it missed (rule I6).
 
     For the quarantine's records that is up to ``offsets``, in the topics of these ``topic_ids``: a
-    re-created topic has others. For its lapsed debts it is up to the transaction ``lapsed``.
+    re-created topic has others. For its expired pending commits it is up to the transaction
+    ``expired``.
     """
 
     offsets: Offsets = field(default_factory=Offsets)
     topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
-    lapsed: TransactionId | None = None
+    expired: TransactionId | None = None
 
     def passed(self, at: TopicPartition, topic_id: TopicId) -> int:
         """Return the partition's first offset that is not given back yet."""
@@ -138,13 +142,14 @@ class CommitRecord:
     record of transaction 0; ``command`` is the one by which a person made it, ``actor`` that
     person. ``stopped``: nobody may work until a person claims otherwise.
 
-    In the lead's record: ``followers`` are the UUIDs of its followers by name, ``debts`` what they
-    are owed, oldest first, ``lapsed`` what they will never receive (rule D8), ``parked`` those that
-    take nothing now (rule I1), ``routing`` the fingerprint of what decides where and what a row is,
-    ``going_back`` where a person is taking all tables back to, which is not done yet (rule D10). In
-    a follower's: ``lead`` is the UUID of the table that decided (``None`` in records of version 1),
-    ``replayed`` what it was given back of what it had missed (rule I6; ``None``: nothing).
-    ``generations``: which partitions were added to topics of keyed tables, and are younger (U8).
+    In the primary table's record: ``secondaries`` are the UUIDs of its secondary tables by name,
+    ``pending_commits`` what they are pending, oldest first, ``expired`` what they will never
+    receive (rule D8), ``suspended`` those that take nothing now (rule I1), ``routing`` the
+    fingerprint of what decides where and what a row is, ``going_back`` where a person is taking all
+    tables back to, which is not done yet (rule D10). In a secondary table's: ``primary`` is the
+    UUID of the table that decided (``None`` in records of version 1), ``replayed`` what it was
+    given back of what it had missed (rule I6; ``None``: nothing). ``generations``: which partitions
+    were added to topics of keyed tables, and are younger (U8).
     """
 
     sink: SinkName
@@ -163,12 +168,12 @@ class CommitRecord:
     command: str | None = None
     actor: str | None = None
     stopped: bool = False
-    lead: str | None = None
-    followers: Mapping[str, str] = field(default_factory=dict)
-    debts: tuple[Debt, ...] = ()
-    lapsed: tuple[Debt, ...] = ()
+    primary: str | None = None
+    secondaries: Mapping[str, str] = field(default_factory=dict)
+    pending_commits: tuple[PendingCommit, ...] = ()
+    expired: tuple[PendingCommit, ...] = ()
     routing: str | None = None
-    parked: tuple[Parked, ...] = ()
+    suspended: tuple[Suspended, ...] = ()
     keys: KeyCounts | None = None
     going_back: str | None = None
     replayed: Replayed | None = None
@@ -191,16 +196,18 @@ class CommitRecord:
 
     @property
     def replays(self) -> bool:
-        """Return whether the commit gave back what was missed (rule I6); it pays no debt."""
+        """Return whether the commit gave back what was missed (rule I6); it delivers no pending
+        commit."""
         return self.command in (REPLAY, REREAD)
 
-    def follower(self, table: str) -> str | None:
-        """Return the UUID that the follower of this name had; version 1 has no names."""
-        return self.followers.get(table, self.followers.get(UNNAMED))
+    def secondary(self, table: str) -> str | None:
+        """Return the UUID that the secondary table of this name had; version 1 has no names."""
+        return self.secondaries.get(table, self.secondaries.get(UNNAMED))
 
-    def pays(self, debt: Debt, lead: str) -> bool:
-        """Return whether a follower with this record was paid the debt of this lead (rule D6)."""
-        return self.lead == lead and self.transaction >= debt.transaction
+    def delivers(self, pending_commit: PendingCommit, primary: str) -> bool:
+        """Return whether a secondary table with this record was delivered the pending commit of
+        this primary table (rule D6)."""
+        return self.primary == primary and self.transaction >= pending_commit.transaction
 
     def ahead_of(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
         """Return where this record is further than the offsets, on the same topics."""

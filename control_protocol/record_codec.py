@@ -6,9 +6,9 @@ is short: per topic its id and runs of next offsets, each run under its first pa
     {"orders": {"id": "kS0b...", "offsets": {"0": [1042, 998, 1007]}}}
 
 Beyond ``PLAIN_CHARS_MAX`` the same JSON is deflated and written as ``zlib:<base64>``; metadata
-files repeat the summary of every snapshot, so its size is paid many times over. So it is with
-``debts``, ``lapsed``, ``parked`` and ``followers`` (``debts_codec``). Records of version 1 are
-read as well.
+files repeat the summary of every snapshot, so its size is delivered many times over. So it is with
+``pending_commits``, ``expired``, ``suspended`` and ``secondaries`` (``pending_commits_codec``).
+Records of version 1 are read as well.
 """
 
 from __future__ import annotations
@@ -19,13 +19,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TypeVar
 
-from headgate.control_protocol.debts_codec import (
-    debts_of,
-    debts_text,
-    followers_of,
-    parked_of,
-    parked_text,
-)
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.generations import generations_of, generations_text
 from headgate.control_protocol.identifiers import (
@@ -39,6 +32,13 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.packed_text import inflated, packed
+from headgate.control_protocol.pending_commits_codec import (
+    pending_commits_of,
+    pending_commits_text,
+    secondaries_of,
+    suspended_of,
+    suspended_text,
+)
 from headgate.control_protocol.record import (
     FORMAT_VERSION,
     GENERATIONS_VERSION,
@@ -104,7 +104,7 @@ def encode(record: CommitRecord) -> dict[str, str]:
     """Return the record as snapshot summary properties.
 
     Raises ``ValueError`` for what ``decode`` would refuse: more than ``PARTITIONS_MAX`` partitions
-    or ``DEBTS_MAX`` debts, or names that make these texts too long.
+    or ``PENDING_COMMITS_MAX`` pending commits, or names that make these texts too long.
     """
     if len(record.offsets) > PARTITIONS_MAX:
         raise ValueError(f"a commit record names at most {PARTITIONS_MAX} partitions")
@@ -129,12 +129,12 @@ def encode(record: CommitRecord) -> dict[str, str]:
         "command": record.command,
         "actor": record.actor,
         "stopped": "true" if record.stopped else None,
-        "lead": record.lead,
+        "lead": record.primary,
         "routing": record.routing,
-        "followers": packed(_json(dict(record.followers))) if record.followers else None,
-        "debts": debts_text(record.debts) if record.debts else None,
-        "lapsed": debts_text(record.lapsed) if record.lapsed else None,
-        "parked": parked_text(record.parked) if record.parked else None,
+        "followers": packed(_json(dict(record.secondaries))) if record.secondaries else None,
+        "debts": pending_commits_text(record.pending_commits) if record.pending_commits else None,
+        "lapsed": pending_commits_text(record.expired) if record.expired else None,
+        "parked": suspended_text(record.suspended) if record.suspended else None,
         "keys": _json(asdict(record.keys)) if record.keys else None,
         "going-back": record.going_back,
         "replayed": _encode_offsets(record.replayed.offsets, record.replayed.topic_ids)
@@ -142,8 +142,8 @@ def encode(record: CommitRecord) -> dict[str, str]:
         else None,
         "generations": generations_text(record.generations) if record.generations else None,
     }
-    if record.replayed and (lapsed := record.replayed.lapsed):
-        optional |= {"reread-epoch": str(lapsed.epoch), "reread-transaction": str(lapsed.number)}
+    if record.replayed and (expired := record.replayed.expired):
+        optional |= {"reread-epoch": str(expired.epoch), "reread-transaction": str(expired.number)}
     values |= {name: value for name, value in optional.items() if value is not None}
     return {_key(record.sink, name): value for name, value in values.items()}
 
@@ -193,12 +193,12 @@ def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
         command=fields.optional_text("command"),
         actor=fields.optional_text("actor"),
         stopped=fields.optional_flag("stopped"),
-        lead=fields.optional_text("lead"),
-        followers=_followers(fields),
-        debts=fields.parsed("debts", debts_of, ()),
-        lapsed=fields.parsed("lapsed", debts_of, ()),
+        primary=fields.optional_text("lead"),
+        secondaries=_secondaries(fields),
+        pending_commits=fields.parsed("debts", pending_commits_of, ()),
+        expired=fields.parsed("lapsed", pending_commits_of, ()),
         routing=fields.optional_text("routing"),
-        parked=fields.parsed("parked", parked_of, ()),
+        suspended=fields.parsed("parked", suspended_of, ()),
         keys=_key_counts(fields),
         going_back=fields.optional_text("going-back"),
         replayed=_replayed(fields),
@@ -213,13 +213,13 @@ def _replayed(fields: _Fields) -> Replayed | None:
     if fields.optional_text("reread-epoch") is None:
         return Replayed(offsets, topic_ids)
     epoch, number = fields.number("reread-epoch"), fields.number("reread-transaction")
-    lapsed = TransactionId(Epoch(epoch), TransactionNumber(number))
-    return Replayed(offsets, topic_ids, lapsed)
+    expired = TransactionId(Epoch(epoch), TransactionNumber(number))
+    return Replayed(offsets, topic_ids, expired)
 
 
-def _followers(fields: _Fields) -> Mapping[str, str]:
+def _secondaries(fields: _Fields) -> Mapping[str, str]:
     before = fields.optional_text("quarantine")
-    return fields.parsed("followers", followers_of, {} if before is None else {UNNAMED: before})
+    return fields.parsed("followers", secondaries_of, {} if before is None else {UNNAMED: before})
 
 
 def _key_counts(fields: _Fields) -> KeyCounts | None:

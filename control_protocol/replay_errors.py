@@ -12,7 +12,7 @@ class ReplayRefused(StopSink):
 
 
 class RereadRefused(ConfigurationError):
-    """What a table was owed and never received is not to be had any more."""
+    """What was pending for a table and never received is not to be had any more."""
 
     code = "HG-163"
 

@@ -43,10 +43,11 @@ class Capability(StrEnum):
     """Every method uses ``TableSpec.branch``."""
 
     EVOLUTION = "new columns"
-    """``evolve`` adds columns that records need (rules S3, S5); the table is a ``ports.Lead``."""
+    """``evolve`` adds columns that records need (rules S3, S5); the table is a
+    ``ports.PrimaryTable``."""
 
     SECONDARY_TABLES = "quarantine"
-    """``open`` returns a ``SecondaryTable``, which is paid what another table has decided."""
+    """``open`` returns a ``SupportsDelivery``: it receives what another table has decided."""
 
     KEYS = "rows by key"
     """A commit takes key files beside row files (rules U1 to U4, U8 to U10)."""
@@ -175,11 +176,11 @@ def numbered(attempt: CommitAttempt) -> tuple[NumberedFile, ...]:
     return tuple(zip(attempt.files, numbers, strict=True))
 
 
-class SecondaryTable(SinkTable, Protocol):
+class SupportsDelivery(SinkTable, Protocol):
     """A table that can be a quarantine, of a format with ``Capability.SECONDARY_TABLES``.
 
     Another table's commit decides its rows; a later commit of its own adds them, perhaps by another
-    process. That is all it needs: headgate keeps track of what is decided and not yet paid.
+    process. That is all it needs: headgate keeps track of what is decided and not yet delivered.
     """
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:

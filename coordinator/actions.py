@@ -19,7 +19,7 @@ from headgate.control_protocol.ports import (
     TableView,
     TopicState,
 )
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.table_changes import Changed, Want
 
 # ------------------------------------------------------------------------------------- inputs
@@ -50,7 +50,7 @@ class TableRead:
 
 
 @dataclass(frozen=True, slots=True)
-class FollowersRead:
+class SecondariesRead:
     """``views`` by table name, of those that answered; ``wall_ms`` is the time (epoch).
 
     ``troubles``: the errors of tables that the sink can do without (rule I1).
@@ -63,17 +63,17 @@ class FollowersRead:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """The manifests are written: what the decision will owe; troubles as in FollowersRead."""
+    """The manifests are written: what the decision will owe; troubles as in SecondariesRead."""
 
-    debts: tuple[Debt, ...]
+    pending_commits: tuple[PendingCommit, ...]
     troubles: Mapping[str, HeadgateError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class PaymentsAnswered:
-    """Outcomes by table name. They are not trusted: the followers are read (D7).
+class DeliveriesAnswered:
+    """Outcomes by table name. They are not trusted: the secondary tables are read (D7).
 
-    ``troubles`` as in ``FollowersRead``.
+    ``troubles`` as in ``SecondariesRead``.
     """
 
     outcomes: Mapping[str, CommitOutcome]
@@ -138,9 +138,9 @@ Input = (
     | Heard
     | Discontinued
     | TableRead
-    | FollowersRead
+    | SecondariesRead
     | Drafted
-    | PaymentsAnswered
+    | DeliveriesAnswered
     | SourcesDescribed
     | CommitAnswered
     | TableEvolved
@@ -159,8 +159,8 @@ class ReadTable:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeFollowers:
-    """Answer with ``FollowersRead`` or ``CallFailed``.
+class DescribeSecondaries:
+    """Answer with ``SecondariesRead`` or ``CallFailed``.
 
     ``remembered``: tables that were filled once; those that are gone are among the troubles (N5).
     """
@@ -177,10 +177,10 @@ class DraftManifests:
 
 
 @dataclass(frozen=True, slots=True)
-class PayDebts:
-    """Answer with ``PaymentsAnswered`` or ``CallFailed``."""
+class DeliverPendingCommits:
+    """Answer with ``DeliveriesAnswered`` or ``CallFailed``."""
 
-    payments: tuple[CommitAttempt, ...]
+    deliveries: tuple[CommitAttempt, ...]
     timeout_ms: int
 
 
@@ -189,14 +189,15 @@ class TidyDrafts:
     """Delete what dead coordinators drafted and never decided; there is no answer."""
 
     before: Epoch
-    owed: frozenset[str]
+    pending: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class StrikeOff:
-    """Delete the key files of debts that their tables show as paid (D7); there is no answer."""
+class AcknowledgeDelivered:
+    """Delete the key files of pending commits that their tables show as delivered (D7); there is no
+    answer."""
 
-    debts: tuple[Debt, ...]
+    pending_commits: tuple[PendingCommit, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,11 +257,11 @@ class Stop:
 
 Action = (
     ReadTable
-    | DescribeFollowers
+    | DescribeSecondaries
     | DraftManifests
-    | PayDebts
+    | DeliverPendingCommits
     | TidyDrafts
-    | StrikeOff
+    | AcknowledgeDelivered
     | DescribeSources
     | CommitTable
     | EvolveTable

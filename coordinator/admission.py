@@ -30,7 +30,7 @@ class Verdict:
 
     offsets: Offsets
     files: tuple[WrittenFile, ...] = ()
-    follower_files: Mapping[str, tuple[WrittenFile, ...]] = field(default_factory=dict)
+    secondary_files: Mapping[str, tuple[WrittenFile, ...]] = field(default_factory=dict)
     claims: tuple[tuple[TopicPartition, Claim], ...] = ()
     unsure: frozenset[TopicPartition] = frozenset()
     refusals: tuple[RefusedStatus, ...] = ()
@@ -142,8 +142,8 @@ def named(statuses: Iterable[HeardStatus]) -> frozenset[TopicPartition]:
 
 
 @dataclass(frozen=True, slots=True)
-class FollowerStandard:
-    """A follower's part. ``ahead``: where it may hold records that will come again (Q5).
+class SecondaryStandard:
+    """A secondary table's part. ``ahead``: where it may hold records that will come again (Q5).
 
     ``uuid`` is set where START does not name the table: rows are routed to it, and they are not
     quarantined ones. ``keyed``: whether records may delete there (U2).
@@ -161,22 +161,22 @@ class Standard:
 
     ``committed`` are the files that this epoch has committed; ``may_skip``: whether the settings
     let a record be in neither table; ``closing``: the transaction that statuses should answer;
-    ``ends``: where the sources' logs end (``None``: not asked); ``routed``: whether the lead takes
-    no rows; ``parked``: tables that take none now (I2); ``keyed``: whether records may delete in
-    the lead (U2).
+    ``ends``: where the sources' logs end (``None``: not asked); ``routed``: whether the primary
+    table takes no rows; ``suspended``: tables that take none now (I2); ``keyed``: whether records
+    may delete in the primary table (U2).
     """
 
     offsets: Offsets
     fixed: frozenset[TopicPartition]
     table: str
     prefixes: Prefixes | Stamped
-    followers: Mapping[str, FollowerStandard] = field(default_factory=dict)
+    secondaries: Mapping[str, SecondaryStandard] = field(default_factory=dict)
     committed: Committed = field(default_factory=dict)
     may_skip: bool = True
     closing: TransactionNumber = TransactionNumber(0)
     ends: Mapping[TopicPartition, int] | None = None
     routed: bool = False
-    parked: frozenset[str] = frozenset()
+    suspended: frozenset[str] = frozenset()
     keyed: bool = False
 
 
@@ -187,7 +187,7 @@ def judge(statuses: Sequence[HeardStatus], by: Standard) -> Verdict:
     file outside the prefixes that were issued, or that names a file twice, is refused.
     """
     files: dict[str, WrittenFile] = {}
-    aside: dict[str, dict[str, WrittenFile]] = {name: {} for name in by.followers}
+    aside: dict[str, dict[str, WrittenFile]] = {name: {} for name in by.secondaries}
     claims: list[tuple[TopicPartition, Claim]] = []
     refusals: list[RefusedStatus] = []
     sure: set[TopicPartition] = set()
@@ -225,7 +225,7 @@ def judge(statuses: Sequence[HeardStatus], by: Standard) -> Verdict:
     return Verdict(
         offsets=offsets,
         files=tuple(files.values()),
-        follower_files={name: tuple(known.values()) for name, known in aside.items() if known},
+        secondary_files={name: tuple(known.values()) for name, known in aside.items() if known},
         claims=tuple(claims),
         unsure=by.fixed - sure,
         refusals=tuple(refusals),
@@ -303,9 +303,9 @@ def _misaddressed(status: WriteStatus, by: Standard) -> Objection | None:
         named.add(table.table)
         if table.table == by.table or not table.files:
             continue
-        if table.table in by.parked:
-            return _of_table_alone(Fault.TABLE, table, "which is parked")
-        known = by.followers.get(table.table)
+        if table.table in by.suspended:
+            return _of_table_alone(Fault.TABLE, table, "which is suspended")
+        known = by.secondaries.get(table.table)
         if known is None and by.routed:
             return _of_table_alone(Fault.UNREADABLE, table, "which cannot be read now")
         if known is None:
@@ -352,8 +352,8 @@ def _held(files: Iterable[WrittenFile], kind: FileKind) -> int:
 
 
 def _takes_rows(table: TableStatus, by: Standard) -> bool:
-    follower = by.followers.get(table.table)
-    return follower is not None and bool(follower.uuid)
+    secondary = by.secondaries.get(table.table)
+    return secondary is not None and bool(secondary.uuid)
 
 
 def _impossible(status: WriteStatus, by: Standard) -> str | None:
@@ -371,8 +371,8 @@ def _impossible(status: WriteStatus, by: Standard) -> str | None:
 def _keyed(table: TableStatus, by: Standard) -> bool:
     if table.table == by.table:
         return by.keyed
-    follower = by.followers.get(table.table)
-    return follower is not None and follower.keyed
+    secondary = by.secondaries.get(table.table)
+    return secondary is not None and secondary.keyed
 
 
 def _folder(path: str) -> str:
@@ -389,7 +389,7 @@ def with_committed(by: Standard, files: Iterable[WrittenFile]) -> Committed:
 
 
 def _allowed(by: Standard, folder: str) -> bool:
-    places = (by.prefixes, *(follower.prefixes for follower in by.followers.values()))
+    places = (by.prefixes, *(secondary.prefixes for secondary in by.secondaries.values()))
     return any(place.allow(f"{folder}/any", place.newest) for place in places)
 
 
@@ -401,23 +401,24 @@ def _named_twice(written: TableStatus, files: Mapping[str, WrittenFile]) -> bool
 def _misfollowed(
     heard: HeardStatus, aside: Mapping[str, Mapping[str, WrittenFile]], by: Standard
 ) -> Objection | None:
-    """Object unless each follower's file is in its folder and named once, and Q4 adds up."""
-    for name, follower in by.followers.items():
+    """Object unless each secondary table's file is in its folder and named once, and Q4 adds up."""
+    for name, secondary in by.secondaries.items():
         table = _of_table(heard.status, name)
         if _named_twice(table, aside[name]):
             return Objection(Fault.COUNTS, f"a file of {name} is named twice", name)
-        if text := _misfiled(heard, table, follower.prefixes):
+        if text := _misfiled(heard, table, secondary.prefixes):
             return Objection(Fault.FOLDER, text, name)
     return _because(Fault.COUNTS, _misquarantined(heard.status, by))
 
 
 def _misquarantined(status: WriteStatus, by: Standard) -> str | None:
-    """Q4: object unless the named followers hold each of the claims' quarantined records once.
+    """Q4: object unless the named secondary tables hold each of the claims' quarantined records
+    once.
 
-    They may hold fewer only where a follower may have some already.
+    They may hold fewer only where a secondary table may have some already.
     """
     claimed = sum(claim.quarantined for claim in status.claims.values())
-    kept = [_of_table(status, n) for n, follower in by.followers.items() if not follower.uuid]
+    kept = [_of_table(status, n) for n, secondary in by.secondaries.items() if not secondary.uuid]
     if not kept:
         return "quarantined records, but there is no quarantine" if claimed else None
     held = sum(file.records for table in kept for file in table.files)
@@ -428,7 +429,7 @@ def _misquarantined(status: WriteStatus, by: Standard) -> str | None:
 
 def _may_hold_some(status: WriteStatus, by: Standard) -> bool:
     return any(
-        claim.range.begin < follower.ahead.get(partition, 0)
-        for follower in by.followers.values()
+        claim.range.begin < secondary.ahead.get(partition, 0)
+        for secondary in by.secondaries.values()
         for partition, claim in status.claims.items()
     )

@@ -13,23 +13,22 @@ from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed
 from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.actions import (
     CommitTable,
-    DescribeFollowers,
+    DescribeSecondaries,
     DescribeSources,
-    FollowersRead,
     ReadTable,
+    SecondariesRead,
     Tell,
 )
 from headgate.coordinator.admission import Verdict, judge, named, with_committed
 from headgate.coordinator.claim import start
-from headgate.coordinator.debts import ahead
-from headgate.coordinator.drafting import drafted_for, fences, lapsing, with_what_is_owed
+from headgate.coordinator.delivery import told_expired
+from headgate.coordinator.drafting import drafted_for, expiring, fences, with_what_is_pending
 from headgate.coordinator.dropped import landed as forgot
 from headgate.coordinator.fencing import Resolution, resolve
 from headgate.coordinator.log_ends import asking, claimed_beyond
 from headgate.coordinator.moves import Step, move, recover, superseded, term_of, wait
 from headgate.coordinator.pacing import paced
-from headgate.coordinator.parking import said
-from headgate.coordinator.payment import told_lapsed
+from headgate.coordinator.pending_commits import ahead
 from headgate.coordinator.recovery import newest_epoch
 from headgate.coordinator.refreshing import behind
 from headgate.coordinator.refusals import counted
@@ -41,6 +40,7 @@ from headgate.coordinator.speech import fixed_set, say
 from headgate.coordinator.standard import standard, too_old
 from headgate.coordinator.starving import starving
 from headgate.coordinator.state import HeardStatus, Sample, State
+from headgate.coordinator.suspension import said
 from headgate.coordinator.transitions import Phase
 from headgate.coordinator.watermark import observed, valid_through
 
@@ -62,18 +62,21 @@ def collected(state: State, now_ms: int) -> Step:
     if not ready and state.settings.timeout_policy is TimeoutPolicy.ABORT:
         return _aborted(state)
     if strangers := unknown_tables(state):
-        return asking_tables(state), (DescribeFollowers(strangers),)
+        return asking_tables(state), (DescribeSecondaries(strangers),)
     return _asked(state, now_ms)
 
 
-def tables_told(state: State, given: FollowersRead, now_ms: int) -> Step:
+def tables_told(state: State, given: SecondariesRead, now_ms: int) -> Step:
     """R5: take in the routed tables that were read, as far as they can be.
 
-    A follower paid beyond the lead's decisions shows a newer coordinator, or a lead that was set
-    back: a claim reads the lead first, and finds out which.
+    A secondary table delivered beyond the primary table's decisions shows a newer coordinator, or a
+    primary table that was set back: a claim reads the primary table first, and finds out which.
     """
     if beyond := ahead(given.views, term_of(state).view):
-        why = f"{', '.join(sorted(beyond))} was paid by a later transaction: reads the lead again"
+        why = (
+            f"{', '.join(sorted(beyond))} was delivered by a later transaction: reads the "
+            "primary table again"
+        )
         return recover(replace(state, suspects=beyond), why)
     known, tells = with_tables(state, given, now_ms)
     judging, actions = _asked(known, now_ms)
@@ -121,7 +124,7 @@ def _aborted(state: State) -> Step:
         tables=(TableSettlement(term.view.table, None),),
         valid_through_ms=term.valid_through_ms,
         reason=f"time-out; nothing heard from {_some(_unnamed(state))}",
-        parked=said(term),
+        suspended=said(term),
     )
     term = replace(
         term,
@@ -160,7 +163,7 @@ def _decided(state: State, verdict: Verdict, reason: str, now_ms: int) -> Step:
         tables=_settlements(before.view, verdict),
         valid_through_ms=through,
         reason="; ".join(filter(None, (reason, *verdict.refused)))[:_REASON_CHARACTERS_MAX],
-        parked=said(before),
+        suspended=said(before),
     )
     term = replace(
         before,
@@ -174,7 +177,7 @@ def _decided(state: State, verdict: Verdict, reason: str, now_ms: int) -> Step:
     judged = replace(state, term=term)
     if not _worth_committing(judged, verdict, through, now_ms):
         return settle(judged, None)
-    record = with_what_is_owed(judged, _record(judged, verdict, through), now_ms)
+    record = with_what_is_pending(judged, _record(judged, verdict, through), now_ms)
     attempt = CommitAttempt(term.view, record, verdict.files, forgets=term.forgotten)
     return drafted_for(judged, attempt, verdict, now_ms)
 
@@ -199,11 +202,11 @@ def _worth_committing(state: State, verdict: Verdict, through_ms: int | None, no
     stored = term.view.record
     assert stored is not None
     moved = any(not claim.range.empty for _, claim in verdict.claims)
-    lapses = bool(lapsing(state, now_ms)) or fences(state)
+    expires = bool(expiring(state, now_ms)) or fences(state)
     refreshes = bool(behind(state, through_ms, ()))
-    parks = tuple(term.parked.values()) != stored.parked or bool(term.forgotten)
+    suspends = tuple(term.suspended.values()) != stored.suspended or bool(term.forgotten)
     pauses = stored.paused != term.paused
-    return moved or lapses or refreshes or parks or pauses or renews(state, now_ms)
+    return moved or expires or refreshes or suspends or pauses or renews(state, now_ms)
 
 
 def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord:
@@ -223,10 +226,10 @@ def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord
         valid_through_ms=through,
         paused=term.paused,
         control_topic=state.identity.control_topic,
-        followers=remembered(state),
+        secondaries=remembered(state),
         routing=state.identity.routing,
         control_topic_id=stored.control_topic_id,
-        parked=tuple(term.parked.values()),
+        suspended=tuple(term.suspended.values()),
         generations=term.generations,
     )
 
@@ -279,7 +282,7 @@ def _landed(state: State, view: TableView, now_ms: int) -> Step:
     committed = replace(
         term,
         view=view,
-        debts=found.debts,
+        pending_commits=found.pending_commits,
         committed_at_ms=now_ms,
         overtaken=False,
         pause_answered=answered,
@@ -288,7 +291,7 @@ def _landed(state: State, view: TableView, now_ms: int) -> Step:
         files = (*attempt.files, *(file for draft in term.drafts for file in draft.files))
         known = with_committed(standard(landed, now_ms), files)
         committed = forgot(replace(committed, committed=known), attempt.forgets)
-    told = told_lapsed(found, stored)
+    told = told_expired(found, stored)
     landed = replace(landed, term=replace(committed, drafts=()))
     settled, actions = settle(replace(landed, term=paced(landed, now_ms)), view)
     return settled, (*told, *actions)
@@ -312,18 +315,20 @@ def settle(state: State, landed: TableView | None) -> Step:
 
 
 def _settlements(view: TableView, verdict: Verdict) -> tuple[TableSettlement, ...]:
-    """Return what to settle; followers are named only in a transaction that brings them rows."""
+    """Return what to settle; secondary tables are named only in a transaction that brings them
+    rows."""
     return (
         TableSettlement(view.table, None, verdict.records),
         *(
             TableSettlement(name, None, sum(file.records for file in files))
-            for name, files in verdict.follower_files.items()
+            for name, files in verdict.secondary_files.items()
         ),
     )
 
 
 def _settled_table(table: TableSettlement, landed: TableView | None) -> TableSettlement:
-    """Add the snapshot to the lead; what followers are owed is in no snapshot yet."""
+    """Add the snapshot to the primary table; what is pending for secondary tables is in no snapshot
+    yet."""
     if landed is None or table.table != landed.table:
         return table
     return replace(table, snapshot_id=landed.tag)

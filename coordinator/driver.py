@@ -19,7 +19,6 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.events import Envelope, Settlement
-from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.listener import Listener
 from headgate.control_protocol.log_events import LogEvent, about
@@ -28,36 +27,37 @@ from headgate.control_protocol.ports import (
     Clock,
     CommitOutcome,
     ControlLog,
-    Lead,
+    PrimaryTable,
     SourceTopics,
     TopicState,
 )
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.redaction import Redaction
+from headgate.control_protocol.secondaries import Secondaries
 from headgate.coordinator.actions import (
+    AcknowledgeDelivered,
     Action,
     Append,
     CallFailed,
     ChangeTables,
     CommitAnswered,
     CommitTable,
-    DescribeFollowers,
+    DeliveriesAnswered,
+    DeliverPendingCommits,
+    DescribeSecondaries,
     DescribeSources,
     Discontinued,
     Drafted,
     DraftManifests,
     EvolveTable,
-    FollowersRead,
     Heard,
     Input,
     Led,
-    PayDebts,
-    PaymentsAnswered,
     ReadTable,
+    SecondariesRead,
     SourcesDescribed,
     Stop,
     Stopped,
-    StrikeOff,
     TableEvolved,
     TableRead,
     TablesChanged,
@@ -103,7 +103,7 @@ class World:
     """The ports of one coordinator."""
 
     log: ControlLog
-    table: Lead
+    table: PrimaryTable
     topics: SourceTopics
     clock: Clock
     ensure_log: Callable[[], None] = lambda: None
@@ -116,8 +116,8 @@ class World:
     """Called with a failure that has repeated so often that a person should know, and the
     milliseconds until the next attempt.
     """
-    followers: Followers | None = None
-    """Set where the identity, or the table's record, may name followers."""
+    secondaries: Secondaries | None = None
+    """Set where the identity, or the table's record, may name secondary tables."""
 
     stamp: Callable[[], str] = lambda: ""
     """Returns the table's ``StampingTable.stamp``, if it has one; raises what ``read`` does."""
@@ -147,7 +147,7 @@ class CoordinatorDriver:
         """Use these settings from the next START on; any thread may call it."""
         self._adopted = settings
 
-    def lead(self) -> None:
+    def primary(self) -> None:
         """Let the machine claim: a fresh poll shows ownership."""
         if not self._listener.behind:
             self._feed(Led())
@@ -213,14 +213,14 @@ class CoordinatorDriver:
             case EvolveTable(base, columns):
                 return TableEvolved(self._world.table.evolve(base, columns))
             case (
-                DescribeFollowers()
+                DescribeSecondaries()
                 | DraftManifests()
-                | PayDebts()
+                | DeliverPendingCommits()
                 | TidyDrafts()
-                | StrikeOff()
+                | AcknowledgeDelivered()
                 | ChangeTables()
             ):
-                return self._call_followers(action)
+                return self._call_secondaries(action)
             case Append():
                 self._world.log.append(self._envelopes(action))
                 self._tell_settled(action)
@@ -232,32 +232,41 @@ class CoordinatorDriver:
                     self._complain(text, lasts=lasts)
         return None
 
-    def _call_followers(
+    def _call_secondaries(
         self,
-        action: DescribeFollowers
+        action: DescribeSecondaries
         | DraftManifests
-        | PayDebts
+        | DeliverPendingCommits
         | TidyDrafts
-        | StrikeOff
+        | AcknowledgeDelivered
         | ChangeTables,
     ) -> Input | None:
-        followers = self._world.followers
-        assert followers is not None, "this sink has no followers"
+        secondaries = self._world.secondaries
+        assert secondaries is not None, "this sink has no secondary tables"
         match action:
-            case DescribeFollowers():
-                return followers_read(followers, action, self._world.clock.wall_ms())
+            case DescribeSecondaries():
+                return secondaries_read(secondaries, action, self._world.clock.wall_ms())
             case DraftManifests(drafts):
-                debts, troubles = _parted(followers.draft(drafts))
-                return Drafted(tuple(debt for each in debts.values() for debt in each), troubles)
-            case PayDebts(payments, timeout_ms):
-                paid: Parted[CommitOutcome] = _parted(followers.pay(payments, timeout_ms))
-                return PaymentsAnswered(*paid)
+                pending_commits, troubles = _parted(secondaries.draft(drafts))
+                return Drafted(
+                    tuple(
+                        pending_commit
+                        for each in pending_commits.values()
+                        for pending_commit in each
+                    ),
+                    troubles,
+                )
+            case DeliverPendingCommits(deliveries, timeout_ms):
+                delivered: Parted[CommitOutcome] = _parted(
+                    secondaries.deliver(deliveries, timeout_ms)
+                )
+                return DeliveriesAnswered(*delivered)
             case ChangeTables(wants):
-                return TablesChanged(followers.change(wants))
-            case TidyDrafts(before, owed):
-                followers.tidy(before, owed)
-            case StrikeOff(debts):
-                followers.strike_off(debts)
+                return TablesChanged(secondaries.change(wants))
+            case TidyDrafts(before, pending):
+                secondaries.tidy(before, pending)
+            case AcknowledgeDelivered(pending_commits):
+                secondaries.acknowledge(pending_commits)
         return None
 
     def _complain(self, text: str, *, lasts: bool) -> None:
@@ -278,7 +287,7 @@ class CoordinatorDriver:
             level = logging.WARNING if event.reason else logging.INFO
             if event.reason or any(table.snapshot_id for table in event.tables):
                 told = f"transaction {said.epoch}.{number}: {rows} rows committed"
-                aside = self.state.identity.followers
+                aside = self.state.identity.secondaries
                 if bad := sum(t.records for t in event.tables if t.table in aside):
                     told += f", {bad} records quarantined"
                 why = f"; {event.reason}" if event.reason else ""
@@ -304,17 +313,19 @@ class CoordinatorDriver:
         return envelopes
 
 
-def followers_read(followers: Followers, asked: DescribeFollowers, wall_ms: int) -> FollowersRead:
+def secondaries_read(
+    secondaries: Secondaries, asked: DescribeSecondaries, wall_ms: int
+) -> SecondariesRead:
     """Return what the tables answer, and which of the remembered ones are gone (N5)."""
-    gone = followers.missing(asked.remembered) if asked.remembered else {}
-    views, troubles = _parted({**gone, **followers.describe(asked.tables)})
-    return FollowersRead(views, wall_ms, troubles)
+    gone = secondaries.missing(asked.remembered) if asked.remembered else {}
+    views, troubles = _parted({**gone, **secondaries.describe(asked.tables)})
+    return SecondariesRead(views, wall_ms, troubles)
 
 
 def _parted(
     answers: Mapping[str, _Answer | HeadgateError],
 ) -> Parted[_Answer]:
-    """Split the answers of followers from the errors of those that can be parked (I1)."""
+    """Split the answers of secondary tables from the errors of those that can be suspended (I1)."""
     troubles = {name: each for name, each in answers.items() if isinstance(each, HeadgateError)}
     return {n: a for n, a in answers.items() if not isinstance(a, HeadgateError)}, troubles
 

@@ -14,7 +14,7 @@ from headgate.control_protocol.ports import Evolved, Lineage
 from headgate.control_protocol.table_changes import Want
 from headgate.coordinator.actions import Action, ChangeTables, EvolveTable, Tell
 from headgate.coordinator.moves import Step, move, recover, term_of
-from headgate.coordinator.speech import lead_start, say
+from headgate.coordinator.speech import primary_start, say
 from headgate.coordinator.state import HeardProposal, State, Term
 from headgate.coordinator.transitions import Phase
 
@@ -79,10 +79,10 @@ def _may_change(state: State, proposal: Proposal) -> bool:
 
     A ledger takes no rows (R5), and a quarantine's columns are headgate's.
     """
-    lead = term_of(state).view
+    primary = term_of(state).view
     if not state.identity.routed:
-        return state.identity.evolves and proposal.uuid == lead.uuid
-    return proposal.table not in (lead.table, *state.identity.followers)
+        return state.identity.evolves and proposal.uuid == primary.uuid
+    return proposal.table not in (primary.table, *state.identity.secondaries)
 
 
 def due(term: Term, now_ms: int) -> bool:
@@ -123,7 +123,7 @@ def evolved(state: State, done: Evolved) -> Step:
     )
     state = replace(state, term=term)
     answers = tuple(each.answer for each in term.proposals)
-    tables = Tables(sayable(answers), (lead_start(state),))
+    tables = Tables(sayable(answers), (primary_start(state),))
     state = replace(state, term=replace(term, tables=tables), failures=0)
     return state, (*_told(view.table, done), *say(state))
 

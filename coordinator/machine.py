@@ -34,14 +34,14 @@ from headgate.coordinator.actions import (
     Action,
     CallFailed,
     CommitAnswered,
+    DeliveriesAnswered,
     Discontinued,
     Drafted,
-    FollowersRead,
     Heard,
     Input,
     Led,
-    PaymentsAnswered,
     ReadTable,
+    SecondariesRead,
     SourcesDescribed,
     Stopped,
     TableEvolved,
@@ -51,29 +51,29 @@ from headgate.coordinator.actions import (
     Ticked,
 )
 from headgate.coordinator.admission import named
-from headgate.coordinator.claim import claim, followers_found, table_found
+from headgate.coordinator.claim import claim, secondaries_found, table_found
 from headgate.coordinator.closing import end_and_start
 from headgate.coordinator.commitment import answered, collected, judged, resolved, tables_told
 from headgate.coordinator.credibility import beyond, gains, leaps, news, said_again, with_gain
+from headgate.coordinator.delivery import (
+    again,
+    begin_delivering,
+    deliveries_answered,
+    failed,
+    primary_read,
+    secondaries_read,
+    tidied,
+)
 from headgate.coordinator.drafting import drafted, drafts_again, read_for_drafts
 from headgate.coordinator.evolution import due, evolve, evolved, heard_tables, not_evolved, proposed
 from headgate.coordinator.fullness import enough, heard_of
 from headgate.coordinator.log_ends import told
 from headgate.coordinator.making import changed
 from headgate.coordinator.moves import Step, move, recover, stop, superseded, term_of, wait
-from headgate.coordinator.pacing import owed_now
-from headgate.coordinator.payment import (
-    again,
-    begin_paying,
-    failed,
-    followers_read,
-    lead_read,
-    payments_answered,
-    tidied,
-)
+from headgate.coordinator.pacing import pending_now
 from headgate.coordinator.refusals import heeded
 from headgate.coordinator.releasing import lacks_answers, released, with_peer
-from headgate.coordinator.renewal import looked, looked_at_followers, prepared
+from headgate.coordinator.renewal import looked, looked_at_secondaries, prepared
 from headgate.coordinator.requests import requested
 from headgate.coordinator.routed import asked_again
 from headgate.coordinator.speech import say, with_former_data
@@ -105,8 +105,8 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
             return _led(state, now_ms)
         case TableRead(view):
             return _table_read(state, view, now_ms)
-        case FollowersRead() | Drafted() | PaymentsAnswered():
-            return _of_followers(state, given, now_ms)
+        case SecondariesRead() | Drafted() | DeliveriesAnswered():
+            return _of_secondaries(state, given, now_ms)
         case SourcesDescribed():
             return _described(state, given, now_ms)
         case CommitAnswered(outcome):
@@ -130,7 +130,7 @@ def _changed(state: State, given: TableEvolved | TablesChanged, now_ms: int) -> 
 
 
 def _call_failed(state: State, reason: str, now_ms: int) -> Step:
-    if state.phase is Phase.PAYING:
+    if state.phase is Phase.DELIVERING:
         return failed(state, now_ms, reason)
     if state.phase is Phase.EVOLVING and term_of(state).tables is None:
         return not_evolved(state, now_ms, reason)
@@ -140,31 +140,31 @@ def _call_failed(state: State, reason: str, now_ms: int) -> Step:
 def _table_read(state: State, view: TableView, now_ms: int) -> Step:
     if state.phase is Phase.RECOVERING:
         return table_found(state, view)
-    if state.phase is Phase.PAYING:
-        return lead_read(state, view, now_ms)
+    if state.phase is Phase.DELIVERING:
+        return primary_read(state, view, now_ms)
     if state.attempt:
         return resolved(state, view, now_ms)
     return looked(state, view) if state.term else (state, ())
 
 
-def _of_followers(
-    state: State, given: FollowersRead | Drafted | PaymentsAnswered, now_ms: int
+def _of_secondaries(
+    state: State, given: SecondariesRead | Drafted | DeliveriesAnswered, now_ms: int
 ) -> Step:
     match state.phase, given:
-        case Phase.RECOVERING, FollowersRead() if state.recovery_view:
-            return followers_found(state, given, now_ms)
-        case Phase.PREPARING, FollowersRead():
-            return looked_at_followers(state, given, now_ms)
-        case Phase.COLLECTING, FollowersRead() if term_of(state).asks_tables:
+        case Phase.RECOVERING, SecondariesRead() if state.recovery_view:
+            return secondaries_found(state, given, now_ms)
+        case Phase.PREPARING, SecondariesRead():
+            return looked_at_secondaries(state, given, now_ms)
+        case Phase.COLLECTING, SecondariesRead() if term_of(state).asks_tables:
             return tables_told(state, given, now_ms)
-        case Phase.DRAFTING, FollowersRead():
+        case Phase.DRAFTING, SecondariesRead():
             return read_for_drafts(state, given, now_ms)
         case Phase.DRAFTING, Drafted():
             return drafted(state, given, now_ms)
-        case Phase.PAYING, FollowersRead():
-            return followers_read(state, given, now_ms)
-        case Phase.PAYING, PaymentsAnswered():
-            return payments_answered(state, given, now_ms)
+        case Phase.DELIVERING, SecondariesRead():
+            return secondaries_read(state, given, now_ms)
+        case Phase.DELIVERING, DeliveriesAnswered():
+            return deliveries_answered(state, given, now_ms)
         case _:
             return state, ()
 
@@ -226,7 +226,7 @@ def _retry(state: State, now_ms: int) -> Step:
             return state, (asked_again(state),)
         case Phase.DRAFTING:
             return drafts_again(state, now_ms)
-        case Phase.PAYING:
+        case Phase.DELIVERING:
             return again(state, now_ms)
         case _:
             return state, say(state)
@@ -339,15 +339,15 @@ def _heard_own(state: State, record: LogRecord, now_ms: int) -> Step:
 
 
 def _opened(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:
-    """Open the transaction; before it may be ended, followers are paid (D7)."""
+    """Open the transaction; before it may be ended, secondary tables are delivered to (D7)."""
     if given_up := heeded(state, now_ms):
         state, told = given_up
         also = (*also, *told)
         if state.phase is Phase.RECOVERING:
             return state, also
-    if owed_now(state, now_ms):
-        paying, actions = begin_paying(state, now_ms)
-        return paying, (*also, *actions)
+    if pending_now(state, now_ms):
+        delivering, actions = begin_delivering(state, now_ms)
+        return delivering, (*also, *actions)
     return move(state, Phase.OPEN, failures=0), also
 
 

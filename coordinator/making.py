@@ -21,9 +21,9 @@ from headgate.coordinator.evolution import (
     wants,
 )
 from headgate.coordinator.moves import Step, term_of
-from headgate.coordinator.parking import park
 from headgate.coordinator.speech import folder, say
 from headgate.coordinator.state import State
+from headgate.coordinator.suspension import suspend
 from headgate.coordinator.transitions import Phase
 
 _WHY_CHARACTERS_MAX = 1_000
@@ -49,15 +49,15 @@ def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
     )
     again_ms = now_ms + state.settings.retry_backoff_ms if failures else term.evolve_due_ms
     starts = {start.table: start for said in done.values() for start in _starts(state, said)}
-    followers = {
+    secondaries = {
         name: replace(view, schema_id=starts[name].schema_id)
         if name in starts and starts[name].uuid == view.uuid
         else view
-        for name, view in term.followers.items()
+        for name, view in term.secondaries.items()
     }
     term = replace(
         term,
-        followers=followers,
+        secondaries=secondaries,
         tables=Tables(answers, tuple(starts.values())),
         evolve_due_ms=again_ms,
     )
@@ -67,13 +67,13 @@ def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
         for said in done.values()
         if said.dropped
     }
-    state, parked = park(state, gone, now_ms)
+    state, suspended = suspend(state, gone, now_ms)
     told = [action for said in done.values() for action in _told(said)]
     if failures:
         told.append(
             Tell(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_RETRYING)
         )
-    return state, (*parked, *told, *say(state))
+    return state, (*suspended, *told, *say(state))
 
 
 def _sayable(tables: Iterable[tuple[Destination, Changed]]) -> dict[Destination, Changed]:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from headgate.control_protocol.errors import HeadgateError, LeadReleased, MissingRights, StepDown
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    LeadershipReleased,
+    MissingRights,
+    StepDown,
+)
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.log_events import LogEvent
 from headgate.coordinator.actions import Action, ReadTable, Stop, Tell
@@ -17,7 +22,8 @@ Step = tuple[State, tuple[Action, ...]]
 
 PATIENCE_INTERVALS = 3
 PATIENCE_MS_MIN = 60_000
-"""E2: a catalog that is restarted is back sooner, and a move of the lead costs an epoch."""
+"""E2: a catalog that is restarted is back sooner, and a move of the primary table costs an
+epoch."""
 
 _ANSWERED = (Phase.FOLLOWING, Phase.STARTING, Phase.OPEN, Phase.CLOSING, Phase.SETTLING)
 """E2: whoever comes here got what it had asked for; a commit that is read again and again, did not.
@@ -88,5 +94,5 @@ def wait(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
     )
     told = f"{why}; tries again in {wait_ms} ms"
     if not answered and now_ms - since_ms >= patience_ms(settings):
-        told = f"{LeadReleased.code} keeps the lead, for nobody else was heard: {told}"
+        told = f"{LeadershipReleased.code} keeps the lead, for nobody else was heard: {told}"
     return waiting, (Tell(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)

@@ -146,21 +146,25 @@ def refuse_replaced(
     """
     if record is None:
         return
-    known, namesake = record.followers, record.follower(name)
+    known, namesake = record.secondaries, record.secondary(name)
     if routed:
         known = {name: namesake} if namesake else {}
     restart = settings.on_table_recreated is TableRecreatedPolicy.RESTART
     if not known or uuid in known.values() or restart:
         return
     former, their_uuid = next(iter(known.items()))
-    owed = sum(debt.records for debt in record.debts if debt.follower == their_uuid)
+    pending = sum(
+        pending_commit.records
+        for pending_commit in record.pending_commits
+        if pending_commit.secondary == their_uuid
+    )
     raise TableRecreated(
         f"the quarantine {name} {f'has UUID {uuid}' if uuid else 'does not exist'}, but this sink "
         f"wrote to {former or name} with UUID {their_uuid}: it was dropped, or the sink file "
         "names another one now (quarantine.table, type, location or catalog)"
-        + (f"; as far as the table knows, that one is owed {owed} rows" if owed else ""),
+        + (f"; as far as the table knows, that one is pending {pending} rows" if pending else ""),
         "name it as before; or headgate resume SINK --accept HG-202=restart continues with "
-        "this one, and rows owed to the former one lapse (docs/guides/quarantine.md, Another "
+        "this one, and rows pending for the former one expire (docs/guides/quarantine.md, Another "
         "quarantine, says how to avoid that)",
     )
 
@@ -290,6 +294,7 @@ def believed(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
 
 
 def newest_epoch(tables: Collection[TableView]) -> Epoch:
-    """Return the newest epoch that the lead and its followers hold; 0 when there is none."""
+    """Return the newest epoch that the primary table and its secondary tables hold; 0 when there is
+    none."""
     records = [record for table in tables for record in (table.record, table.branch_record)]
     return max((record.transaction.epoch for record in records if record), default=Epoch(0))

@@ -17,9 +17,9 @@ from headgate.coordinator.actions import Tell
 from headgate.coordinator.admission import Verdict
 from headgate.coordinator.moves import Step, recover, term_of
 from headgate.coordinator.objections import Fault, Refused
-from headgate.coordinator.parking import park
 from headgate.coordinator.speech import addressed, fixed_set
 from headgate.coordinator.state import State
+from headgate.coordinator.suspension import suspend
 
 LOOKS_AT = 3
 """So many equal refusals in a row, and all tables are read afresh, in a new epoch."""
@@ -92,11 +92,11 @@ def _looks(state: State, refused: Refused) -> Step:
 
 def _ends(state: State, refused: Refused, now_ms: int) -> Step:
     error, table, term = _error(state, refused), refused.objection.table, term_of(state)
-    if not table or table in addressed(state) or table in term.parked:
+    if not table or table in addressed(state) or table in term.suspended:
         raise error
     rest = {at: each for at, each in state.refused.items() if not each.same_as(refused)}
-    parked, tells = park(replace(state, refused=rest), {table: error}, now_ms)
-    return parked, (_told(error), *tells)
+    suspended, tells = suspend(replace(state, refused=rest), {table: error}, now_ms)
+    return suspended, (_told(error), *tells)
 
 
 def _told(error: StatusRefused) -> Tell:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headgate.control_protocol.errors import LeadReleased
+from headgate.control_protocol.errors import LeadershipReleased
 from headgate.control_protocol.events import Envelope, Presence, PresenceKind, WriteStatus
 from headgate.coordinator.moves import patience_ms
 from headgate.coordinator.state import State
@@ -19,7 +19,8 @@ PEERS_MAX = 256
 def with_peer(state: State, said: Envelope, now_ms: int) -> State:
     """Remember when another participant was heard; one that gave up all it had is no heir.
 
-    Only where the lead may be released soon: at all other times it does not matter who is there.
+    Only where the primary table may be released soon: at all other times it does not matter who is
+    there.
     """
     since_ms, name = state.unanswered_since_ms, said.sender.member
     if since_ms is None or now_ms - since_ms < patience_ms(state.settings) // 2:
@@ -39,18 +40,19 @@ def _left(event: Presence | WriteStatus) -> bool:
 
 
 def lacks_answers(state: State, now_ms: int) -> bool:
-    """Return whether to release the lead: nothing is answered for long, and others are there."""
+    """Return whether to release the primary table: nothing is answered for long, and others are
+    there."""
     since_ms, patient_ms = state.unanswered_since_ms, patience_ms(state.settings)
     if since_ms is None or now_ms - since_ms < patient_ms:
         return False
     return any(now_ms - at_ms < patient_ms for at_ms in state.peers.values())
 
 
-def released(state: State, now_ms: int) -> LeadReleased:
+def released(state: State, now_ms: int) -> LeadershipReleased:
     """Return the error that ends this participant's part for a while."""
     since_ms, away_ms = state.unanswered_since_ms, patience_ms(state.settings)
     assert since_ms is not None
-    return LeadReleased(
+    return LeadershipReleased(
         f"catalog and store have not done what the coordinator in {state.identity.sender.member} "
         f"asks for {(now_ms - since_ms) // 1000} s: it leaves the lead to others, and the group",
         f"it comes back after {away_ms // 1000} s, once the table can be read from there; check "

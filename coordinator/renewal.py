@@ -11,18 +11,18 @@ from dataclasses import replace
 from headgate.control_protocol.ports import TableView
 from headgate.coordinator.actions import (
     Action,
-    DescribeFollowers,
+    DescribeSecondaries,
     DescribeSources,
-    FollowersRead,
     ReadTable,
+    SecondariesRead,
 )
 from headgate.coordinator.dropped import found_gone, to_be_looked_for
 from headgate.coordinator.growth import ripened
 from headgate.coordinator.moves import Step, move, term_of
-from headgate.coordinator.parking import park, resumed, unopened
 from headgate.coordinator.refreshing import listed, seen, unseen
 from headgate.coordinator.speech import addressed
 from headgate.coordinator.state import State
+from headgate.coordinator.suspension import resumed, suspend, unopened
 from headgate.coordinator.transitions import Phase
 
 
@@ -40,8 +40,8 @@ def prepared(state: State, now_ms: int) -> Step:
     filled = to_be_looked_for(state, now_ms)
     if filled:
         term = replace(term, listed_at_ms=now_ms)
-    followers = (DescribeFollowers(wanted, filled),) if wanted or filled else ()
-    actions = (*((ReadTable(),) if looks else ()), *followers, *actions)
+    secondaries = (DescribeSecondaries(wanted, filled),) if wanted or filled else ()
+    actions = (*((ReadTable(),) if looks else ()), *secondaries, *actions)
     return move(state, Phase.PREPARING, term=term), actions
 
 
@@ -62,24 +62,24 @@ def _at(known: TableView, found: TableView) -> TableView:
     return replace(known, location=found.location, data_location=found.data_location)
 
 
-def looked_at_followers(state: State, given: FollowersRead, now_ms: int) -> Step:
-    """As ``looked``, for followers: their tags and heads show what others did."""
+def looked_at_secondaries(state: State, given: SecondariesRead, now_ms: int) -> Step:
+    """As ``looked``, for secondary tables: their tags and heads show what others did."""
     state, tells = resumed(state, given, now_ms)
-    state, parked = park(state, found_gone(state, given), now_ms)
+    state, suspended = suspend(state, found_gone(state, given), now_ms)
     before = term_of(state)
     moved = any(
         _places(given.views[name]) != _places(known)
-        for name, known in before.followers.items()
+        for name, known in before.secondaries.items()
         if name in given.views
     )
     found = {
-        n: _at(known, given.views[n]) for n, known in before.followers.items() if n in given.views
+        n: _at(known, given.views[n]) for n, known in before.secondaries.items() if n in given.views
     }
-    followers = {**before.followers, **found}
+    secondaries = {**before.secondaries, **found}
     looked = replace(
-        state, term=replace(before, overtaken=before.overtaken or moved, followers=followers)
+        state, term=replace(before, overtaken=before.overtaken or moved, secondaries=secondaries)
     )
-    return seen(looked, given), (*tells, *parked)
+    return seen(looked, given), (*tells, *suspended)
 
 
 def renews(state: State, now_ms: int) -> bool:
@@ -88,8 +88,8 @@ def renews(state: State, now_ms: int) -> bool:
     return term.overtaken or _aged(state, term.committed_at_ms, now_ms)
 
 
-def renews_follower(state: State, name: str, now_ms: int) -> bool:
-    """Return whether a follower's tag is to be moved without rows for it (Q4)."""
+def renews_secondary(state: State, name: str, now_ms: int) -> bool:
+    """Return whether a secondary table's tag is to be moved without rows for it (Q4)."""
     term = term_of(state)
     return term.overtaken or _aged(state, term.moved_at_ms.get(name, 0), now_ms)
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from headgate.control_protocol.events import Envelope, Pause, Resume
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt
-from headgate.coordinator.parking import asked_for
 from headgate.coordinator.state import PauseRequest, State, Term
+from headgate.coordinator.suspension import asked_for
 
 _NEVER = TransactionId(Epoch(0), TransactionNumber(0))
 
@@ -20,7 +20,7 @@ _NEVER = TransactionId(Epoch(0), TransactionNumber(0))
 def requested(state: State, said: Envelope, now_ms: int) -> State:
     """Remember a request while there is no term, act on it in one; ignore what was answered.
 
-    One for parked tables is remembered in a term only, for it is repeated until it was answered.
+    One for suspended tables is remembered in a term only, for it is repeated until it was answered.
     """
     if isinstance(said.event, Resume) and said.event.tables:
         return asked_for(state, said.event.tables, now_ms) if state.term else state

@@ -1,9 +1,9 @@
 """Tables that rows are routed to, which no START names: found by the statuses that name them (R5).
 
 They are read once per epoch, and again where a status names another UUID, or what is wrong with
-one, or files that are not where the table had its data. One that has trouble is parked (I1); one
-that cannot be read now has its statuses refused. So are those that a coordinator before let debts
-lapse of, whose tags it may not have moved (D8).
+one, or files that are not where the table had its data. One that has trouble is suspended (I1); one
+that cannot be read now has its statuses refused. So are those that a coordinator before let pending
+commits expire of, whose tags it may not have moved (D8).
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headgate.control_protocol.errors import FollowerForeign, TableMissing
+from headgate.control_protocol.errors import SecondaryForeign, TableMissing
 from headgate.coordinator.actions import (
-    DescribeFollowers,
+    DescribeSecondaries,
     DescribeSources,
-    FollowersRead,
+    SecondariesRead,
     Tell,
 )
-from headgate.coordinator.debts import refuse_foreign
 from headgate.coordinator.dropped import replaced
 from headgate.coordinator.moves import term_of
-from headgate.coordinator.parking import examined
+from headgate.coordinator.pending_commits import refuse_foreign
 from headgate.coordinator.speech import addressed, prefixes, with_former_data
 from headgate.coordinator.state import State, Term
+from headgate.coordinator.suspension import examined
 
 
 def unknown_tables(state: State) -> tuple[str, ...]:
-    """Return the tables to read before judging: unknown as statuses name them, or lapsed (D8)."""
+    """Return the tables to read before judging: unknown as statuses name them, or expired (D8)."""
     if not state.identity.routed:
         return ()
     term = term_of(state)
-    strangers = _named(state) | _lapsed(term)
-    return tuple(sorted(strangers - addressed(state).keys() - term.parked.keys()))
+    strangers = _named(state) | _expired(term)
+    return tuple(sorted(strangers - addressed(state).keys() - term.suspended.keys()))
 
 
 def _named(state: State) -> frozenset[str]:
     term = term_of(state)
-    known = {(name, view.uuid) for name, view in term.followers.items()}
+    known = {(name, view.uuid) for name, view in term.secondaries.items()}
     named = {
         (table.table, table.uuid)
         for heard in term.statuses
@@ -55,7 +55,7 @@ def _elsewhere(state: State) -> set[str]:
     """
     term, found = term_of(state), set[str]()
     for table in (table for heard in term.statuses for table in heard.status.tables):
-        known = term.followers.get(table.table)
+        known = term.secondaries.get(table.table)
         if known is None or not table.files or table.table in found:
             continue
         below = prefixes(state, known)
@@ -64,15 +64,20 @@ def _elsewhere(state: State) -> set[str]:
     return found
 
 
-def _lapsed(term: Term) -> frozenset[str]:
-    """D8: return tables with lapsed debts: a late payment may be under way until they are read.
+def _expired(term: Term) -> frozenset[str]:
+    """D8: return tables with expired pending commits: a late delivery may be under way until they
+    are read.
 
-    The coordinator that let their debts lapse has read them, but may have ended before its next
-    decision.
+    The coordinator that let their pending commits expire has read them, but may have ended before
+    its next decision.
     """
     record = term.view.record
-    lapsed = record.lapsed if record else ()
-    return frozenset(debt.table for debt in lapsed if debt.table not in term.followers)
+    expired = record.expired if record else ()
+    return frozenset(
+        pending_commit.table
+        for pending_commit in expired
+        if pending_commit.table not in term.secondaries
+    )
 
 
 def words(term: Term) -> Mapping[str, str]:
@@ -90,18 +95,20 @@ def asking_tables(state: State) -> State:
     return replace(state, term=replace(term_of(state), asks_tables=True))
 
 
-def asked_again(state: State) -> DescribeFollowers | DescribeSources:
+def asked_again(state: State) -> DescribeSecondaries | DescribeSources:
     """Repeat the question for an END or a judgement that was not answered."""
     if term_of(state).asks_tables:
-        return DescribeFollowers(unknown_tables(state))
+        return DescribeSecondaries(unknown_tables(state))
     return DescribeSources()
 
 
-def with_tables(state: State, given: FollowersRead, now_ms: int) -> tuple[State, tuple[Tell, ...]]:
-    """Take in the answer. Raises ``FollowerForeign``, which is the ledger's own trouble.
+def with_tables(
+    state: State, given: SecondariesRead, now_ms: int
+) -> tuple[State, tuple[Tell, ...]]:
+    """Take in the answer. Raises ``SecondaryForeign``, which is the ledger's own trouble.
 
-    A missing table that only a lapsed debt names takes no payment: it is asked for again, not
-    parked, for whoever dropped it may have meant to.
+    A missing table that only a expired pending commit names takes no delivery: it is asked for
+    again, not suspended, for whoever dropped it may have meant to.
     """
     named = _named(state)
     troubles = {
@@ -113,24 +120,25 @@ def with_tables(state: State, given: FollowersRead, now_ms: int) -> tuple[State,
     state, tells = examined(state, given, words(term_of(state)), now_ms)
     term = term_of(state)
     try:
-        judged = {name: view for name, view in given.views.items() if name not in term.parked}
-        refuse_foreign(judged, term.view, term.debts)
-    except FollowerForeign as error:
-        raise FollowerForeign(
+        judged = {name: view for name, view in given.views.items() if name not in term.suspended}
+        refuse_foreign(judged, term.view, term.pending_commits)
+    except SecondaryForeign as error:
+        raise SecondaryForeign(
             error.message,
             f"restore the ledger {term.view.table} if it was re-created; tables that another "
             "ledger fills take a sink of another name",
         ) from None
-    followers = {**term.followers, **given.views}
-    known = replace(term, followers=followers, asks_tables=False)
+    secondaries = {**term.secondaries, **given.views}
+    known = replace(term, secondaries=secondaries, asks_tables=False)
     known = with_former_data(term, known)  # it is judged at once
     return replace(state, failures=0, term=known), (*tells, *replaced(state, given))
 
 
 def remembered(state: State) -> Mapping[str, str]:
-    """Return the UUIDs for the lead's record: with routes, only of followers that START names.
+    """Return the UUIDs for the primary table's record: with routes, only of secondary tables that
+    START names.
 
     A thousand others would make each of its snapshots large.
     """
-    known = addressed(state) if state.identity.routed else term_of(state).followers
+    known = addressed(state) if state.identity.routed else term_of(state).secondaries
     return {name: view.uuid for name, view in sorted(known.items())}

@@ -105,7 +105,7 @@ class CoordinatorService:
                         self.turn_began_s = self._monotonic_s()
                     if self._polled.is_set():
                         self._polled.clear()
-                        driver.lead()
+                        driver.primary()
                     if not driver.run_once(_TURN_MS):
                         retired.wait(_TROUBLE_WAIT_S)
             finally:

@@ -45,7 +45,8 @@ class OffsetPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long debts gather for tables whose whole name matches the pattern; 0: not at all (V4)."""
+    """How long pending commits gather for tables whose whole name matches the pattern; 0: not at
+    all (V4)."""
 
     match: str
     every_ms: int
@@ -86,9 +87,9 @@ class CoordinatorSettings:
     """Age at which a transaction that could not be committed is given up and its records are read
     again; keep it below the age at which orphan files are removed. At least four times the sum of
     commit_interval_ms and commit_timeout_ms."""
-    pay_timeout_ms: int = 5_000
+    delivery_timeout_ms: int = 5_000
     """How long the next END-COMMIT waits for the decided rows to reach the quarantine; rows that
-    have not arrived by then stay owed and are tried again."""
+    have not arrived by then stay pending and are tried again."""
     retry_backoff_ms: int = 200
     """First wait after a failed catalog or broker call."""
     retry_backoff_max_ms: int = 10_000

@@ -63,12 +63,12 @@ def with_former_data(before: Term, after: Term) -> Term:
 
     Whoever wrote below it could not know: participants and coordinator read tables at other times.
     """
-    if after.view is before.view and after.followers is before.followers:
+    if after.view is before.view and after.secondaries is before.secondaries:
         return after
-    known = {before.view.uuid: before.view, **{v.uuid: v for v in before.followers.values()}}
+    known = {before.view.uuid: before.view, **{v.uuid: v for v in before.secondaries.values()}}
     moved = {
         now.uuid: known[now.uuid].data_root
-        for now in (after.view, *after.followers.values())
+        for now in (after.view, *after.secondaries.values())
         if now.uuid in known and known[now.uuid].data_root != now.data_root
     }
     if not moved:
@@ -87,15 +87,15 @@ def folder(state: State) -> str:
 
 
 def addressed(state: State) -> Mapping[str, TableView]:
-    """Return the followers that START names; other followers are only paid."""
-    known = term_of(state).followers
-    return {name: known[name] for name in state.identity.followers if name in known}
+    """Return the secondary tables that START names; other secondary tables are only delivered."""
+    known = term_of(state).secondaries
+    return {name: known[name] for name in state.identity.secondaries if name in known}
 
 
-def ahead(state: State, follower: TableView) -> Offsets:
-    """Q5: return where the follower is further than C, of the partitions that are read."""
+def ahead(state: State, secondary: TableView) -> Offsets:
+    """Q5: return where the secondary table is further than C, of the partitions that are read."""
     term = term_of(state)
-    return follower.ahead(configured(state, term.offsets), term.topic_ids)
+    return secondary.ahead(configured(state, term.offsets), term.topic_ids)
 
 
 def configured(state: State, offsets: Offsets) -> Offsets:
@@ -110,10 +110,10 @@ def fixed_set(state: State) -> frozenset[TopicPartition]:
 
 def start_event(state: State, *, first: bool) -> StartCommit:
     term = term_of(state)
-    tables = [lead_start(state)]
-    for follower in addressed(state).values():
-        named = _table_start(state, follower)
-        tables.append(replace(named, offsets=ahead(state, follower)))
+    tables = [primary_start(state)]
+    for secondary in addressed(state).values():
+        named = _table_start(state, secondary)
+        tables.append(replace(named, offsets=ahead(state, secondary)))
     return StartCommit(
         settled_to=None if first else term.settled_to,
         offsets=configured(state, term.offsets),
@@ -128,12 +128,12 @@ def start_event(state: State, *, first: bool) -> StartCommit:
         paused=term.paused,
         folder=f"{folder(state)}/{term.number}" if state.identity.routed else "",
         configuration=state.identity.configuration,
-        parked={name: parked.why for name, parked in sorted(term.parked.items())},
+        suspended={name: suspended.why for name, suspended in sorted(term.suspended.items())},
     )
 
 
-def lead_start(state: State) -> TableStart:
-    """Return the lead as START and TABLES name it."""
+def primary_start(state: State) -> TableStart:
+    """Return the primary table as START and TABLES name it."""
     term = term_of(state)
     named = replace(_table_start(state, term.view), refused=term.refused)
     return replace(named, file_prefix=term.stamp) if term.stamp else named

@@ -8,7 +8,7 @@ from dataclasses import replace
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.coordinator.admission import FollowerStandard, Prefixes, Stamped, Standard
+from headgate.coordinator.admission import Prefixes, SecondaryStandard, Stamped, Standard
 from headgate.coordinator.ageing import oldest
 from headgate.coordinator.growth import to_be_read
 from headgate.coordinator.moves import term_of
@@ -23,10 +23,10 @@ def standard(state: State, now_ms: int) -> Standard:
         offsets=term.offsets,
         fixed=fixed_set(state) | to_be_read(state),
         table=term.view.table,
-        prefixes=_of_lead(state, now_ms),
-        followers=_followers(state, now_ms),
+        prefixes=_of_primary(state, now_ms),
+        secondaries=_secondaries(state, now_ms),
         routed=state.identity.routed,
-        parked=frozenset(term.parked),
+        suspended=frozenset(term.suspended),
         committed=term.committed,
         may_skip=state.limits.may_skip,
         closing=term.closing,
@@ -35,23 +35,23 @@ def standard(state: State, now_ms: int) -> Standard:
     )
 
 
-def _followers(state: State, now_ms: int) -> dict[str, FollowerStandard]:
-    """Return the followers that START names, and routed ones as they were read last."""
+def _secondaries(state: State, now_ms: int) -> dict[str, SecondaryStandard]:
+    """Return the secondary tables that START names, and routed ones as they were read last."""
     named = addressed(state)
     standards = {
-        name: FollowerStandard(_young(state, follower, now_ms), ahead(state, follower))
-        for name, follower in named.items()
+        name: SecondaryStandard(_young(state, secondary, now_ms), ahead(state, secondary))
+        for name, secondary in named.items()
     }
     if state.identity.routed:
-        for name, follower in term_of(state).followers.items():
+        for name, secondary in term_of(state).secondaries.items():
             if name not in named:
-                young = _young(state, follower, now_ms)
+                young = _young(state, secondary, now_ms)
                 keyed = state.identity.routed_keys.of_table(name)
-                standards[name] = FollowerStandard(young, uuid=follower.uuid, keyed=keyed)
+                standards[name] = SecondaryStandard(young, uuid=secondary.uuid, keyed=keyed)
     return standards
 
 
-def _of_lead(state: State, now_ms: int) -> Prefixes | Stamped:
+def _of_primary(state: State, now_ms: int) -> Prefixes | Stamped:
     """P13: where files are stamped, allow those of the transaction being ended, and no others."""
     term = term_of(state)
     young = _young(state, term.view, now_ms)
@@ -71,7 +71,7 @@ def too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
     """P9: return whether to claim again: then no attempt can land, and the files are orphans."""
     now = standard(state, now_ms)
     folders: dict[str, Prefixes | Stamped] = {attempt.base.table: now.prefixes}
-    folders |= {name: follower.prefixes for name, follower in now.followers.items()}
+    folders |= {name: secondary.prefixes for name, secondary in now.secondaries.items()}
     held = [(attempt.base.table, attempt.files)]
     held += [(draft.table.table, draft.files) for draft in term_of(state).drafts]
     return not all(
@@ -82,10 +82,10 @@ def too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
 
 
 def age_ms(state: State, table: TableView, files: Iterable[WrittenFile], now_ms: int) -> int:
-    """Return how old the follower's files admitted now are at most (D8).
+    """Return how old the secondary table's files admitted now are at most (D8).
 
-    Not those that might have been admitted: otherwise a debt of a coordinator that has led for long
-    would be about to lapse as soon as it is decided.
+    Not those that might have been admitted: otherwise a pending commit of a coordinator that has
+    led for long would be about to expire as soon as it is decided.
     """
     within = _young(state, table, now_ms)
     first = min(within.transaction(file.path) for file in files)

@@ -28,7 +28,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Draft, TableView
-from headgate.control_protocol.record import Debt, Parked
+from headgate.control_protocol.record import PendingCommit, Suspended
 from headgate.coordinator.ageing import Issued
 from headgate.coordinator.objections import Refused
 from headgate.coordinator.routed_keys import NO_KEYS, RoutedKeys
@@ -44,18 +44,19 @@ class Identity:
     """Who coordinates what; never changes during a coordinator's life.
 
     ``shared_with``: sinks that may fill the same branch from the same topics (rule T7).
-    ``control_topic`` is for the record, ``configuration`` for START (rule P11). ``followers``: the
-    names of the tables that are paid for what the lead decides, the quarantine first; ``routing``:
-    the fingerprint of what decides where and what a row is (rule D3); ``routed``: whether the lead
-    is a ledger, and rows go to tables that no START names (rule R5); ``makes``: whether missing
-    ones are made at all, ``makes_anew``: those too that were filled before (rule N5); ``evolves``:
-    whether columns are taken up at all (rule S1); ``paces``: how long what tables are owed gathers,
-    where the first that matches counts (rule V4); ``refresh_ms``: how far behind idle tables may be
-    (rule V2); ``keyed``: whether records replace rows of their key in the lead (rule U1);
-    ``routed_keys``: and in which tables that rows are routed to; ``growth_ms``: how long partitions
-    that are added to their topics are held at least; ``None``: they stop the sink;
-    ``multiples_only``: keys are hashed by the number of partitions (rule U8); ``deleted_back``: a
-    person said that records whose rows were deleted may be read again (rule T8).
+    ``control_topic`` is for the record, ``configuration`` for START (rule P11). ``secondaries``:
+    the names of the tables that are delivered for what the primary table decides, the quarantine
+    first; ``routing``: the fingerprint of what decides where and what a row is (rule D3);
+    ``routed``: whether the primary table is a ledger, and rows go to tables that no START names
+    (rule R5); ``makes``: whether missing ones are made at all, ``makes_anew``: those too that were
+    filled before (rule N5); ``evolves``: whether columns are taken up at all (rule S1); ``paces``:
+    how long what tables are pending gathers, where the first that matches counts (rule V4);
+    ``refresh_ms``: how far behind idle tables may be (rule V2); ``keyed``: whether records replace
+    rows of their key in the primary table (rule U1); ``routed_keys``: and in which tables that rows
+    are routed to; ``growth_ms``: how long partitions that are added to their topics are held at
+    least; ``None``: they stop the sink; ``multiples_only``: keys are hashed by the number of
+    partitions (rule U8); ``deleted_back``: a person said that records whose rows were deleted may
+    be read again (rule T8).
     """
 
     sink: SinkName
@@ -64,7 +65,7 @@ class Identity:
     shared_with: frozenset[str] = frozenset()
     control_topic: str | None = None
     configuration: Mapping[str, str] = field(default_factory=dict)
-    followers: tuple[str, ...] = ()
+    secondaries: tuple[str, ...] = ()
     routing: str | None = None
     routed: bool = False
     makes: bool = False
@@ -116,7 +117,8 @@ class PauseRequest:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """A table's debts gather, up to the ``newest`` such transaction, until ``due_ms`` (V4)."""
+    """A table's pending commits gather, up to the ``newest`` such transaction, until ``due_ms``
+    (V4)."""
 
     due_ms: int
     newest: TransactionId
@@ -165,21 +167,21 @@ class Term:
     ``committed``: this epoch's files, as long as their folders are allowed (C7).
     ``ends``: where the sources' logs ended when they were last described; ``asks_ends``: they are
     being asked for a judgement (C7); ``asks_tables``: so are tables that rows are routed to (R5).
-    ``followers`` are as they were read last, ``debts`` what they are owed by the lead's record,
-    oldest first; ``moved_at_ms``: when each one's tag was last moved, as far as known. ``decision``
-    is the attempt that waits for the manifests of ``drafts``. ``pay_until_ms``: when the next END
-    waits for payments no longer; ``asked``: payments were made since the followers were read;
-    ``owed_told``: what was logged when payments were last waited for no longer.
-    ``gathering``: tables whose debts gather, until they are paid (V4). ``unseen``: tables to be
-    looked at, for they may be idle, as of ``unseen_at_ms`` (V2).
-    ``started``: the epoch's first START was heard. ``held``: records and bytes that each
-    participant says it holds since the newest START (C12).
+    ``secondaries`` are as they were read last, ``pending_commits`` what they are pending by the
+    primary table's record, oldest first; ``moved_at_ms``: when each one's tag was last moved, as
+    far as known. ``decision`` is the attempt that waits for the manifests of ``drafts``.
+    ``deliver_until_ms``: when the next END waits for deliveries no longer; ``asked``: deliveries
+    were made since the secondary tables were read; ``pending_told``: what was logged when
+    deliveries were last waited for no longer. ``gathering``: tables whose pending commits gather,
+    until they are delivered (V4). ``unseen``: tables to be looked at, for they may be idle, as of
+    ``unseen_at_ms`` (V2). ``started``: the epoch's first START was heard. ``held``: records and
+    bytes that each participant says it holds since the newest START (C12).
     ``proposals`` wait for their answer since ``evolve_due_ms`` was set, ``answered`` have it;
     ``tables`` is the answer that was not heard yet, ``refused`` what becomes no column (S3).
-    ``parked``: tables that take nothing now; ``refusals`` and ``refused_payments``: how often in a
-    row a table answered that it may not be used; ``resume_asked``: parked tables that a person
-    wants filled again (I5). ``forgotten``: tables that are gone, which the next decision forgets;
-    ``listed_at_ms``: when it was last looked which tables are gone (N5). ``stamp`` and
+    ``suspended``: tables that take nothing now; ``refusals`` and ``refused_deliveries``: how often
+    in a row a table answered that it may not be used; ``resume_asked``: suspended tables that a
+    person wants filled again (I5). ``forgotten``: tables that are gone, which the next decision
+    forgets; ``listed_at_ms``: when it was last looked which tables are gone (N5). ``stamp`` and
     ``closing_stamp``: what the files of ``number`` bear, and those of the one before (P13);
     ``past_stamps``: those of some before, newest first; ``late``: how often in a row a sender's
     files bore one of them.
@@ -212,14 +214,14 @@ class Term:
     sample: Sample = field(default_factory=Sample)
     pause_answered: TransactionNumber = TransactionNumber(0)
     committed: Committed = field(default_factory=dict)
-    followers: Mapping[str, TableView] = field(default_factory=dict)
-    debts: tuple[Debt, ...] = ()
+    secondaries: Mapping[str, TableView] = field(default_factory=dict)
+    pending_commits: tuple[PendingCommit, ...] = ()
     moved_at_ms: Mapping[str, int] = field(default_factory=dict)
     decision: CommitAttempt | None = None
     drafts: tuple[Draft, ...] = ()
-    pay_until_ms: int | None = None
+    deliver_until_ms: int | None = None
     asked: bool = False
-    owed_told: tuple[str, ...] = ()
+    pending_told: tuple[str, ...] = ()
     gathering: Mapping[str, Gathering] = field(default_factory=dict)
     unseen: tuple[str, ...] = ()
     unseen_at_ms: int | None = None
@@ -233,9 +235,9 @@ class Term:
     refused: tuple[Refusal, ...] = ()
     asks_tables: bool = False
     held: Mapping[Sender, tuple[int, int]] = field(default_factory=dict)
-    parked: Mapping[str, Parked] = field(default_factory=dict)
+    suspended: Mapping[str, Suspended] = field(default_factory=dict)
     refusals: Mapping[str, int] = field(default_factory=dict)
-    refused_payments: Mapping[str, int] = field(default_factory=dict)
+    refused_deliveries: Mapping[str, int] = field(default_factory=dict)
     resume_asked: frozenset[str] = frozenset()
     forgotten: frozenset[str] = frozenset()
     listed_at_ms: int = 0
@@ -266,9 +268,9 @@ class State:
     ``rivals`` the newest word (sequence) of each other coordinator of the highest epoch, ``gains``
     the newest PRESENCE with a gain of each participant. ``wall_ahead_ms``: what the wall clock is
     ahead of the monotonic one, as of the last claim: where it jumps later, nothing grows older.
-    ``doubted``: what a look at the followers found wrong, to be confirmed by another;
-    ``suspects``: tables that were paid more than the lead decided, as far as it was known;
-    ``troubled``: tables that the next claim parks besides those of the record;
+    ``doubted``: what a look at the secondary tables found wrong, to be confirmed by another;
+    ``suspects``: tables that were delivered more than the primary table decided, as far as it was
+    known; ``troubled``: tables that the next claim suspends besides those of the record;
     ``recovery_forgotten``: those that it forgets (N5); ``recovery_stamp``: of the first transaction
     of the claim (P13); ``held``: partitions that nobody reads yet, in their order (U8).
     ``unanswered_since_ms``: since when what it asks for fails; ``peers``: when other participants
@@ -289,15 +291,15 @@ class State:
     pause_asked: PauseRequest | None = None
     table_uuid: str | None = None
     recovery_view: TableView | None = None
-    recovery_followers: Mapping[str, TableView] = field(default_factory=dict)
+    recovery_secondaries: Mapping[str, TableView] = field(default_factory=dict)
     recovery_wall_ms: int = 0
     wall_ahead_ms: int = 0
     doubted: frozenset[str] = frozenset()
     suspects: frozenset[str] = frozenset()
-    recovery_parked: Mapping[str, Parked] = field(default_factory=dict)
+    recovery_suspended: Mapping[str, Suspended] = field(default_factory=dict)
     recovery_forgotten: frozenset[str] = frozenset()
     recovery_stamp: str = ""
-    troubled: Mapping[str, Parked] = field(default_factory=dict)
+    troubled: Mapping[str, Suspended] = field(default_factory=dict)
     held: tuple[Held, ...] = ()
     unanswered_since_ms: int | None = None
     peers: Mapping[str, int] = field(default_factory=dict)

@@ -30,19 +30,19 @@ class Phase(StrEnum):
     COLLECTING = "collecting"
     """Statuses come in; waits for every partition or the time-out (C6)."""
     DRAFTING = "drafting"
-    """Manifests are written for what the followers shall receive (D2)."""
+    """Manifests are written for what the secondary tables shall receive (D2)."""
     COMMITTING = "committing"
-    """The lead's commit, which decides, is on its way (C7, D3)."""
+    """The primary table's commit, which decides, is on its way (C7, D3)."""
     SETTLING = "settling"
     """ACK or ABORT is sent, not yet read back (C10)."""
-    PAYING = "paying"
-    """Followers are paid what the lead has decided (D4 to D7)."""
+    DELIVERING = "delivering"
+    """Secondary tables receive what the primary table has decided (D4 to D7)."""
     STOPPED = "stopped"
     """A named error; a person decides."""
 
 
 _IN_A_TERM: Mapping[Phase, frozenset[Phase]] = {
-    Phase.STARTING: frozenset({Phase.RECOVERING, Phase.PAYING, Phase.OPEN}),
+    Phase.STARTING: frozenset({Phase.RECOVERING, Phase.DELIVERING, Phase.OPEN}),
     Phase.OPEN: frozenset({Phase.RECOVERING, Phase.EVOLVING, Phase.PREPARING}),
     Phase.EVOLVING: frozenset({Phase.RECOVERING, Phase.OPEN}),
     Phase.PREPARING: frozenset({Phase.RECOVERING, Phase.CLOSING}),
@@ -52,14 +52,14 @@ _IN_A_TERM: Mapping[Phase, frozenset[Phase]] = {
     ),
     Phase.DRAFTING: frozenset({Phase.RECOVERING, Phase.COMMITTING}),
     Phase.COMMITTING: frozenset({Phase.RECOVERING, Phase.SETTLING}),
-    Phase.SETTLING: frozenset({Phase.RECOVERING, Phase.PAYING, Phase.OPEN}),
-    Phase.PAYING: frozenset({Phase.RECOVERING, Phase.STARTING, Phase.OPEN}),
+    Phase.SETTLING: frozenset({Phase.RECOVERING, Phase.DELIVERING, Phase.OPEN}),
+    Phase.DELIVERING: frozenset({Phase.RECOVERING, Phase.STARTING, Phase.OPEN}),
 }
 
 TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
     Phase.FOLLOWING: frozenset({Phase.RECOVERING, Phase.STOPPED}),
     Phase.RECOVERING: frozenset({Phase.CLAIMING, Phase.STOPPED}),
-    Phase.CLAIMING: frozenset({Phase.RECOVERING, Phase.PAYING, Phase.STARTING, Phase.STOPPED}),
+    Phase.CLAIMING: frozenset({Phase.RECOVERING, Phase.DELIVERING, Phase.STARTING, Phase.STOPPED}),
     **{
         phase: after | {Phase.FOLLOWING, Phase.STOPPED}  # superseded; a named error
         for phase, after in _IN_A_TERM.items()

@@ -201,12 +201,12 @@ def rehearse(settings: SinkSettings, records: int) -> Rehearsal:
         written = BatchWritten(batch.number, {}, ())
         if batch.ranges:
             written = _written(_tolerant(settings), catalog, batch)
-        lead = settings.table.identifier
+        primary = settings.table.identifier
         tables = [
             _table(at.table, files, catalog) for at, files in sorted(written.followed.items())
         ]
         return Rehearsal(
-            tables=tuple(tables) if settings.tables else (_table(lead, written.files, catalog),),
+            tables=tuple(tables) if settings.tables else (_table(primary, written.files, catalog),),
             partitions=written.partitions,
             misfits=tuple(map(_misfit, _first_rows(written.quarantined, BAD_SHOWN))),
             many=bool(settings.tables),
@@ -257,7 +257,7 @@ def _tolerant(settings: SinkSettings) -> SinkSettings:
 
 @contextmanager
 def _catalog(settings: SinkSettings, folder: Path) -> Iterator[RehearsalCatalog]:
-    """Yield a catalog with the lead and the quarantine. Raises as a start does."""
+    """Yield a catalog with the primary table and the quarantine. Raises as a start does."""
     with ExitStack() as stack:
         real: Catalog | None = None
         with suppress(TableMissing):  # the catalog has no database yet

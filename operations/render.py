@@ -63,12 +63,19 @@ def show_tables(console: Console, report: TablesReport) -> None:
     changes = KEY_COUNTS if any(t.keys for t in report.tables) else ()
     rows = [
         (
-            *(t.table, t.state, t.transaction, t.owed_rows, _time(t.valid_through_ms), t.schema_id),
+            *(
+                t.table,
+                t.state,
+                t.transaction,
+                t.pending_rows,
+                _time(t.valid_through_ms),
+                t.schema_id,
+            ),
             *(getattr(t.keys, what, None) for what in changes),
         )
         for t in report.tables
     ]
-    headings = ("table", "state", "last", "owed", "valid through", "schema", *changes)
+    headings = ("table", "state", "last", "pending", "valid through", "schema", *changes)
     console.print(_table(headings, rows))
     counts = Counter(table.state for table in report.tables)
     told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "none"
@@ -78,7 +85,7 @@ def show_tables(console: Console, report: TablesReport) -> None:
     for table in report.tables:
         if table.reason:
             console.print(f"{table.table} {table.state}: {table.reason}", soft_wrap=True)
-    if counts["parked"]:
+    if counts["suspended"]:
         console.print(MEND_TABLES)
 
 
@@ -124,7 +131,7 @@ def show_status(console: Console, report: StatusReport) -> None:
         "lag": report.lag,
         **({"of which held": report.held_records} if report.held_records else {}),
         **({"stopped by": report.stopped_by} if report.stopped_by else {}),
-        **({"owed": report.owed_rows} if report.owed_rows else {}),
+        **({"pending": report.pending_rows} if report.pending_rows else {}),
     }
     for name, value in facts.items():
         console.print(Text.assemble((f"  {name:<18}", "dim"), _cell(value)), soft_wrap=True)

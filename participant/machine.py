@@ -78,7 +78,7 @@ from headgate.participant.work import (
     opened,
     planned,
     readable,
-    with_parked,
+    with_suspended,
 )
 
 Step = tuple[State, tuple[Action, ...]]
@@ -336,7 +336,7 @@ def _heard_coordinator(state: State, record: LogRecord, now_ms: int) -> Step:
             return answered(state, tables, now_ms), ()
         case Settlement() as settlement if settlement.settled_to >= state.settled_to:
             state = settled(state, settlement.offsets, settlement.settled_to)
-            return with_parked(state, settlement.parked), _copies(state, settlement)
+            return with_suspended(state, settlement.suspended), _copies(state, settlement)
         case _:
             return state, ()
 

@@ -40,9 +40,9 @@ Ranges = Mapping[TopicPartition, OffsetRange]
 
 def met(state: State, batch: Batch, found: BatchNeeds, now_ms: int) -> Step:
     """S2: propose what the batch lacks; it was read to its end for that, and counts for nothing."""
-    lead = batch.table
-    of_lead = Destination(lead.table, lead.uuid, lead.schema_id)
-    needs = found.tables or (TableNeed(of_lead, found.columns, found.first, found.records),)
+    primary = batch.table
+    of_primary = Destination(primary.table, primary.uuid, primary.schema_id)
+    needs = found.tables or (TableNeed(of_primary, found.columns, found.first, found.records),)
     actions: list[Action] = []
     drafts: list[Draft] = []
     for need in needs:
@@ -133,8 +133,10 @@ def answered(state: State, tables: Tables, now_ms: int) -> State:
     done = [need for need in state.needs if need.proposal.number in numbers]
     if not done:
         return state
-    lead = state.writing or state.following
-    now = next((table for table in tables.tables if lead and table.uuid == lead.table.uuid), None)
+    primary = state.writing or state.following
+    now = next(
+        (table for table in tables.tables if primary and table.uuid == primary.table.uuid), None
+    )
     return replace(
         state,
         needs=tuple(need for need in state.needs if need not in done),
@@ -176,12 +178,12 @@ def by_start(state: State, start: StartCommit) -> State:
 
     What is not answered is repeated: the coordinator may have had no room for it (G6).
     """
-    lead = start.tables[0]
-    now = Destination(lead.table, lead.uuid, lead.schema_id)
+    primary = start.tables[0]
+    now = Destination(primary.table, primary.uuid, primary.schema_id)
     still = tuple(
         replace(need, heard=False)
         for need in state.needs
-        if need.proposal.table != lead.table or _at(need) == now
+        if need.proposal.table != primary.table or _at(need) == now
     )
     return replace(state, needs=still)
 

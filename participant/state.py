@@ -45,7 +45,7 @@ class Phase(StrEnum):
 class OpenTransaction:
     """The contents of a START: where files go, and for which fixed set of partitions.
 
-    ``parked`` as in the newest START or settlement (I1).
+    ``suspended`` as in the newest START or settlement (I1).
     """
 
     number: TransactionNumber
@@ -54,9 +54,9 @@ class OpenTransaction:
     topic_ids: Mapping[str, TopicId]
     limits: Limits
     quarantine: TableStart | None = None
-    followers: tuple[TableStart, ...] = ()
+    secondaries: tuple[TableStart, ...] = ()
     folder: str = ""
-    parked: Mapping[str, str] = field(default_factory=dict)
+    suspended: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def by(cls, number: TransactionNumber, start: StartCommit) -> OpenTransaction:
@@ -72,7 +72,7 @@ class OpenTransaction:
             quarantine,
             tuple(aside[1:]),
             start.folder,
-            start.parked,
+            start.suspended,
         )
 
 
@@ -145,9 +145,9 @@ class PendingStop:
 @dataclass(frozen=True, slots=True)
 class State:
     """``coordinator`` is who began the epoch. ``writing`` is the transaction whose folder takes
-    new files, ``following`` the one whose START was heard while an answer to END is still owed.
-    ``files``, ``quarantined`` and ``followed`` (of other followers) hold the unannounced work,
-    ``troubles`` what is wrong with tables that it should have gone to (I1).
+    new files, ``following`` the one whose START was heard while an answer to END is still pending.
+    ``files``, ``quarantined`` and ``followed`` (of other secondary tables) hold the unannounced
+    work, ``troubles`` what is wrong with tables that it should have gone to (I1).
     ``ended`` and ``answered`` are the newest END heard and answered. ``failed`` are the
     partitions of a batch that failed, for the reason ``failure``, until a later one reads them.
     ``unheard``: presences appended but not yet heard; ``unheeded``: how many statuses in a row came

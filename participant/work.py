@@ -76,9 +76,9 @@ def planned(state: State, ranges: Mapping[TopicPartition, OffsetRange]) -> tuple
         target_file_bytes=writing.limits.target_file_bytes,
         topic_ids=writing.topic_ids,
         quarantine=writing.quarantine,
-        followers=writing.followers,
+        secondaries=writing.secondaries,
         folder=writing.folder,
-        parked=writing.parked,
+        suspended=writing.suspended,
         told=tuple(said.start for said in state.told.values()),
     )
     return replace(state, batch=batch, batches=batch.number), batch
@@ -157,14 +157,14 @@ def dropped(state: State) -> State:
     )
 
 
-def with_parked(state: State, parked: Mapping[str, str]) -> State:
-    """I2: apply a settlement's parked tables to the next batch, whatever its transaction."""
+def with_suspended(state: State, suspended: Mapping[str, str]) -> State:
+    """I2: apply a settlement's suspended tables to the next batch, whatever its transaction."""
     writing, following = state.writing, state.following
     return replace(
         state,
-        writing=replace(writing, parked=parked) if writing else None,
-        following=replace(following, parked=parked) if following else None,
-        told={name: said for name, said in state.told.items() if name not in parked},
+        writing=replace(writing, suspended=suspended) if writing else None,
+        following=replace(following, suspended=suspended) if following else None,
+        told={name: said for name, said in state.told.items() if name not in suspended},
     )
 
 
@@ -229,7 +229,7 @@ def _announced(own: Ownership) -> Ownership:
 
 
 def opened(state: State, started: OpenTransaction | None) -> State:
-    """Open a START at once, or behind the answer that is still owed (C4)."""
+    """Open a START at once, or behind the answer that is still pending (C4)."""
     if state.ended > state.answered:
         return replace(state, following=started)
     return replace(state, writing=started, following=None, last_read_done=False, looked=frozenset())

@@ -55,7 +55,7 @@ from headgate.participant.task import SinkTask
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.configuration_comparison import refuse_company, said_lately
 from headgate.runtime.lifecycle_notices import Complaints, control_log, departing, say_started
-from headgate.runtime.sink_tables import SinkTables, follower_names, routing
+from headgate.runtime.sink_tables import SinkTables, routing, secondary_names
 from headgate.runtime.start_checks import require_sources
 from headgate.runtime.telemetry.instrumented_ports import MeteredLog
 from headgate.runtime.telemetry.metering import Ports, metered
@@ -134,8 +134,8 @@ def open_task(settings: SinkSettings, steering: Steering) -> Iterator[SinkTask]:
         )
         stack.callback(service.close)
         clock = SystemClock()
-        lead = stack.enter_context(closing(tables.open_primary()))
-        watch = lookout(settings, lead, log, clock.monotonic_ms())
+        primary = stack.enter_context(closing(tables.open_primary()))
+        watch = lookout(settings, primary, log, clock.monotonic_ms())
         world = participant.World(
             member,
             MeteredLog(log, heard=watch.heard),
@@ -179,8 +179,8 @@ def opened(
         stack.callback(group.close)
         stack.callback(service.close)
         clock = SystemClock()
-        lead = stack.enter_context(closing(tables.open_primary()))
-        watch = lookout(settings, lead, log, clock.monotonic_ms())
+        primary = stack.enter_context(closing(tables.open_primary()))
+        watch = lookout(settings, primary, log, clock.monotonic_ms())
         world = participant.World(
             group,
             MeteredLog(meters.participants_log(log) if meters else log, heard=watch.heard),
@@ -252,7 +252,7 @@ def _coordinator(
         found = tables.coordinated(settings, topics, opening, told)
         start_ms = settings.source.start_at_ms
         complain = Complaints(settings, sender)
-        ports = Ports(log, found.table, found.followers, complain)
+        ports = Ports(log, found.table, found.secondaries, complain)
         if measures:
             ports = metered(ports, settings, measures, opening)
         driver = coordinator.CoordinatorDriver(
@@ -267,7 +267,7 @@ def _coordinator(
                 settings.redaction,
                 log.topic_id,
                 ports.on_trouble,
-                ports.followers,
+                ports.secondaries,
                 found.stamp,
             ),
             coordinator.StartAt(settings.source.start_at if start_ms is None else start_ms),
@@ -286,7 +286,7 @@ def identity(settings: SinkSettings, life: Sender) -> Identity:
         frozenset(settings.table.shared_with),
         settings.control.topic,
         agreed(settings),
-        follower_names(settings),
+        secondary_names(settings),
         routing(settings),
         routed=bool(settings.tables),
         makes=settings.tables.create.schema is not CreateFrom.OFF,

@@ -23,7 +23,7 @@ from headgate.control_protocol.identifiers import tag_name
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.participant.settings import UnknownFields
 from headgate.runtime.catalogs import open_catalog
-from headgate.runtime.sink_tables import Answer, Format, Maintained, TableAtRest, follower_names
+from headgate.runtime.sink_tables import Answer, Format, Maintained, TableAtRest, secondary_names
 from headgate.tables.iceberg.catalog import TIMEOUT_S, catalog_failure
 from headgate.tables.iceberg.commit_lock import Gates
 from headgate.tables.iceberg.maintenance.snapshot_expiry import Upkeep
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from headgate.data_plane.batch.plugin_plans import PlansAside
     from headgate.data_plane.batch.write_plan import Plans, SourcePlan, WriterPlan
     from headgate.data_plane.routing.table_lookup import IcebergStock
-    from headgate.tables.iceberg.multi_table_commit import JointPayments
+    from headgate.tables.iceberg.multi_table_commit import JointDeliveries
     from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
 
 ANSWER_S_MAX = 5.0
@@ -161,7 +161,7 @@ class IcebergFormat:
         settings = self.settings
         if name == settings.table.identifier:
             return settings.table.schema.unknown_fields is not UnknownFields.EVOLVE
-        if name in follower_names(settings):
+        if name in secondary_names(settings):
             return False
         each = section_of(settings.tables, name)
         return policy_of(settings.tables, each).unknown_fields is not UnknownFields.EVOLVE
@@ -172,7 +172,7 @@ class IcebergFormat:
         is_primary = name == settings.table.identifier
         named = settings.table if is_primary else settings.tables
         key = settings.table.key if is_primary else settings.tables.routing.key_of(name)
-        if not key or name in follower_names(settings):
+        if not key or name in secondary_names(settings):
             return None
         from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows  # reads files
 
@@ -293,10 +293,10 @@ class IcebergFormat:
         opening.callback(forwarder.close)
         return forwarder.wake
 
-    def joint(self) -> JointPayments | None:
-        from headgate.tables.iceberg.multi_table_commit import JointPayments
+    def joint(self) -> JointDeliveries | None:
+        from headgate.tables.iceberg.multi_table_commit import JointDeliveries
 
-        return JointPayments(self.catalog) if self.settings.tables.atomic else None
+        return JointDeliveries(self.catalog) if self.settings.tables.atomic else None
 
     def maintain(self, opening: ExitStack, maintained: Maintained | None) -> None:
         from headgate.runtime.maintenance.scheduler import Maintenance  # only if needed

@@ -16,7 +16,7 @@ from headgate.config.shared_configuration import agreed, fingerprint
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import (
     HeadgateError,
-    LeadReleased,
+    LeadershipReleased,
     RetryLater,
     SinkStopped,
     TableMissing,
@@ -237,7 +237,7 @@ def _work(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
         if may_work(settings):
             try:
                 return _take_part(settings, turn)
-            except LeadReleased as released:
+            except LeadershipReleased as released:
                 _stay_away(settings, turn, released)
                 continue
             except SinkStopped:
@@ -277,10 +277,10 @@ def _let_others_start(settings: SinkSettings, turn: _Turn) -> None:
         turn.stop.wait(_LOOKED_AT_S)
 
 
-def _stay_away(settings: SinkSettings, turn: _Turn, released: LeadReleased) -> None:
+def _stay_away(settings: SinkSettings, turn: _Turn, released: LeadershipReleased) -> None:
     """E2: let others lead, for as long as this process had no answers, and until it has."""
     told = f"{released.code} {released.message}"
-    _say(LogEvent.LEAD_RELEASED, f"sink {settings.name}: {told}", logging.WARNING)
+    _say(LogEvent.LEADERSHIP_RELEASED, f"sink {settings.name}: {told}", logging.WARNING)
     if turn.measures:
         turn.measures.rest(told)
     away_s = released.away_ms / 1000
@@ -290,14 +290,14 @@ def _stay_away(settings: SinkSettings, turn: _Turn, released: LeadReleased) -> N
 def _take_part(settings: SinkSettings, turn: _Turn) -> SinkSettings | None:
     """Take part until asked to end, or until the sink file changes.
 
-    Raises ``SinkStopped`` and ``LeadReleased`` after leaving in order.
+    Raises ``SinkStopped`` and ``LeadershipReleased`` after leaving in order.
     """
     with Sink(settings, turn.measures) as sink:
-        wish: SinkStopped | LeadReleased | None = None
+        wish: SinkStopped | LeadershipReleased | None = None
         anew: SinkSettings | None = None
         try:
             anew = _turning(sink, settings, turn)
-        except (SinkStopped, LeadReleased) as asked:
+        except (SinkStopped, LeadershipReleased) as asked:
             wish = asked
         _log.info("sink %s: leaves", settings.name, extra=about(LogEvent.SINK_DRAINING))
         if turn.stop.is_set():

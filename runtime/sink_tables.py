@@ -18,13 +18,13 @@ from headgate.config.table_formats import kind_of
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.followers import Followers
-from headgate.control_protocol.ports import Follower, Lead, SourceTopics, TableView
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.ports import PrimaryTable, SecondaryTable, SourceTopics, TableView
+from headgate.control_protocol.record import CommitRecord, PendingCommit
+from headgate.control_protocol.secondaries import Secondaries
 from headgate.control_protocol.stamps import StampingTable
 from headgate.control_protocol.table_history import FileRows, TableReader
-from headgate.coordinator.debts import unpaid
-from headgate.tables.secondary_tables import FollowerTables
+from headgate.coordinator.pending_commits import undelivered
+from headgate.tables.secondary_tables import SecondaryTables
 
 if TYPE_CHECKING:  # a reader creates no tables and writes no files
     from headgate.data_plane.batch.plugin_plans import PlansAside
@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # a reader creates no tables and writes no files
     from headgate.runtime.table_creation import TableMaker
     from headgate.runtime.write_planning import Planning
     from headgate.tables.iceberg.commit_lock import Gates
-    from headgate.tables.iceberg.multi_table_commit import JointPayments
+    from headgate.tables.iceberg.multi_table_commit import JointDeliveries
 
 Maintained = Callable[["Done", bool], None]
 """Receives each round of maintenance, and whether a part of it failed."""
@@ -48,8 +48,8 @@ class Coordinated:
     its files (P13).
     """
 
-    table: Lead
-    followers: Followers
+    table: PrimaryTable
+    secondaries: Secondaries
     sources: SourceTopics
     stamp: Callable[[], str] = lambda: ""
 
@@ -58,9 +58,9 @@ class Coordinated:
 class TableAtRest:
     """A table as it is now, for reading.
 
-    ``drafted`` reads what it is owed by a pending commit's manifest, with these columns. It raises
-    ``FileNotFoundError``. ``tagged``: whether it carries the sink's tag, which only formats that
-    are listed by a catalog need to tell; then ``uuid`` is its UUID.
+    ``drafted`` reads what is pending for it by a pending commit's manifest, with these columns. It
+    raises ``FileNotFoundError``. ``tagged``: whether it carries the sink's tag, which only formats
+    that are listed by a catalog need to tell; then ``uuid`` is its UUID.
     """
 
     reader: TableReader
@@ -82,7 +82,7 @@ class Format(Protocol):
     def refuse_unfit(self) -> None:
         """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""
 
-    def open(self, name: str, *, leads: bool = False) -> Follower:
+    def open(self, name: str, *, leads: bool = False) -> SecondaryTable:
         """Return the table for commits, which the caller closes.
 
         ``leads``: it is the sink's own, and a coordinator commits to it.
@@ -134,7 +134,7 @@ class Format(Protocol):
     def told(self, opening: ExitStack) -> Callable[[], None]:
         """Return what is to hear of commits to the quarantine; ``opening`` ends it."""
 
-    def joint(self) -> JointPayments | None:
+    def joint(self) -> JointDeliveries | None:
         """Return what commits to several tables in one call, if that is wanted."""
 
     def maintain(self, opening: ExitStack, maintained: Maintained | None) -> None:
@@ -144,8 +144,8 @@ class Format(Protocol):
 Answer = TableAtRest | HeadgateError
 
 
-def follower_names(settings: SinkSettings) -> tuple[str, ...]:
-    """Return the tables that are paid for what the sink's table decides (rule D1)."""
+def secondary_names(settings: SinkSettings) -> tuple[str, ...]:
+    """Return the tables that are delivered for what the sink's table decides (rule D1)."""
     return (settings.quarantine.table,) if settings.quarantine.keeps else ()
 
 
@@ -214,18 +214,18 @@ class SinkTables:
         with closing(table.reader):
             yield table
 
-    def unpaid(self, record: CommitRecord | None) -> tuple[Debt, ...]:
-        """Return what secondary tables are still owed, as far as they can be read (rule D7)."""
-        if record is None or not record.debts:
+    def undelivered(self, record: CommitRecord | None) -> tuple[PendingCommit, ...]:
+        """Return what secondary tables are still pending, as far as they can be read (rule D7)."""
+        if record is None or not record.pending_commits:
             return ()
         views = dict[str, TableView]()
-        for name in {debt.table for debt in record.debts}:
+        for name in {pending_commit.table for pending_commit in record.pending_commits}:
             try:
                 with closing(self.of(name).open(name)) as table:
                     views[name] = table.read()
             except HeadgateError:
                 continue
-        return unpaid(record.debts, views, self.reader.view().uuid)
+        return undelivered(record.pending_commits, views, self.reader.view().uuid)
 
     # ----------------------------------------------------------------------------------- for a run
 
@@ -236,7 +236,7 @@ class SinkTables:
             self.quarantine.ready_quarantine()
         return self
 
-    def open_primary(self) -> Lead:
+    def open_primary(self) -> PrimaryTable:
         """Return the sink's table, which the caller closes."""
         return self.primary.open(self.name)
 
@@ -249,16 +249,16 @@ class SinkTables:
 
     def secondaries(
         self, maker: TableMaker | None = None, told: Callable[[], None] = lambda: None
-    ) -> FollowerTables:
+    ) -> SecondaryTables:
         """Return all tables but the primary one, which the caller closes.
 
         ``maker`` creates those that are missing; ``told`` hears of commits to them.
         """
         settings = self.settings
-        return FollowerTables(
+        return SecondaryTables(
             lambda name: self.of(name).open(name),
             told,
-            required=follower_names(settings) if settings.tables else None,
+            required=secondary_names(settings) if settings.tables else None,
             make=maker.wanted if maker else None,
             listed=maker.listed if maker else lambda _: (),
             joint=self.primary.joint() if maker else None,
@@ -298,7 +298,7 @@ class SinkTables:
         from headgate.tables.iceberg.commit_lock import Gates
 
         gates, tables = Gates(), SinkTables(settings, opening)
-        for name in (self.name, *follower_names(settings)):
+        for name in (self.name, *secondary_names(settings)):
             tables._formats[tables._is_apart(name)] = self.of(name).at_work(settings, gates)
         return tables
 

@@ -40,7 +40,7 @@ from headgate.data_plane.files.write_probe import try_store
 from headgate.runtime.missing_tables import PATIENCE_S, opened_topics, patiently, refuse_gone
 from headgate.tables.iceberg.catalog import catalog_failure, refuse_swapless
 from headgate.tables.iceberg.catalog_support import refuse_unread
-from headgate.tables.iceberg.multi_table_commit import JointPayments
+from headgate.tables.iceberg.multi_table_commit import JointDeliveries
 from headgate.tables.iceberg.table_creation import (
     key_ids,
     partition_spec,
@@ -257,9 +257,9 @@ def require_sources(settings: SinkSettings) -> None:
 
 
 def refuse_apart(catalog: Catalog, settings: SinkSettings) -> None:
-    """Raise ``NotAtomic`` if tables must be paid together, and the catalog cannot do that."""
+    """Raise ``NotAtomic`` if tables must be delivered together, and the catalog cannot do that."""
     if settings.tables.atomic:
-        JointPayments(catalog)
+        JointDeliveries(catalog)
 
 
 def refuse_start(catalog: Catalog, settings: SinkSettings) -> None:

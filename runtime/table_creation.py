@@ -125,7 +125,7 @@ class TableMaker:
 
     def _dropped(self, table: str) -> bool:
         """N5: return whether rows went to a table that is gone, and nobody asked for a new one."""
-        return self._settings.tables.on_missing is OnMissing.PARK and table in self._filled()
+        return self._settings.tables.on_missing is OnMissing.SUSPEND and table in self._filled()
 
     def _make(self, table: str, raw: str, each: OneTableSettings, columns: Struct) -> None:
         wholly = mapped(columns, Struct())

@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, cast
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import wanted_follower, wanted_made, wanted_table
+from headgate.config.table_formats import wanted_made, wanted_secondary, wanted_table
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.columns import Struct
@@ -21,8 +21,8 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Evolved,
-    Follower,
-    Lead,
+    PrimaryTable,
+    SecondaryTable,
     SinkTable,
     TableView,
 )
@@ -30,21 +30,21 @@ from headgate.control_protocol.table_history import FileRows
 from headgate.control_protocol.table_kinds import (
     Capability,
     FileSchema,
-    SecondaryTable,
+    SupportsDelivery,
     TableFormat,
     TableSpec,
 )
-from headgate.runtime.sink_tables import Answer, Format, Maintained, TableAtRest, follower_names
+from headgate.runtime.sink_tables import Answer, Format, Maintained, TableAtRest, secondary_names
 from headgate.tables.iceberg.catalog import rights_taken
 from headgate.tables.pending_files import Drafts
-from headgate.tables.secondary_table import KindFollower
+from headgate.tables.secondary_table import KindSecondary
 
 if TYPE_CHECKING:
     from headgate.data_plane.batch.plugin_plans import LayoutAside, LayoutPlans, PlansAside
     from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
     from headgate.data_plane.routing.table_lookup import KindStock
     from headgate.tables.iceberg.commit_lock import Gates
-    from headgate.tables.iceberg.multi_table_commit import JointPayments
+    from headgate.tables.iceberg.multi_table_commit import JointDeliveries
 
 
 class KindFormat:
@@ -56,8 +56,8 @@ class KindFormat:
 
     def wanted(self, name: str) -> TableSpec:
         settings = self.settings
-        lead = name == settings.table.identifier
-        return wanted_table(settings) if lead else wanted_follower(settings, name)
+        primary = name == settings.table.identifier
+        return wanted_table(settings) if primary else wanted_secondary(settings, name)
 
     def file_schema(self, name: str) -> FileSchema:
         """Return how its files are written now. Raises what ``TableFormat.file_schema`` raises."""
@@ -91,29 +91,30 @@ class KindFormat:
         self.kind.create(self.wanted(name))
         refuse_quarantine(self.file_schema(name), self.settings)
 
-    def open(self, name: str, *, leads: bool = False) -> Follower:
+    def open(self, name: str, *, leads: bool = False) -> SecondaryTable:
         del leads  # nothing of theirs is read ahead
         settings, is_primary = self.settings, name == self.settings.table.identifier
-        if not (is_primary or settings.tables or name in follower_names(settings)):
+        if not (is_primary or settings.tables or name in secondary_names(settings)):
             self._require_former(name)
         wanted = self.wanted(name)
-        if is_primary:  # it is owed nothing, so nobody asks it for drafts
-            return cast("Follower", self._lead(self.kind.open(wanted, settings.name)))
-        table = cast("SecondaryTable", self.kind.open(wanted, settings.name))
-        return KindFollower(table, self._lead(table), self._drafts(wanted))
+        if is_primary:  # nothing is ever pending for it, so nobody asks it for drafts
+            return cast("SecondaryTable", self._primary(self.kind.open(wanted, settings.name)))
+        table = cast("SupportsDelivery", self.kind.open(wanted, settings.name))
+        return KindSecondary(table, self._primary(table), self._drafts(wanted))
 
-    def _lead(self, table: SinkTable) -> Lead:
+    def _primary(self, table: SinkTable) -> PrimaryTable:
         """Return a table of the kind as one that can be asked for new columns."""
         if Capability.EVOLUTION in self.kind.capabilities:
-            return cast("Lead", table)
+            return cast("PrimaryTable", table)
         return FixedColumns(table)
 
     def _drafts(self, wanted: TableSpec) -> Drafts:
-        """Return what a table is owed."""
+        """Return what is pending for a table."""
         return Drafts(wanted.storage, wanted.location, self.settings.name)
 
     def _require_former(self, name: str) -> None:
-        """Find a quarantine that the sink file does not ask for any more, but may be owed rows.
+        """Find a quarantine that the sink file does not ask for any more, but may be to receive
+        rows.
 
         Raises ``TableRecreated`` if it cannot be found.
         """
@@ -122,16 +123,18 @@ class KindFormat:
                 self.file_schema(name)
                 return
         raise TableRecreated(
-            f"as far as {self.settings.table.identifier} knows, {name} is owed rows, but the sink "
+            f"as far as {self.settings.table.identifier} knows, {name} is to receive "
+            "rows, but the sink "
             "file names no such quarantine any more",
-            "name it as before, until headgate status says that nothing is owed, and stop the sink "
+            "name it as before, until headgate status says that nothing is pending, and "
+            "stop the sink "
             "with headgate stop SINK (docs/guides/quarantine.md, Another quarantine)",
         )
 
     def at_rest(self, name: str) -> TableAtRest:
         wanted = self.wanted(name)
         is_primary = name == self.settings.table.identifier
-        drafted = _nothing_owed if is_primary else self._drafts(wanted).rows
+        drafted = _nothing_pending if is_primary else self._drafts(wanted).rows
         reader = self.kind.reader(wanted, self.settings.name)
         return TableAtRest(reader, drafted, lambda: reader.view().schema_id)
 
@@ -141,7 +144,9 @@ class KindFormat:
                 answer: Answer = self.at_rest(name)
             except RetryLater as error:
                 answer = rights_taken(error) or error
-            except HeadgateError:  # dropped, or damaged: such tables are parked, which is reported
+            except (
+                HeadgateError
+            ):  # dropped, or damaged: such tables are suspended, which is reported
                 continue
             yield name, answer
 
@@ -195,19 +200,19 @@ class KindFormat:
         del opening
         return lambda: None
 
-    def joint(self) -> JointPayments | None:
+    def joint(self) -> JointDeliveries | None:
         return None
 
     def maintain(self, opening: ExitStack, maintained: Maintained | None) -> None:
         """Refused in the settings (``kinds.check_kind``)."""
 
 
-def _nothing_owed(manifest: str, _columns: Sequence[str]) -> Iterator[FileRows]:
-    raise FileNotFoundError(f"the sink's own table is owed nothing: {manifest}")
+def _nothing_pending(manifest: str, _columns: Sequence[str]) -> Iterator[FileRows]:
+    raise FileNotFoundError(f"the sink's own table is to receive nothing: {manifest}")
 
 
 class FixedColumns:
-    """Implements ``ports.Lead`` over a table whose columns never change.
+    """Implements ``ports.PrimaryTable`` over a table whose columns never change.
 
     ``bare``: that table; optional protocols are those of the bare one.
     """

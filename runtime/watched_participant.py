@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.ports import Lead
+from headgate.control_protocol.ports import PrimaryTable
 from headgate.control_protocol.record import noted_sink
 from headgate.coordinator.service import CoordinatorService
 from headgate.kafka.control_log import KafkaLog
@@ -58,7 +58,7 @@ class OpenSink(participant.ParticipantDriver):
         return self._service.driver is not None
 
 
-def lookout(settings: SinkSettings, table: Lead, log: KafkaLog, now_ms: int) -> Lookout:
+def lookout(settings: SinkSettings, table: PrimaryTable, log: KafkaLog, now_ms: int) -> Lookout:
     """Build a lookout over the sink's table, group and control topic."""
 
     def sinks() -> frozenset[str]:

@@ -1,8 +1,9 @@
-"""Stores drafts of what followers are owed, for kinds without manifests (D2): lists of files.
+"""Stores drafts of what is pending for secondary tables, for kinds without manifests (D2): lists of
+files.
 
 For each transaction and table, a small file lies below the table's location until some time after
-its payment: a table that lost its newest payments is still owed them. The payer adds the files to
-the table like those of any commit.
+its delivery: a table that lost its newest deliveries is still pending them. The deliverer adds the
+files to the table like those of any commit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from headgate.control_protocol.identifiers import (
     draft_folder,
 )
 from headgate.control_protocol.ports import Draft
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.table_history import FileRows
 from headgate.tables.storage.directories import files_below
 from headgate.tables.storage.file_io import delete_later, delete_quietly, open_files, store_files
@@ -38,7 +39,7 @@ _NAMED = re.compile(r"(\d+)-[^/]*/(\d+)(?:-keys)?\.json")
 class Drafts:
     """The drafts of one sink for one table; it raises what storage raises.
 
-    ``kept_ms``: how long they are kept after their payment, and after their epoch.
+    ``kept_ms``: how long they are kept after their delivery, and after their epoch.
     """
 
     def __init__(
@@ -52,30 +53,33 @@ class Drafts:
         self._files: FileIO = open_files(storage, location)
         self._sink = sink
         self._kept_ms = kept_ms
-        self._paid: deque[tuple[float, Collection[str]]] = deque()
+        self._delivered: deque[tuple[float, Collection[str]]] = deque()
 
-    def write(self, draft: Draft) -> tuple[Debt, ...]:
-        """Write what the follower is owed: its rows, and separately the keys to delete (U2)."""
+    def write(self, draft: Draft) -> tuple[PendingCommit, ...]:
+        """Write what the secondary table is pending: its rows, and separately the keys to delete
+        (U2)."""
         keys = [file for file in draft.files if file.kind is FileKind.KEYS]
-        debts = []
+        pending_commits = []
         if rows := [file for file in draft.files if file.kind is FileKind.ROWS]:
-            debt = self._written(draft, rows, "")
-            debts.append(replace(debt, rows=sum(file.records for file in rows)))
+            pending_commit = self._written(draft, rows, "")
+            pending_commits.append(replace(pending_commit, rows=sum(file.records for file in rows)))
         if keys:
-            debt = self._written(draft, keys, "-keys")
-            debts.append(replace(debt, deletes=sum(file.records for file in keys)))
-        return tuple(debts)
+            pending_commit = self._written(draft, keys, "-keys")
+            pending_commits.append(
+                replace(pending_commit, deletes=sum(file.records for file in keys))
+            )
+        return tuple(pending_commits)
 
-    def _written(self, draft: Draft, files: Sequence[WrittenFile], suffix: str) -> Debt:
+    def _written(self, draft: Draft, files: Sequence[WrittenFile], suffix: str) -> PendingCommit:
         table, transaction = draft.table, draft.transaction
         folder = draft_folder(table.location, self._sink, transaction.epoch, draft.coordinator)
         path = f"{folder}/{transaction.number}{suffix}.json"
         text = json.dumps([_form(file) for file in files]).encode()
         store_files(self._files, {path: text})
-        return Debt(
+        return PendingCommit(
             transaction=transaction,
             coordinator=draft.coordinator,
-            follower=table.uuid,
+            secondary=table.uuid,
             table=table.table,
             manifest=path,
             size_bytes=len(text),
@@ -91,23 +95,24 @@ class Drafts:
         """Read the rows of a draft's files, which hold all columns. Raises as ``read``."""
         return (self._rows(file, columns) for file in self.read(path))
 
-    def paid(self, paths: Collection[str]) -> None:
-        """Delete drafts of old payments, which nobody asks for any more; these follow later."""
+    def delivered(self, paths: Collection[str]) -> None:
+        """Delete drafts of old deliveries, which nobody asks for any more; these follow later."""
         now_s = time.monotonic()
-        while self._paid and self._paid[0][0] <= now_s - self._kept_ms / 1000:
-            delete_later(self._files, self._paid.popleft()[1])
-        self._paid.append((now_s, paths))
+        while self._delivered and self._delivered[0][0] <= now_s - self._kept_ms / 1000:
+            delete_later(self._files, self._delivered.popleft()[1])
+        self._delivered.append((now_s, paths))
 
     def tidy(
         self,
         location: str,
         before: Epoch,
-        owed: frozenset[str],
+        pending: frozenset[str],
         newest: TransactionId | None = None,
     ) -> None:
-        """Delete old ones of earlier epochs that nobody is owed: paid ones, or never decided.
+        """Delete old ones of earlier epochs that nobody is pending: delivered ones, or never
+        decided.
 
-        In the epoch of the ``newest`` payment only later ones are deleted.
+        In the epoch of the ``newest`` delivery only later ones are deleted.
         """
         until_ms = time.time() * 1000 - self._kept_ms
         root = f"{location}/metadata/headgate/{self._sink}"
@@ -115,7 +120,7 @@ class Drafts:
             path
             for path, epoch, number in self._drafts_below(root, until_ms)
             if epoch < before
-            and path not in owed
+            and path not in pending
             and not (newest and epoch == newest.epoch and number <= newest.number)
         ]
         delete_quietly(self._files, loose)

@@ -1,4 +1,5 @@
-"""Implements a follower for all kinds but Iceberg: our drafts, and the kind's own commits."""
+"""Implements a secondary table for all kinds but Iceberg: our drafts, and the kind's own
+commits."""
 
 from __future__ import annotations
 
@@ -16,27 +17,28 @@ from headgate.control_protocol.ports import (
     Draft,
     Evolved,
     Landed,
-    Lead,
+    PrimaryTable,
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.table_kinds import SecondaryTable, numbered
+from headgate.control_protocol.table_kinds import SupportsDelivery, numbered
 from headgate.tables.pending_files import Drafts
 
 _log = redacted_logger(__name__)
 
 
-class KindFollower:
-    """Implements ``ports.Follower``. ``lead`` is the same table, as one that may get new columns.
+class KindSecondary:
+    """Implements ``ports.SecondaryTable``. ``primary`` is the same table, as one that may get new
+    columns.
 
-    Drafting and tidying wait for the end of a slow payment: a kind's table serves one thread.
+    Drafting and tidying wait for the end of a slow delivery: a kind's table serves one thread.
     """
 
-    def __init__(self, table: SecondaryTable, lead: Lead, drafts: Drafts) -> None:
+    def __init__(self, table: SupportsDelivery, primary: PrimaryTable, drafts: Drafts) -> None:
         self._table = table
-        self._lead = lead
+        self._primary = primary
         self._drafts = drafts
         self._one = Lock()
 
@@ -46,9 +48,9 @@ class KindFollower:
 
     def evolve(self, base: TableView, columns: Struct) -> Evolved:
         with self._one:
-            return self._lead.evolve(base, columns)
+            return self._primary.evolve(base, columns)
 
-    def draft(self, draft: Draft) -> tuple[Debt, ...]:
+    def draft(self, draft: Draft) -> tuple[PendingCommit, ...]:
         """D2: write the draft, once the table has accepted its files."""
         name = draft.table.table
         if self.read().uuid != draft.table.uuid:
@@ -59,18 +61,26 @@ class KindFollower:
             return self._drafts.write(draft)
         except Exception as error:
             raise Unreachable(
-                f"{name}: what it is owed could not be written: {first_line(error)}"
+                f"{name}: what is pending for it could not be written: {first_line(error)}"
             ) from error
 
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
-        """D5: commit the files of the debts, numbered by the order of their transactions (U3)."""
-        owed = [debt for debt in attempt.debts if debt.manifest]
-        order = {each: n for n, each in enumerate(sorted({debt.transaction for debt in owed}))}
+        """D5: commit the files of the pending commits, numbered by the order of their transactions
+        (U3)."""
+        pending = [
+            pending_commit for pending_commit in attempt.pending_commits if pending_commit.manifest
+        ]
+        order = {
+            each: n
+            for n, each in enumerate(
+                sorted({pending_commit.transaction for pending_commit in pending})
+            )
+        }
         try:
             drafted = [
-                (file, order[debt.transaction])
-                for debt in owed
-                for file in self._drafts.read(debt.manifest)
+                (file, order[pending_commit.transaction])
+                for pending_commit in pending
+                for file in self._drafts.read(pending_commit.manifest)
             ]
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             return Unknown(f"nothing was sent: a draft could not be read: {first_line(error)}")
@@ -79,25 +89,25 @@ class KindFollower:
             attempt,
             files=tuple(file for file, _ in files),
             transactions=tuple(number for _, number in files),
-            debts=(),
+            pending_commits=(),
         )
         with self._one:
             outcome = self._table.commit(brought)
         if isinstance(outcome, Landed):
-            self._drafts.paid([debt.manifest for debt in owed])
+            self._drafts.delivered([pending_commit.manifest for pending_commit in pending])
         return outcome
 
-    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
-        """Delete leftover drafts; a failure leaves orphans. The newest payment's drafts stay, for a
-        database that is restored without it."""
+    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
+        """Delete leftover drafts; a failure leaves orphans. The newest delivery's drafts stay, for
+        a database that is restored without it."""
         try:
             view = self.read()
-            paid = view.settled.transaction if view.settled else None
-            self._drafts.tidy(view.location, before, owed, paid)
+            delivered = view.settled.transaction if view.settled else None
+            self._drafts.tidy(view.location, before, pending, delivered)
         except (HeadgateError, OSError) as error:
             _log.warning("drafts were not cleared away: %s", first_line(error))
 
-    def strike_off(self, debts: Sequence[Debt]) -> None:
+    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
         """Do nothing: key files are for the kind to remove, once their deletes have landed."""
 
     def close(self) -> None:

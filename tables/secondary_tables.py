@@ -1,6 +1,6 @@
-"""Calls all followers of a sink in threads: one that hangs does not block the others.
+"""Calls all secondary tables of a sink in threads: one that hangs does not block the others.
 
-Payments that are made together (D5) are the exception: they wait for the slowest of their tables.
+Deliveries that are made together (D5) are the exception: they wait for the slowest of their tables.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Draft,
-    Follower,
+    SecondaryTable,
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.table_changes import Changed, Want
 from headgate.control_protocol.whose_thread import for_the_same_sink
 from headgate.tables.iceberg.catalog import rights_taken
-from headgate.tables.iceberg.multi_table_commit import JointPayments, Outcome, Payment
+from headgate.tables.iceberg.multi_table_commit import Delivery, JointDeliveries, Outcome
 
 AT_ONCE = 16
 
@@ -32,26 +32,26 @@ _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
 
-class FollowerTables:
-    """Implements ``ports.Followers``. ``open_table`` opens one by name.
+class SecondaryTables:
+    """Implements ``ports.Secondaries``. ``open_table`` opens one by name.
 
-    ``told`` is called, and must not block, when the followers are looked at for the first time and
-    after every payment: there may be new rows. Without ``threads`` the caller makes one call after
-    another. ``required``: an error of any other follower is an answer (rule I1). ``make`` creates a
-    requested table, or says why it does not. ``listed`` names the tables of a namespace. ``joint``
-    pays several in one call.
+    ``told`` is called, and must not block, when the secondary tables are looked at for the first
+    time and after every delivery: there may be new rows. Without ``threads`` the caller makes one
+    call after another. ``required``: an error of any other secondary table is an answer (rule I1).
+    ``make`` creates a requested table, or says why it does not. ``listed`` names the tables of a
+    namespace. ``joint`` delivers several in one call.
     """
 
     def __init__(
         self,
-        open_table: Callable[[str], Follower],
+        open_table: Callable[[str], SecondaryTable],
         told: Callable[[], None] = lambda: None,
         *,
         threads: bool = True,
         required: Collection[str] | None = None,
         make: Callable[[Want], Changed | None] | None = None,
         listed: Callable[[str], Collection[str]] = lambda _: (),
-        joint: JointPayments | None = None,
+        joint: JointDeliveries | None = None,
     ) -> None:
         self._open = open_table
         self._told = told
@@ -61,8 +61,8 @@ class FollowerTables:
         self._listed = listed
         self._joint = joint
         self._pool: ThreadPoolExecutor | None = None
-        self._opened: dict[str, Follower] = {}
-        self._paying: dict[str, Future[Mapping[str, Outcome]]] = {}
+        self._opened: dict[str, SecondaryTable] = {}
+        self._delivering: dict[str, Future[Mapping[str, Outcome]]] = {}
         self._looked = False
 
     def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
@@ -80,52 +80,57 @@ class FollowerTables:
         found = self.describe(sorted(set(tables) - there)) if set(tables) - there else {}
         return {n: answer for n, answer in found.items() if isinstance(answer, TableMissing)}
 
-    def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
+    def draft(
+        self, drafts: Sequence[Draft]
+    ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
         drafted = self.each(self._draft, drafts)
-        return {d.table.table: debts for d, debts in zip(drafts, drafted, strict=True)}
+        return {
+            d.table.table: pending_commits
+            for d, pending_commits in zip(drafts, drafted, strict=True)
+        }
 
     def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
         return tuple(self.each(self._changed, wants))
 
-    def pay(
-        self, payments: Sequence[CommitAttempt], timeout_ms: int
+    def deliver(
+        self, deliveries: Sequence[CommitAttempt], timeout_ms: int
     ) -> Mapping[str, CommitOutcome | HeadgateError]:
         begun = [
-            Payment(self._table(payment.base.table), payment)  # this thread opens it
-            for payment in payments
-            if not self._busy(payment.base.table)
+            Delivery(self._table(delivery.base.table), delivery)  # this thread opens it
+            for delivery in deliveries
+            if not self._busy(delivery.base.table)
         ]
-        together = [[payment] for payment in begun]
+        together = [[delivery] for delivery in begun]
         if self._joint and begun:
             together = [begun]
         if not self._threads:
-            outcomes = [self._pay(group) for group in together]
+            outcomes = [self._deliver(group) for group in together]
             self._told()
             return {name: outcome for group in outcomes for name, outcome in group.items()}
         for group in together:
-            paying = self._executor().submit(self._pay, group)
-            self._paying |= {payment.name: paying for payment in group}
-        wait(self._paying.values(), timeout_ms / 1000)
+            delivering = self._executor().submit(self._deliver, group)
+            self._delivering |= {delivery.name: delivering for delivery in group}
+        wait(self._delivering.values(), timeout_ms / 1000)
         self._told()
-        return {p.base.table: self._outcome(p.base.table) for p in payments}
+        return {p.base.table: self._outcome(p.base.table) for p in deliveries}
 
-    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
         for table in self._opened.values():
             if self._threads:
-                self._executor().submit(table.tidy, before, owed)  # nobody waits for it
+                self._executor().submit(table.tidy, before, pending)  # nobody waits for it
             else:
-                table.tidy(before, owed)
+                table.tidy(before, pending)
 
-    def strike_off(self, debts: Sequence[Debt]) -> None:
-        by_table: dict[str, list[Debt]] = {}
-        for debt in debts:
-            by_table.setdefault(debt.table, []).append(debt)
+    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
+        by_table: dict[str, list[PendingCommit]] = {}
+        for pending_commit in pending_commits:
+            by_table.setdefault(pending_commit.table, []).append(pending_commit)
         for name, struck in by_table.items():
             table = self._table(name)
             if self._threads:
-                self._executor().submit(table.strike_off, struck)  # nobody waits for it
+                self._executor().submit(table.acknowledge, struck)  # nobody waits for it
             else:
-                table.strike_off(struck)
+                table.acknowledge(struck)
 
     def close(self) -> None:
         """Start no more calls; those under way end by themselves, since each is bounded."""
@@ -159,7 +164,7 @@ class FollowerTables:
     def _changed(self, want: Want) -> Changed:
         name = want.at.table
         if self._busy(name):
-            return Changed(name, failure="it is just being paid")
+            return Changed(name, failure="it is just being delivered")
         try:
             return self._not_made(want) or self._grown(want)
         except TableMissing as error:
@@ -190,15 +195,15 @@ class FollowerTables:
             refused,
         )
 
-    def _draft(self, draft: Draft) -> tuple[Debt, ...] | HeadgateError:
+    def _draft(self, draft: Draft) -> tuple[PendingCommit, ...] | HeadgateError:
         name = draft.table.table
         return self.guarded(name, lambda: self._table(name).draft(draft))
 
-    def _pay(self, payments: Sequence[Payment]) -> Mapping[str, Outcome]:
+    def _deliver(self, deliveries: Sequence[Delivery]) -> Mapping[str, Outcome]:
         if self._joint:
-            outcomes = self._joint.paid(payments, self)
-            return {p.name: outcome for p, outcome in zip(payments, outcomes, strict=True)}
-        return {p.name: self.guarded(p.name, p.paid) for p in payments}
+            outcomes = self._joint.delivered(deliveries, self)
+            return {p.name: outcome for p, outcome in zip(deliveries, outcomes, strict=True)}
+        return {p.name: self.guarded(p.name, p.delivered) for p in deliveries}
 
     def _trouble(self, name: str, error: HeadgateError) -> HeadgateError | None:
         """Return the trouble of a table that the sink can do without; ``None``: unreachable."""
@@ -211,22 +216,22 @@ class FollowerTables:
     def _is_required(self, name: str) -> bool:
         return self._required is None or name in self._required
 
-    def _table(self, name: str) -> Follower:
+    def _table(self, name: str) -> SecondaryTable:
         if name not in self._opened:
             self._opened[name] = self._open(name)
         return self._opened[name]
 
     def _busy(self, name: str) -> bool:
-        return name in self._paying and not self._paying[name].done()
+        return name in self._delivering and not self._delivering[name].done()
 
     def _outcome(self, name: str) -> CommitOutcome | HeadgateError:
         if self._busy(name):
             return Unknown(f"{name} does not answer in time")
-        return self._paying.pop(name).result()[name]
+        return self._delivering.pop(name).result()[name]
 
     def _executor(self) -> ThreadPoolExecutor:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(
-                AT_ONCE, "headgate-followers", initializer=for_the_same_sink(lambda: None)
+                AT_ONCE, "headgate-secondary tables", initializer=for_the_same_sink(lambda: None)
             )
         return self._pool

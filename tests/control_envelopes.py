@@ -71,7 +71,7 @@ EXAMPLES: dict[str, Event] = {
         paused=True,
         folder="headgate/orders/3-a1/7",
         configuration={"table.branch": "main", "format": "sha256:1f"},
-        parked={"lake.gone": "HG-102 dropped"},
+        suspended={"lake.gone": "HG-102 dropped"},
     ),
     "end-commit": EndCommit(),
     "write-status": WriteStatus(
@@ -205,7 +205,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
         paused=st.booleans(),
         folder=_TEXT,
         configuration=st.dictionaries(_TEXT, _TEXT, max_size=3),
-        parked=st.dictionaries(_TEXT, _TEXT, max_size=3),
+        suspended=st.dictionaries(_TEXT, _TEXT, max_size=3),
     ),
     st.just(EndCommit()),
     STATUSES,

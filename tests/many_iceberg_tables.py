@@ -60,7 +60,7 @@ commit_interval_ms = 50
 commit_timeout_ms = 200
 rebalance_delay_ms = 10
 election_timeout_ms = 50000
-pay_timeout_ms = 1000
+delivery_timeout_ms = 1000
 retry_backoff_ms = 10
 retry_backoff_max_ms = 20
 [participant]
@@ -96,7 +96,7 @@ class ManyTables:
         return self.sink.settings
 
     def commits(self, count: int, each: int = 10) -> None:
-        """So many transactions, each with so many records for every topic, and paid."""
+        """So many transactions, each with so many records for every topic, and delivered."""
         for _ in range(count):
             self.sink.produce(each)
             self.sink.until_settled()

@@ -24,7 +24,7 @@ commit_interval_ms = 50
 commit_timeout_ms = 5000
 rebalance_delay_ms = 10
 election_timeout_ms = 50000
-pay_timeout_ms = 1000
+delivery_timeout_ms = 1000
 retry_backoff_ms = 10
 retry_backoff_max_ms = 20
 [participant]

@@ -88,7 +88,7 @@ class SinkInProcess:
                 found.table,
                 found.sources,
                 self.clock,
-                followers=found.followers,
+                secondaries=found.secondaries,
             ),
             StartAt("earliest"),
             limits=self.settings.limits,
@@ -138,14 +138,14 @@ class SinkInProcess:
         """Turns, until that is so."""
         until_s = time.monotonic() + _PATIENCE_S
         while not done():
-            assert time.monotonic() < until_s, f"for ever: {self.owed()}, {self.lag()} behind"
+            assert time.monotonic() < until_s, f"for ever: {self.pending()}, {self.lag()} behind"
             self.clock.advance(TURN_MS)
             self.participant.run_once(0)
             self.coordinator.run_once(0)
 
     def until_settled(self, *but: str) -> None:
-        """Everything is read, decided, and paid, but to these tables."""
-        self.until(lambda: self.lag() == 0 and self.owed() <= set(but))
+        """Everything is read, decided, and delivered, but to these tables."""
+        self.until(lambda: self.lag() == 0 and self.pending() <= set(but))
 
     @property
     def record(self) -> CommitRecord | None:
@@ -156,15 +156,15 @@ class SinkInProcess:
         ends = {at: log.end for at, log in self.source.partitions.items()}
         return sum(end - stored.get(at, 0) for at, end in ends.items())
 
-    def owed(self) -> set[str]:
-        """The tables that are owed something, as the coordinator knows it."""
+    def pending(self) -> set[str]:
+        """The tables that are pending something, as the coordinator knows it."""
         term = self.coordinator.state.term
-        return {debt.table for debt in term.debts} if term else set()
+        return {pending_commit.table for pending_commit in term.pending_commits} if term else set()
 
-    def parked(self) -> dict[str, str]:
-        """Why those tables take nothing that are parked."""
-        parked = self.record.parked if self.record else ()
-        return {each.table: each.why for each in parked if not each.resuming}
+    def suspended(self) -> dict[str, str]:
+        """Why those tables take nothing that are suspended."""
+        suspended = self.record.suspended if self.record else ()
+        return {each.table: each.why for each in suspended if not each.resuming}
 
     def resume(self, *tables: str) -> None:
         """As ``headgate tables resume`` says it."""
@@ -216,7 +216,7 @@ class _Leading:
 
     def assigned(self, partitions: frozenset[TopicPartition]) -> None:
         if partitions:
-            self._coordinator.lead()
+            self._coordinator.primary()
 
     def failure(self) -> BaseException | None:
         return None

@@ -31,13 +31,13 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.testing.catalog import MAIN, CommitFault, FakeCatalog, Request
 from headgate.control_protocol.testing.source import SourceRecord
 
 
 class FakeTable:
-    """``Follower``, and so ``Lead``, over the fake catalog."""
+    """``SecondaryTable``, and so ``PrimaryTable``, over the fake catalog."""
 
     def __init__(self, catalog: FakeCatalog, sink: SinkName, branch: str = MAIN) -> None:
         self._catalog = catalog
@@ -55,7 +55,9 @@ class FakeTable:
             return Unknown("nothing was sent: the fake catalog or its table is not there")
         if catalog.forbidden:
             return Unknown(f"{catalog.table} may not be committed to", rights=True)
-        missing = [d.manifest for d in attempt.debts if d.manifest not in self._manifests(d)]
+        missing = [
+            d.manifest for d in attempt.pending_commits if d.manifest not in self._manifests(d)
+        ]
         if missing:
             return Unknown(f"nothing was sent: {missing[0]} is not there")
         request = self._request(attempt)
@@ -92,7 +94,7 @@ class FakeTable:
                 raise Unreachable("the fake catalog was told to lose the answer, or the call")
         return Evolved(self.read(), done, growth.refused)
 
-    def draft(self, draft: Draft) -> tuple[Debt, ...]:
+    def draft(self, draft: Draft) -> tuple[PendingCommit, ...]:
         catalog = self._catalog
         if not catalog.reachable:
             raise Unreachable("the fake catalog is not reachable")
@@ -103,7 +105,7 @@ class FakeTable:
         folder = draft_folder(
             draft.table.location, self._sink, draft.transaction.epoch, draft.coordinator
         )
-        debts = []
+        pending_commits = []
         for kind in FileKind:
             files = tuple(file for file in draft.files if file.kind is kind)
             if not files:
@@ -111,8 +113,8 @@ class FakeTable:
             path = f"{folder}/{draft.transaction.number}-{len(catalog.storage.manifests)}.avro"
             catalog.storage.manifests[path] = files
             records = sum(file.records for file in files)
-            debts.append(
-                Debt(
+            pending_commits.append(
+                PendingCommit(
                     draft.transaction,
                     draft.coordinator,
                     catalog.uuid,
@@ -124,19 +126,19 @@ class FakeTable:
                     deletes=records if kind is FileKind.KEYS else 0,
                 )
             )
-        return tuple(debts)
+        return tuple(pending_commits)
 
-    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
         """Do nothing: manifests take no room here."""
 
-    def strike_off(self, debts: Sequence[Debt]) -> None:
+    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
         """Do nothing: nor do key files."""
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _manifests(self, debt: Debt) -> Collection[str]:
-        return self._catalog.storage.manifests if debt.manifest else ("",)
+    def _manifests(self, pending_commit: PendingCommit) -> Collection[str]:
+        return self._catalog.storage.manifests if pending_commit.manifest else ("",)
 
     def _read(self) -> tuple[TableView, int]:
         catalog = self._catalog
@@ -156,7 +158,10 @@ class FakeTable:
         if (view.uuid, view.tag, view.head) != (base.uuid, base.tag, base.head):
             return None
         summary = record_codec.encode(attempt.record)
-        drafted = (catalog.storage.manifests.get(debt.manifest, ()) for debt in attempt.debts)
+        drafted = (
+            catalog.storage.manifests.get(pending_commit.manifest, ())
+            for pending_commit in attempt.pending_commits
+        )
         files = (*attempt.files, *(file for files in drafted for file in files))
         snapshot = catalog.new_snapshot(self._branch, files, summary)
         # a commit to another branch since the read may have taken this number: the call is refused

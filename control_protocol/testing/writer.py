@@ -29,7 +29,7 @@ _RECORD_BYTES = 100
 class FakeStorage:
     """Every data file that was ever written: its path and its records, orphans included.
 
-    ``manifests``: those that were drafted for followers, with the files that each one names.
+    ``manifests``: those that were drafted for secondary tables, with the files that each one names.
     ``columns``: those of the schema that a file of rows was written under.
     """
 
@@ -56,7 +56,7 @@ class FakeBatchWriter:
     ``fail`` makes the running batch, or else the next one, end in failure when it is due. ``bad``
     are records that go into the quarantine, ``held`` what is in it, asked where START says that it
     is ahead (rule Q5); the storage is one for all tables. ``route`` says which of START's
-    followers takes a bad record, ``takes`` which table that it does not name any other one.
+    secondary tables takes a bad record, ``takes`` which table that it does not name any other one.
     ``wants`` are the columns that a record needs, ``has`` those of the schema that START names.
     ``deletes``: whether a record deletes its key's row (rule U2).
     """
@@ -117,8 +117,9 @@ class FakeBatchWriter:
         self.batch = None
 
     def _asked(self, batch: Batch) -> frozenset[SourceRecord]:
-        """Return what the followers hold of the partitions in which one is ahead of the batch."""
-        ahead = [table.offsets for table in _followers(batch)]
+        """Return what the secondary tables hold of the partitions in which one is ahead of the
+        batch."""
+        ahead = [table.offsets for table in _secondaries(batch)]
         again = {
             at
             for at, span in batch.ranges.items()
@@ -186,8 +187,8 @@ class FakeBatchWriter:
         return BatchWritten(batch.number, results, files, *self._aside(batch, aside))
 
     def _is_diverted(self, batch: Batch, record: SourceRecord) -> bool:
-        """I1: return whether the record's table is parked."""
-        return self.takes is not None and self.takes(record)[0].table in batch.parked
+        """I1: return whether the record's table is suspended."""
+        return self.takes is not None and self.takes(record)[0].table in batch.suspended
 
     def _routed(
         self, batch: Batch, rows: list[SourceRecord]
@@ -212,8 +213,8 @@ class FakeBatchWriter:
     def _aside(
         self, batch: Batch, records: list[SourceRecord]
     ) -> tuple[tuple[WrittenFile, ...], dict[Destination, tuple[WrittenFile, ...]]]:
-        """Return the files of the quarantine, and those of the other followers."""
-        tables = _followers(batch)
+        """Return the files of the quarantine, and those of the other secondary tables."""
+        tables = _secondaries(batch)
         if not tables:
             return (), {}
         routed: list[list[SourceRecord]] = [[] for _ in tables]
@@ -244,5 +245,5 @@ class FakeBatchWriter:
         )
 
 
-def _followers(batch: Batch) -> tuple[TableStart, ...]:
-    return (batch.quarantine, *batch.followers) if batch.quarantine else ()
+def _secondaries(batch: Batch) -> tuple[TableStart, ...]:
+    return (batch.quarantine, *batch.secondaries) if batch.quarantine else ()

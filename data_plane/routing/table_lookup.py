@@ -194,7 +194,7 @@ class RoutedPlans:
         self._listed: dict[str, tuple[float, frozenset[str]]] = {}
         self._loaded: dict[str, tuple[float, RoutedTable]] = {}
         self._gone: set[str] = set()
-        self._parked: frozenset[str] = frozenset()
+        self._suspended: frozenset[str] = frozenset()
         self._told: dict[str, TableStart] = {}
 
     def written(
@@ -226,20 +226,20 @@ class RoutedPlans:
         """
         routing = source.routing
         assert routing is not None, "chosen for it"
-        lead = replace(source, record_columns={}, rules={}, routing=None)
-        plan = self._plans.plan_of(batch, lead)
+        primary = replace(source, record_columns={}, rules={}, routing=None)
+        plan = self._plans.plan_of(batch, primary)
         check_folder(
             replace(batch.table, file_prefix=f"{plan.shape.data_location}/{batch.folder}"),
             plan.shape.data_location,
         )
-        self._pass_over(frozenset(batch.parked))
+        self._pass_over(frozenset(batch.suspended))
         self._heed(batch.told)
         own = own_tables(batch)
         alone = {
             target.table
             for topic in {at.topic for at in batch.ranges}
             if (target := routing.named_by(topic)) and folded(target.table) not in own
-        } - self._parked
+        } - self._suspended
         self._list({_namespace(name) for name in (*alone, *wanted)}, alone)
         names = sorted({*alone, *wanted, *self._loaded, *self._gone})[: routing.tables_max]
         tables = {name: table for name in names if (table := self._table(name, source))}
@@ -286,14 +286,14 @@ class RoutedPlans:
         problem = "" if making else f"there is no table {name}, and {why}"
         return RoutedTable(name, problem=problem, making=making)
 
-    def _pass_over(self, parked: frozenset[str]) -> None:
-        """Forget parked tables, so that they are looked up again when they are open."""
-        for name in parked:
+    def _pass_over(self, suspended: frozenset[str]) -> None:
+        """Forget suspended tables, so that they are looked up again when they are open."""
+        for name in suspended:
             self._loaded.pop(name, None)
-        self._gone -= parked
-        if parked != self._parked:
+        self._gone -= suspended
+        if suspended != self._suspended:
             self._listed.clear()
-            self._parked = parked
+            self._suspended = suspended
 
     def forget_temporary(self) -> bool:
         """Forget temporary keys, as ``Plans`` does."""

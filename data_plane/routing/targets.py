@@ -72,7 +72,9 @@ NO_ROUTE = "no route sends it to a table"
 def own_tables(batch: Batch) -> frozenset[str]:
     """Return the folded names of the tables that START names, which take no routed rows (R8)."""
     quarantine = (batch.quarantine,) if batch.quarantine else ()
-    return frozenset(folded(start.table) for start in (batch.table, *quarantine, *batch.followers))
+    return frozenset(
+        folded(start.table) for start in (batch.table, *quarantine, *batch.secondaries)
+    )
 
 
 class KnownTables:
@@ -86,7 +88,7 @@ class KnownTables:
             )
         assert plan.source.routing is not None, "chosen for it"
         self._plan = plan
-        self._parked = batch.parked
+        self._suspended = batch.suspended
         self._own = own_tables(batch)
         topics = sorted({*batch.topic_ids, *(at.topic for at in batch.ranges)})
         named = plan.source.routing.tables_of(topics)
@@ -114,7 +116,7 @@ class KnownTables:
         if self._plan.quarantine is None:
             return ""
         known = self._plan.tables.get(target.table)
-        return self._parked.get(target.table) or (known.trouble if known else "")
+        return self._suspended.get(target.table) or (known.trouble if known else "")
 
     def alike(self, target: Target) -> Hashable:
         """Return the same for names whose records have the same fate, whatever they are.

@@ -138,7 +138,7 @@ class _Wrote(Protocol):
 
 
 def together(written: Iterable[_Wrote]) -> dict[Destination, tuple[WrittenFile, ...]]:
-    """Return the files of followers, table by table."""
+    """Return the files of secondary tables, table by table."""
     files: dict[Destination, tuple[WrittenFile, ...]] = {}
     for share in written:
         for at, more in share.followed.items():

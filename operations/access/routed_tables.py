@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headgate.config.multi_table_settings import OnMissing
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError, TableMissing
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.table_history import History
 from headgate.operations.access.table import opened_reader
 from headgate.operations.status.report import MEND_TABLES
@@ -82,9 +82,10 @@ def each_table(
 
 
 def _remembered(settings: SinkSettings, history: History) -> set[str]:
-    """Return the tables that the ledger has decided for, and those that it owes something."""
-    owed = (debt.table for debt in _debts(history))
-    return {*history.filled, *decided_tables(settings, history), *owed} - own_tables(settings)
+    """Return the tables that the ledger has decided for, and those that it has pending
+    something."""
+    pending = (pending_commit.table for pending_commit in _pending_commits(history))
+    return {*history.filled, *decided_tables(settings, history), *pending} - own_tables(settings)
 
 
 def _is_ours(name: str, table: TableAtRest, history: History) -> bool:
@@ -95,20 +96,20 @@ def own_tables(settings: SinkSettings) -> set[str]:
     return {settings.table.identifier, settings.quarantine.table}
 
 
-def _debts(history: History) -> tuple[Debt, ...]:
-    return history.record.debts if history.record else ()
+def _pending_commits(history: History) -> tuple[PendingCommit, ...]:
+    return history.record.pending_commits if history.record else ()
 
 
 def told_of_routed(tables: SinkTables, history: History) -> list[str]:
-    """Return what a person should know about the tables: which are parked or gone (I1, N5)."""
+    """Return what a person should know about the tables: which are suspended or gone (I1, N5)."""
     settings = tables.settings
     if not settings.tables:
         return []
-    parked = history.record.parked if history.record else ()
-    told = [f"{each.table} is parked: {each.why}" for each in parked]
-    gone = tables.primary.missing(history.filled.keys() - {each.table for each in parked})
+    suspended = history.record.suspended if history.record else ()
+    told = [f"{each.table} is suspended: {each.why}" for each in suspended]
+    gone = tables.primary.missing(history.filled.keys() - {each.table for each in suspended})
     anew = settings.tables.on_missing is OnMissing.CREATE
-    then = "it is created again" if anew else "it will be parked"
+    then = "it is created again" if anew else "it will be suspended"
     return told + [f"{name} was filled, and is gone: {then}" for name in gone]
 
 
@@ -125,17 +126,22 @@ def routed(settings: SinkSettings) -> str:
             "; ".join(told),
             MEND_TABLES,
         )
-    return f"{len(history.filled)} were filled, and none of them is gone or parked"
+    return f"{len(history.filled)} were filled, and none of them is gone or suspended"
 
 
 def decided_tables(settings: SinkSettings, history: History) -> dict[str, int]:
     """Return, by name, how many rows the ledger's retained records decided for a routed table.
 
-    Each debt counts once; commits that name it again only carry it on.
+    Each pending commit counts once; commits that name it again only carry it on.
     """
-    debts = {debt for commit in history.commits for debt in commit.record.debts if debt.manifest}
+    pending_commits = {
+        pending_commit
+        for commit in history.commits
+        for pending_commit in commit.record.pending_commits
+        if pending_commit.manifest
+    }
     rows: dict[str, int] = {}
-    for debt in debts:
-        if debt.table != settings.quarantine.table:
-            rows[debt.table] = rows.get(debt.table, 0) + debt.rows
+    for pending_commit in pending_commits:
+        if pending_commit.table != settings.quarantine.table:
+            rows[pending_commit.table] = rows.get(pending_commit.table, 0) + pending_commit.rows
     return rows

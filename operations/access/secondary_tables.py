@@ -1,4 +1,4 @@
-"""Opens tables that a ledger has paid, for commands that add rows to one of them (rule I6)."""
+"""Opens tables that a ledger has delivered, for commands that add rows to one of them (rule I6)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from headgate.runtime.iceberg_format import IcebergFormat
 from headgate.runtime.table_creation import TableMaker
 from headgate.tables.iceberg.commit_lock import Gates
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.secondary_tables import FollowerTables
+from headgate.tables.secondary_tables import SecondaryTables
 
 
-class PaidTables:
-    """Paid tables; ``ledger`` is as it was read when this was created."""
+class DeliveredTables:
+    """Delivered tables; ``ledger`` is as it was read when this was created."""
 
     def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
         self._settings = settings
@@ -35,27 +35,29 @@ class PaidTables:
     def table(self, name: str) -> IcebergTable:
         return IcebergTable(self._catalog, name, self._settings.name, self._settings.table.branch)
 
-    def parked(self) -> Mapping[str, str]:
-        """Return why each parked table is parked."""
+    def suspended(self) -> Mapping[str, str]:
+        """Return why each suspended table is suspended."""
         record = self.ledger.record
-        return {each.table: each.why for each in record.parked} if record else {}
+        return {each.table: each.why for each in record.suspended} if record else {}
 
     def in_order(self, name: str) -> tuple[Table, TableView]:
         """Return the table as the ledger left it.
 
         Raises ``ReplayRefused``, and what loading raises.
         """
-        if why := self.parked().get(name):
+        if why := self.suspended().get(name):
             raise ReplayRefused(
-                f"{name} is parked: {why}",
+                f"{name} is suspended: {why}",
                 "headgate tables SINK resume TABLE, with --replay or --reread, opens it",
             )
         table, view = self._opened(name)
-        paid = view.record is not None and view.record.lead == self.ledger.uuid
-        if view.lineage is not Lineage.CONTAINS_TAG or not paid:
+        delivered = view.record is not None and view.record.primary == self.ledger.uuid
+        if view.lineage is not Lineage.CONTAINS_TAG or not delivered:
             raise ReplayRefused(
-                f"{name} is not as sink {self._settings.name} left it, or has not been paid yet",
-                "start the sink: it pays the table, or parks it and says why (headgate tables "
+                f"{name} is not as sink {self._settings.name} left it, or has not been "
+                "delivered yet",
+                "start the sink: it delivers to the table, or suspends it and says why "
+                "(headgate tables "
                 "SINK); then ask again",
             )
         return table, view
@@ -69,7 +71,7 @@ class PaidTables:
 def refuse_one_table(settings: SinkSettings) -> None:
     """Raise ``ConfigurationError`` for a sink without routes."""
     if not settings.tables:
-        raise ConfigurationError("this sink fills one table", "only routed tables can be parked")
+        raise ConfigurationError("this sink fills one table", "only routed tables can be suspended")
 
 
 def refuse_keyed(settings: SinkSettings, names: Collection[str], what: str, hint: str) -> None:
@@ -110,8 +112,8 @@ def with_what_is_needed(
     ]
     tables = IcebergFormat(settings, catalog, Gates())
     make = maker.wanted if maker else None
-    with closing(FollowerTables(tables.open, make=make)) as followers:
-        changed = followers.change(wants)
+    with closing(SecondaryTables(tables.open, make=make)) as secondaries:
+        changed = secondaries.change(wants)
     if failures := [said.failure for said in changed if said.failure]:
         raise WriteFailed(failures[0])
     told = {start.table: start for start in batch.told}

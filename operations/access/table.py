@@ -20,10 +20,10 @@ from headgate.control_protocol.errors import (
     StopSink,
     TableMissing,
 )
-from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.going_back import refuse_unfinished
 from headgate.control_protocol.kind_errors import KindLacks
-from headgate.control_protocol.ports import Lead
+from headgate.control_protocol.ports import PrimaryTable
+from headgate.control_protocol.secondaries import Secondaries
 from headgate.control_protocol.table_history import TableReader
 from headgate.coordinator.recovery import recorded
 from headgate.runtime.iceberg_format import IcebergFormat
@@ -108,18 +108,18 @@ def iceberg_of(reader: TableReader) -> IcebergReader:
 
 
 @contextmanager
-def opened_tables(settings: SinkSettings) -> Iterator[tuple[Lead, Followers]]:
-    """Yield the sink's table and its followers, for a person's claim."""
+def opened_tables(settings: SinkSettings) -> Iterator[tuple[PrimaryTable, Secondaries]]:
+    """Yield the sink's table and its secondary tables, for a person's claim."""
     with (
         looked_at(settings) as tables,
-        closing(tables.open_primary()) as lead,
-        closing(tables.secondaries()) as followers,
+        closing(tables.open_primary()) as primary,
+        closing(tables.secondaries()) as secondaries,
     ):
-        yield lead, followers
+        yield primary, secondaries
 
 
 @contextmanager
-def opened_lead(settings: SinkSettings) -> Iterator[Lead]:
+def open_primary(settings: SinkSettings) -> Iterator[PrimaryTable]:
     """Yield the sink's table alone."""
     with looked_at(settings) as tables, closing(tables.open_primary()) as table:
         yield table

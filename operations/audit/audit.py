@@ -18,7 +18,7 @@ from headgate.config.table_formats import weaker
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, TableChanged
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.operations.access.kafka import compacted, scan_source, source_topics
@@ -39,7 +39,7 @@ from headgate.operations.audit.files import (
 )
 from headgate.operations.audit.keyed_table import NOT_FOLDED, offsets_behind
 from headgate.operations.audit.many_keyed_tables import KeyedTables
-from headgate.operations.audit.quarantine import QuarantineEvidence, examine_quarantine, lapsed
+from headgate.operations.audit.quarantine import QuarantineEvidence, examine_quarantine, expired
 from headgate.operations.audit.records import (
     SeenOffsets,
     TableRecords,
@@ -146,7 +146,7 @@ class Inquiry:
         self._removed = 0  # rows that others took away
         self._floors: dict[TopicPartition, int] = {}  # below them, snapshots of others have expired
         self._take_deleted(self._history)
-        self._followers: set[str] = set()  # the UUIDs of tables that were examined
+        self._secondaries: set[str] = set()  # the UUIDs of tables that were examined
         self._mixed = False  # some files hold rows of nobody knows which sink
         self._found_deleted = 0  # records that are missing because people deleted their rows
         self._absent: dict[TopicPartition, BitMap64] = {}  # that the source holds, and nobody else
@@ -233,7 +233,7 @@ class Inquiry:
             self._aside, self._findings = found, [*self._findings, *found.findings]
             self._remarks += found.remarks
             self._take_deleted(found.history)
-        self._weigh_lapsed(record)
+        self._weigh_expired(record)
         for topic in sorted(self._renewed):
             self._unproven.append(
                 f"{topic}: re-created while this sink filled the table, so offsets mean two "
@@ -264,21 +264,24 @@ class Inquiry:
         self._weigh_whole(record, seen)
         self._conclude(seen)
 
-    def _weigh_lapsed(self, record: CommitRecord) -> None:
-        """D8: a table that is gone does not tell whether it had received what lapsed."""
-        known = self._followers | {self._aside.history.uuid if self._aside else ""}
-        for debt in self._still_lapsed(record):
-            found = lapsed(debt)
-            if debt.follower in known:
+    def _weigh_expired(self, record: CommitRecord) -> None:
+        """D8: a table that is gone does not tell whether it had received what expired."""
+        known = self._secondaries | {self._aside.history.uuid if self._aside else ""}
+        for pending_commit in self._still_expired(record):
+            found = expired(pending_commit)
+            if pending_commit.secondary in known:
                 self._findings.append(found)
             else:
-                gone = f"that table (UUID {debt.follower}) is gone, and may have received them"
+                gone = (
+                    f"that table (UUID {pending_commit.secondary}) is gone, and may have "
+                    "received them"
+                )
                 self._unproven.append(f"{found.evidence}: {gone}")
 
-    def _still_lapsed(self, record: CommitRecord) -> Sequence[Debt]:
-        """D8: return what followers were owed and have not received since."""
+    def _still_expired(self, record: CommitRecord) -> Sequence[PendingCommit]:
+        """D8: return what secondary tables were pending and have not received since."""
         came = self._aside.came if self._aside else frozenset()
-        return [debt for debt in record.lapsed if debt not in came]
+        return [pending_commit for pending_commit in record.expired if pending_commit not in came]
 
     def _coordinates(self) -> tuple[tuple[str, str, str] | None, str]:
         """Return the columns that identify a row's record, or the topic if no column holds it."""
@@ -397,7 +400,7 @@ class Inquiry:
         behind = offsets_behind(record, self._allowed)
         self._unproven += behind[:1]
         if not (self._renewed or behind or (one and seen is None)):
-            still = replace(record, lapsed=tuple(self._still_lapsed(record)))
+            still = replace(record, expired=tuple(self._still_expired(record)))
             self._keyed.fold(still, self._history.uuid, known, left_out)
 
     def _ask_appended(

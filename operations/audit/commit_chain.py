@@ -18,8 +18,8 @@ def examine_chain(
 ) -> list[Finding]:
     """Return every finding, in the order of the branch.
 
-    ``follows``: the table is paid by another one (rule D5). ``ledger``: the table decides for
-    others, and has no rows itself.
+    ``follows``: the table is delivered to by another one (rule D5). ``ledger``: the table decides
+    for others, and has no rows itself.
     """
     findings = [Finding("record-unreadable", text) for text in history.unreadable]
     findings += _examine_tag(history)
@@ -27,7 +27,7 @@ def examine_chain(
         held = 0 if ledger else commit.record.records
         findings += _examine_counts(commit, held, follows=follows)
     for before, after in pairwise(history.commits):
-        if before.record.lead == after.record.lead:
+        if before.record.primary == after.record.primary:
             findings += _examine_order(before, after, follows=follows)
         findings += _examine_offsets(before, after)
     return findings

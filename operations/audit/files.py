@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.operations.audit.report import Finding
 from headgate.tables.storage.read_ahead import in_turn
@@ -66,28 +66,31 @@ def examine_row_count(history: History, files: list[LiveFile]) -> tuple[list[Fin
 
 
 def landed(
-    reader: TableReader, files_of: Mapping[Debt, Collection[str]], lead: str
-) -> Mapping[Debt, bool | None]:
-    """Return whether a payment has brought each debt's files into the table, whatever came since.
+    reader: TableReader, files_of: Mapping[PendingCommit, Collection[str]], primary: str
+) -> Mapping[PendingCommit, bool | None]:
+    """Return whether a delivery has brought each pending commit's files into the table, whatever
+    came since.
 
-    ``files_of``: the paths of each; ``lead``: the UUID of the table that decided. ``None``: the
-    history does not reach back to the decision, so that a payment may have expired.
+    ``files_of``: the paths of each; ``primary``: the UUID of the table that decided. ``None``: the
+    history does not reach back to the decision, so that a delivery may have expired.
     """
     history = reader.history()
-    oldest = min(debt.transaction for debt in files_of)
+    oldest = min(pending_commit.transaction for pending_commit in files_of)
     told = {file.path for file in reader.live_files()}
     for commit in history.commits:
         if commit.record.records and commit.record.transaction >= oldest:
             told |= {path for path, _ in reader.added(commit) or ()}
-    known = [c.record.transaction for c in history.commits if c.record.lead == lead]
+    known = [c.record.transaction for c in history.commits if c.record.primary == primary]
 
-    def judged(debt: Debt, paths: Collection[str]) -> bool | None:
+    def judged(pending_commit: PendingCommit, paths: Collection[str]) -> bool | None:
         if not told.isdisjoint(paths):
             return True
-        reaches = history.complete or (bool(known) and known[0] < debt.transaction)
+        reaches = history.complete or (bool(known) and known[0] < pending_commit.transaction)
         return False if reaches else None
 
-    return {debt: judged(debt, paths) for debt, paths in files_of.items()}
+    return {
+        pending_commit: judged(pending_commit, paths) for pending_commit, paths in files_of.items()
+    }
 
 
 def of_other_sinks(

@@ -19,7 +19,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.data_plane.routing.keyed_routes import may_key, may_name
 from headgate.operations.audit.changelog_replay import FoldEvidence, SourceRanges, folding
@@ -42,7 +42,7 @@ from headgate.tables.iceberg.reader import IcebergReader
 
 @dataclass(slots=True)
 class KeyedTable:
-    """One keyed table. ``offsets``: how far it was paid.
+    """One keyed table. ``offsets``: how far it was delivered to.
 
     ``fold``: its comparison, for an Iceberg ``reader``.
     """
@@ -102,10 +102,10 @@ class KeyedTables:
         target = self.settings.tables.routing.named_by(topic)
         return target is not None and self.has(target.table)
 
-    def of_an_earlier_table(self, debt: Debt) -> bool:
-        """Return whether it was owed to a keyed table of that name that was made anew since."""
-        known = self.tables.get(debt.table)
-        return known is not None and debt.follower != known.history.uuid
+    def of_an_earlier_table(self, pending_commit: PendingCommit) -> bool:
+        """Return whether it was pending for a keyed table of that name that was made anew since."""
+        known = self.tables.get(pending_commit.table)
+        return known is not None and pending_commit.secondary != known.history.uuid
 
     def examine(
         self, reader: TableReader, history: History, files: list[LiveFile], *, damaged: bool
@@ -114,7 +114,7 @@ class KeyedTables:
         name = history.table
         known = reader if isinstance(reader, IcebergReader) else None
         whole = known is not None and not damaged
-        self.tables[name] = KeyedTable(name, known, history, _paid_upto(history), whole)
+        self.tables[name] = KeyedTable(name, known, history, _delivered_upto(history), whole)
         if known is not None:
             self._say(name, told_of_deaths(known, history, self.on_progress))
         else:
@@ -137,19 +137,19 @@ class KeyedTables:
     def fold(
         self,
         record: CommitRecord,
-        lead: str,
+        primary: str,
         ranges: Mapping[TopicPartition, OffsetRange],
         left_out: Mapping[TopicPartition, BitMap64],
     ) -> None:
-        """Compare each table with its topics, as far as it was paid.
+        """Compare each table with its topics, as far as it was delivered to.
 
-        ``ranges``: of the source, up to the offsets of the ``record`` of the ``lead``, a table's
+        ``ranges``: of the source, up to the offsets of the ``record`` of the ``primary``, a table's
         UUID; ``left_out``: records that never were changes.
         """
-        late = {d.table for d in record.lapsed if not self.of_an_earlier_table(d)}
+        late = {d.table for d in record.expired if not self.of_an_earlier_table(d)}
         for name in sorted(self.tables.keys() & late):
             self.told.unproven.append(
-                f"{name}: changes that were owed for too long never came: {NOT_FOLDED}"
+                f"{name}: changes that were pending for too long never came: {NOT_FOLDED}"
             )
         for topics in self._groups({at.topic for at in ranges}):
             own = {at: span for at, span in ranges.items() if at.topic in topics}
@@ -159,7 +159,7 @@ class KeyedTables:
                     f"{', '.join(sorted(topics))}: no keyed table is there that its records go to"
                 )
             upto = {
-                name: self._upto(record, lead, name)
+                name: self._upto(record, primary, name)
                 for name in names
                 if name not in late and self.tables[name].whole
             }
@@ -177,9 +177,9 @@ class KeyedTables:
             groups.append((some, names))
         return [some for some, _ in groups]
 
-    def _upto(self, record: CommitRecord, lead: str, name: str) -> Offsets:
+    def _upto(self, record: CommitRecord, primary: str, name: str) -> Offsets:
         table = self.tables[name]
-        return table.offsets if _owed(record, lead, table) else record.offsets
+        return table.offsets if _pending(record, primary, table) else record.offsets
 
     def _compare(self, upto: Mapping[str, Offsets], source: SourceRanges) -> None:
         if not upto:
@@ -300,18 +300,32 @@ class KeyedTables:
 def filled_before(ledger: History, table: str, uuid: str) -> Offsets:
     """Return how far an earlier table of that name was filled, as the ledger's commits tell."""
     for record in (commit.record for commit in reversed(ledger.commits)):
-        own = (debt for debt in record.debts if debt.transaction == record.transaction)
-        if any(debt.table == table and debt.follower != uuid for debt in own):
+        own = (
+            pending_commit
+            for pending_commit in record.pending_commits
+            if pending_commit.transaction == record.transaction
+        )
+        if any(
+            pending_commit.table == table and pending_commit.secondary != uuid
+            for pending_commit in own
+        ):
             return record.offsets
     return Offsets()
 
 
-def _owed(record: CommitRecord, lead: str, table: KeyedTable) -> bool:
+def _pending(record: CommitRecord, primary: str, table: KeyedTable) -> bool:
     """Return whether the table lacks something that was decided (D6)."""
-    paid = table.history.record
-    owed = [debt for debt in record.debts if debt.table == table.name and debt.manifest]
-    return any(paid is None or not paid.pays(debt, lead) for debt in owed)
+    delivered = table.history.record
+    pending = [
+        pending_commit
+        for pending_commit in record.pending_commits
+        if pending_commit.table == table.name and pending_commit.manifest
+    ]
+    return any(
+        delivered is None or not delivered.delivers(pending_commit, primary)
+        for pending_commit in pending
+    )
 
 
-def _paid_upto(history: History) -> Offsets:
+def _delivered_upto(history: History) -> Offsets:
     return history.record.offsets if history.record else Offsets()

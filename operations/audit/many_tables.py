@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition, TransactionId
-from headgate.control_protocol.record import REPLAY, REREAD, CommitRecord, Debt
+from headgate.control_protocol.record import REPLAY, REREAD, CommitRecord, PendingCommit
 from headgate.control_protocol.table_history import History
 from headgate.data_plane.quarantine.diverted_records import DivertedRecords, given_back
 from headgate.operations.access.routed_tables import decided_tables, every_table
@@ -50,7 +50,7 @@ class RoutedInquiry(Inquiry):
     def __init__(self, tables: SinkTables, on_progress: OnProgress) -> None:
         super().__init__(tables, on_progress)
         self._reread: dict[str, TransactionId] = {}
-        self._came: frozenset[Debt] = frozenset()
+        self._came: frozenset[PendingCommit] = frozenset()
 
     def examine_table(self) -> None:
         self._findings += examine_chain(self._history, ledger=True)
@@ -79,7 +79,7 @@ class RoutedInquiry(Inquiry):
         seen: TableRecords,
         record: CommitRecord,
     ) -> None:
-        self._tell_parked(record)
+        self._tell_suspended(record)
         rows, complete = 0, self._history.complete
         for name, table in tables.items():
             brought, whole = self._examined(name, table, columns, seen)
@@ -88,7 +88,7 @@ class RoutedInquiry(Inquiry):
         decided_for = decided_tables(self._settings, self._history)
         absent = sorted({*decided_for, *self._unread} - tables.keys())
         self._unproven += [str(error) for error in self._unread.values()]
-        complete = complete and not self._still_lapsed(record)
+        complete = complete and not self._still_expired(record)
         self._put_again = self._records_put_again(tables)
         self._proven.append(f"{len(self._files)} live files of {len(tables)} tables: each whole")
         decided = sum(commit.record.records for commit in self._history.commits)
@@ -107,28 +107,31 @@ class RoutedInquiry(Inquiry):
             self._findings.append(
                 Finding(
                     "row-count",
-                    f"the ledger decided {decided} rows, its tables received or are owed {rows}",
+                    f"the ledger decided {decided} rows, its tables received or are pending {rows}",
                 )
             )
 
-    def _still_lapsed(self, record: CommitRecord) -> Sequence[Debt]:
-        """I6: leave out lapsed debts that a table's record says were written again.
+    def _still_expired(self, record: CommitRecord) -> Sequence[PendingCommit]:
+        """I6: leave out expired pending commits that a table's record says were written again.
 
-        A late payment may have brought others after all.
+        A late delivery may have brought others after all.
         """
         done = self._reread
         return [
-            debt
-            for debt in super()._still_lapsed(record)
-            if debt not in self._came
-            and not self._keyed.of_an_earlier_table(debt)
-            and (debt.follower not in done or debt.transaction > done[debt.follower])
+            pending_commit
+            for pending_commit in super()._still_expired(record)
+            if pending_commit not in self._came
+            and not self._keyed.of_an_earlier_table(pending_commit)
+            and (
+                pending_commit.secondary not in done
+                or pending_commit.transaction > done[pending_commit.secondary]
+            )
         ]
 
-    def _tell_parked(self, record: CommitRecord) -> None:
-        """I1: report parked tables; that a table takes nothing is not a fault of the sink."""
-        for parked in record.parked:
-            self._remarks.append(f"{parked.table} is parked: {parked.why}")
+    def _tell_suspended(self, record: CommitRecord) -> None:
+        """I1: report suspended tables; that a table takes nothing is not a fault of the sink."""
+        for suspended in record.suspended:
+            self._remarks.append(f"{suspended.table} is suspended: {suspended.why}")
 
     def _weigh_appended(self, lost: list[Finding]) -> None:
         """Allow for rows in unreadable tables: nobody can say which they are, only how many."""
@@ -142,9 +145,9 @@ class RoutedInquiry(Inquiry):
     def _examined(
         self, name: str, table: TableAtRest, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
-        """Return what ``_examine_follower`` does, or nothing for a table that does not answer."""
+        """Return what ``_examine_secondary`` does, or nothing for a table that does not answer."""
         try:
-            return self._examine_follower(table, columns, seen)
+            return self._examine_secondary(table, columns, seen)
         except Exception as error:
             if isinstance(error, FileNotFoundError) and table.reader.moved():
                 raise  # it was expired or compacted away meanwhile: the audit looks again
@@ -155,16 +158,16 @@ class RoutedInquiry(Inquiry):
     def report(self) -> AuditReport:
         return replace(super().report(), unread=tuple(sorted(self._unread)))
 
-    def _examine_follower(
-        self, follower: TableAtRest, columns: Columns | None, seen: TableRecords
+    def _examine_secondary(
+        self, secondary: TableAtRest, columns: Columns | None, seen: TableRecords
     ) -> tuple[int, bool]:
-        """Return the rows it received or is owed, and whether those are all there ever were."""
-        reader = follower.reader
+        """Return the rows it received or is pending, and whether those are all there ever were."""
+        reader = secondary.reader
         history, files = reader.history(), reader.live_files()
         live, damaged = examine_live(reader, files, self._on_progress)
         self._files += files
         self._take_deleted(history)
-        self._followers.add(history.uuid)
+        self._secondaries.add(history.uuid)
         if keyed := self._keyed.has(history.table):
             self._keyed.examine(reader, history, files, damaged=bool(damaged))
             self._keyed.examine_keys(reader, history, files, damaged=bool(damaged))
@@ -185,9 +188,11 @@ class RoutedInquiry(Inquiry):
                 on_progress=self._on_progress,
                 into=seen,
             )
-        came = self._came_after_all(follower)
+        came = self._came_after_all(secondary)
         self._came |= came
-        owed, missing = self._examine_debts(follower, history, columns, seen, keyed=keyed)
+        pending, missing = self._examine_pending_commits(
+            secondary, history, columns, seen, keyed=keyed
+        )
         found = [
             *examine_chain(history, follows=True),
             *examine_commits(reader, history, self._on_progress),
@@ -195,28 +200,30 @@ class RoutedInquiry(Inquiry):
             *missing,
         ]
         self._findings += [Finding(f.what, f"{history.table}: {f.evidence}") for f in found]
-        lead = self._history.uuid
-        paid = [commit.record for commit in history.commits if commit.record.lead == lead]
-        if again := sum(record.records for record in paid if record.command == REPLAY):
+        primary = self._history.uuid
+        delivered = [
+            commit.record for commit in history.commits if commit.record.primary == primary
+        ]
+        if again := sum(record.records for record in delivered if record.command == REPLAY):
             told = f"{history.table}: {again} records of the quarantine were replayed"
             self._remarks.append(told)
-        if lapsed := sum(record.records for record in paid if record.command == REREAD):
+        if expired := sum(record.records for record in delivered if record.command == REREAD):
             self._remarks.append(
-                f"{history.table}: {lapsed} rows that had lapsed were written again"
+                f"{history.table}: {expired} rows that had expired were written again"
             )
-        if history.record and history.record.replayed and history.record.replayed.lapsed:
-            self._reread[history.uuid] = history.record.replayed.lapsed
-        return sum(record.records for record in paid) - again + owed, history.complete
+        if history.record and history.record.replayed and history.record.replayed.expired:
+            self._reread[history.uuid] = history.record.replayed.expired
+        return sum(record.records for record in delivered) - again + pending, history.complete
 
-    def _came_after_all(self, follower: TableAtRest) -> frozenset[Debt]:
+    def _came_after_all(self, secondary: TableAtRest) -> frozenset[PendingCommit]:
         record = self._history.record
         columns = self._settings.tables.record_columns.coordinates
-        present = columns and all(name in follower.reader.columns() for name in columns)
-        debts, lead = record.lapsed if record else (), self._history.uuid
-        came = came_after_all(follower, debts, lead, columns if present else None)
-        if rows := sum(debt.rows for debt in came):
-            name = follower.reader.view().table
-            self._remarks.append(f"{name}: {rows} rows lapsed, and came after all")
+        present = columns and all(name in secondary.reader.columns() for name in columns)
+        pending_commits, primary = record.expired if record else (), self._history.uuid
+        came = came_after_all(secondary, pending_commits, primary, columns if present else None)
+        if rows := sum(pending_commit.rows for pending_commit in came):
+            name = secondary.reader.view().table
+            self._remarks.append(f"{name}: {rows} rows expired, and came after all")
         return came
 
     def _tell_refused(self) -> None:
@@ -265,7 +272,7 @@ class RoutedInquiry(Inquiry):
                     found.setdefault(place.at, BitMap64()).add(place.offset)
         return found
 
-    def _examine_debts(
+    def _examine_pending_commits(
         self,
         reader: TableAtRest,
         history: History,
@@ -274,58 +281,69 @@ class RoutedInquiry(Inquiry):
         *,
         keyed: bool,
     ) -> tuple[int, list[Finding]]:
-        """Return how many rows the table is owed (D7).
+        """Return how many rows the table is pending (D7).
 
         Those of a keyed one may be replaced again.
         """
-        record, lead = self._history.record, self._history.uuid
+        record, primary = self._history.record, self._history.uuid
         rows, findings = 0, list[Finding]()
-        for debt in record.debts if record else ():
-            paid = history.record is not None and history.record.pays(debt, lead)
-            if debt.follower != history.uuid or not debt.manifest or paid:
+        for pending_commit in record.pending_commits if record else ():
+            delivered = history.record is not None and history.record.delivers(
+                pending_commit, primary
+            )
+            if pending_commit.secondary != history.uuid or not pending_commit.manifest or delivered:
                 continue
-            rows += debt.rows
+            rows += pending_commit.rows
             self._remarks.append(
-                f"{debt.said} of transaction {debt.transaction} are owed to {history.table}"
+                f"{pending_commit.said} of transaction {pending_commit.transaction} are "
+                f"pending for {history.table}"
             )
             if keyed and isinstance(reader.reader, IcebergReader):
-                findings += examine_owed(reader.reader, debt, lead)
+                findings += examine_pending(reader.reader, pending_commit, primary)
             else:
-                findings += _examine_debt(reader, debt.manifest, columns, seen)
+                findings += _examine_pending_commit(reader, pending_commit.manifest, columns, seen)
         return rows, findings
 
 
-def examine_owed(reader: IcebergReader, debt: Debt, lead: str) -> list[Finding]:
-    """Check that the files of a debt exist, unless it was paid since ``reader`` read its table.
+def examine_pending(
+    reader: IcebergReader, pending_commit: PendingCommit, primary: str
+) -> list[Finding]:
+    """Check that the files of a pending commit exist, unless it was delivered to since ``reader``
+    read its table.
 
-    A running sink removes key files as soon as they are paid (D7).
+    A running sink removes key files as soon as they are delivered (D7).
     """
-    missing = _examine_files(reader, debt)
+    missing = _examine_files(reader, pending_commit)
     if not missing:
         return []
     now = reader.afresh().view().settled
-    return [] if now is not None and now.pays(debt, lead) else missing
+    return [] if now is not None and now.delivers(pending_commit, primary) else missing
 
 
-def _examine_files(reader: IcebergReader, debt: Debt) -> list[Finding]:
-    """Check that the files of a debt exist, with rows or with keys."""
+def _examine_files(reader: IcebergReader, pending_commit: PendingCommit) -> list[Finding]:
+    """Check that the files of a pending commit exist, with rows or with keys."""
     io = reader.table.io
     try:
-        paths = [file.file_path for file in drafted_files(io, debt.manifest)]
+        paths = [file.file_path for file in drafted_files(io, pending_commit.manifest)]
     except FileNotFoundError as error:
-        return [Finding("debt-missing", f"{debt.manifest} cannot be paid: {error}")]
+        return [
+            Finding(
+                "pending-commit-missing", f"{pending_commit.manifest} cannot be delivered: {error}"
+            )
+        ]
     gone = [path for path in paths if not io.new_input(path).exists()]
-    return [Finding("debt-missing", f"{path} is gone, and owed") for path in gone]
+    return [Finding("pending-commit-missing", f"{path} is gone, and pending") for path in gone]
 
 
-def _examine_debt(
+def _examine_pending_commit(
     reader: TableAtRest, manifest: str, columns: Columns | None, seen: TableRecords
 ) -> list[Finding]:
-    """Read the rows that are owed; without columns, check only that the debt can be read."""
+    """Read the rows that are pending; without columns, check only that the pending commit can be
+    read."""
     try:
         files = reader.drafted(manifest, columns or ())
         if columns:
             scan_draft(files, columns, seen)
     except FileNotFoundError as error:
-        return [Finding("debt-missing", f"{manifest} cannot be paid: {error}")]
+        return [Finding("pending-commit-missing", f"{manifest} cannot be delivered: {error}")]
     return []

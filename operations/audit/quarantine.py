@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.table_history import History, TableReader
 from headgate.data_plane.quarantine.diverted_records import MEANT_FOR
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE
@@ -40,88 +40,107 @@ COLUMNS = ("topic", "partition", "offset")
 
 @dataclass(slots=True)
 class QuarantineEvidence:
-    """What the quarantine shows. ``rows``: live ones of this sink; ``owed``: those to come.
+    """What the quarantine shows. ``rows``: live ones of this sink; ``pending``: those to come.
 
-    ``came``: what lapsed, and is there all the same. ``refused``: records that became no rows
+    ``came``: what expired, and is there all the same. ``refused``: records that became no rows
     though a route names a table for them, by that table (empty: its name was not noted).
     """
 
     history: History
     rows: int = 0
-    came: frozenset[Debt] = frozenset()
+    came: frozenset[PendingCommit] = frozenset()
     refused: dict[str, dict[TopicPartition, BitMap64]] = field(default_factory=dict)
     records: TableRecords = field(default_factory=TableRecords)
-    owed: TableRecords = field(default_factory=TableRecords)
+    pending: TableRecords = field(default_factory=TableRecords)
     remarks: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     def upto(self, at: TopicPartition, end: int) -> BitMap64:
         """Return the partition's offsets below the table's; more may wait there (rule Q5).
 
-        Rows that the quarantine is owed count: the table has decided them (rule D3).
+        Rows that the quarantine is pending count: the table has decided them (rule D3).
         """
-        there, owed = (
+        there, pending = (
             records.partitions.get(at, SeenOffsets()).offsets
-            for records in (self.records, self.owed)
+            for records in (self.records, self.pending)
         )
-        return between(there | owed, 0, end)
+        return between(there | pending, 0, end)
 
 
 def examine_quarantine(
-    tables: SinkTables, lead: History, on_progress: OnProgress
+    tables: SinkTables, primary: History, on_progress: OnProgress
 ) -> QuarantineEvidence:
-    """Examine the quarantine. ``lead`` is what the sink's own table says.
+    """Examine the quarantine. ``primary`` is what the sink's own table says.
 
     Raises what loading a table raises.
     """
-    assert lead.record is not None, "asked only of a sink that has committed"
+    assert primary.record is not None, "asked only of a sink that has committed"
     settings, uuid = tables.settings, tables.reader.view().uuid
     with tables.at_rest(settings.quarantine.table) as table:
         own = table.reader.view().uuid
-        evidence = _examined(table, uuid, lead.record, on_progress, routed=bool(settings.tables))
-        evidence.remarks += _kept_elsewhere(lead, own)
-    former = {d.table for d in lead.record.lapsed if d.follower != own} - own_tables(settings)
-    for name in sorted(former - lead.filled.keys()):
+        evidence = _examined(table, uuid, primary.record, on_progress, routed=bool(settings.tables))
+        evidence.remarks += _kept_elsewhere(primary, own)
+    former = {d.table for d in primary.record.expired if d.secondary != own} - own_tables(settings)
+    for name in sorted(former - primary.filled.keys()):
         try:
             with tables.at_rest(name) as table:
-                evidence.came |= came_after_all(table, lead.record.lapsed, uuid, COLUMNS)
+                evidence.came |= came_after_all(table, primary.record.expired, uuid, COLUMNS)
         except HeadgateError:
-            continue  # nothing tells, so what lapsed stays a finding
+            continue  # nothing tells, so what expired stays a finding
     return evidence
 
 
 def came_after_all(
-    follower: TableAtRest,
-    debts: Collection[Debt],
-    lead: str,
+    secondary: TableAtRest,
+    pending_commits: Collection[PendingCommit],
+    primary: str,
     columns: tuple[str, str, str] | None,
-) -> frozenset[Debt]:
-    """Return which of these lapsed debts (D8) a late payment has brought into the table.
+) -> frozenset[PendingCommit]:
+    """Return which of these expired pending commits (D8) a late delivery has brought into the
+    table.
 
-    The table shows it: by its own record, by the files of the debt, or by all of their rows.
+    The table shows it: by its own record, by the files of the pending commit, or by all of their
+    rows.
     """
-    reader, view = follower.reader, follower.reader.view()
-    files_of, came = dict[Debt, set[str]](), set[Debt]()
-    for debt in (debt for debt in debts if debt.follower == view.uuid and debt.manifest):
-        if view.record and view.record.pays(debt, lead) and _of_one(view.record, debt):
-            came.add(debt)
+    reader, view = secondary.reader, secondary.reader.view()
+    files_of, came = dict[PendingCommit, set[str]](), set[PendingCommit]()
+    for pending_commit in (
+        pending_commit
+        for pending_commit in pending_commits
+        if pending_commit.secondary == view.uuid and pending_commit.manifest
+    ):
+        if (
+            view.record
+            and view.record.delivers(pending_commit, primary)
+            and _of_one(view.record, pending_commit)
+        ):
+            came.add(pending_commit)
             continue
         try:
-            files_of[debt] = {file.path for file in follower.drafted(debt.manifest, ())}
+            files_of[pending_commit] = {
+                file.path for file in secondary.drafted(pending_commit.manifest, ())
+            }
         except FileNotFoundError:
             continue
-    known = landed(reader, files_of, lead) if files_of else {}
-    untold = [debt for debt, is_so in known.items() if is_so is None]
+    known = landed(reader, files_of, primary) if files_of else {}
+    untold = [pending_commit for pending_commit, is_so in known.items() if is_so is None]
     live = _live_records(reader, columns) if untold and columns else TableRecords()
-    came |= {debt for debt, is_so in known.items() if is_so}
-    came |= {d for d in untold if columns and _all_there(follower, d, columns, live)}
-    together = {debt.transaction for debt in came}  # one call brings all of a transaction
-    return frozenset(d for d in debts if d.follower == view.uuid and d.transaction in together)
+    came |= {pending_commit for pending_commit, is_so in known.items() if is_so}
+    came |= {d for d in untold if columns and _all_there(secondary, d, columns, live)}
+    together = {
+        pending_commit.transaction for pending_commit in came
+    }  # one call brings all of a transaction
+    return frozenset(
+        d for d in pending_commits if d.secondary == view.uuid and d.transaction in together
+    )
 
 
-def _of_one(record: CommitRecord, debt: Debt) -> bool:
-    """Return whether the record is of the payment of this debt, and of no later one."""
-    return record.transaction == debt.transaction and record.coordinator == debt.coordinator
+def _of_one(record: CommitRecord, pending_commit: PendingCommit) -> bool:
+    """Return whether the record is of the delivery of this pending commit, and of no later one."""
+    return (
+        record.transaction == pending_commit.transaction
+        and record.coordinator == pending_commit.coordinator
+    )
 
 
 def _live_records(reader: TableReader, columns: tuple[str, str, str]) -> TableRecords:
@@ -132,11 +151,14 @@ def _live_records(reader: TableReader, columns: tuple[str, str, str]) -> TableRe
 
 
 def _all_there(
-    follower: TableAtRest, debt: Debt, columns: tuple[str, str, str], live: TableRecords
+    secondary: TableAtRest,
+    pending_commit: PendingCommit,
+    columns: tuple[str, str, str],
+    live: TableRecords,
 ) -> bool:
     wanted = TableRecords()
     try:
-        scan_draft(follower.drafted(debt.manifest, columns), columns, wanted)
+        scan_draft(secondary.drafted(pending_commit.manifest, columns), columns, wanted)
     except (FileNotFoundError, ValueError, NotImplementedError):
         return False
     return bool(wanted.partitions) and all(
@@ -145,14 +167,14 @@ def _all_there(
 
 
 def _examined(
-    follower: TableAtRest,
-    lead: str,
+    secondary: TableAtRest,
+    primary: str,
     record: CommitRecord,
     on_progress: OnProgress,
     *,
     routed: bool,
 ) -> QuarantineEvidence:
-    aside = follower.reader
+    aside = secondary.reader
     history, files = aside.history(), aside.live_files()
     live, damaged = examine_live(aside, files, on_progress)
     findings = [
@@ -168,9 +190,9 @@ def _examined(
         )
         if routed:
             evidence.refused = _refused(aside, left_out)
-    evidence.came = came_after_all(follower, record.lapsed, lead, COLUMNS)
+    evidence.came = came_after_all(secondary, record.expired, primary, COLUMNS)
     findings += _examine_offsets(history, evidence.records.partitions)
-    findings += _examine_debts(follower, history, record, evidence, lead=lead)
+    findings += _examine_pending_commits(secondary, history, record, evidence, primary=primary)
     evidence.rows = sum(len(seen.offsets) for seen in evidence.records.partitions.values())
     evidence.findings = [
         Finding(finding.what, f"quarantine {history.table}: {finding.evidence}")
@@ -200,13 +222,13 @@ def _refused(
     return found
 
 
-def _kept_elsewhere(lead: History, uuid: str) -> Iterator[str]:
+def _kept_elsewhere(primary: History, uuid: str) -> Iterator[str]:
     """Name the former quarantines that took bad records before the one with this UUID (Q2)."""
     kept: Counter[str] = Counter()
-    for commit in lead.commits:
-        followers = commit.record.followers
-        if commit.record.quarantined and followers and uuid not in followers.values():
-            name, theirs = next(iter(followers.items()))
+    for commit in primary.commits:
+        secondaries = commit.record.secondaries
+        if commit.record.quarantined and secondaries and uuid not in secondaries.values():
+            name, theirs = next(iter(secondaries.items()))
             kept[f"{name} with UUID {theirs}"] += commit.record.quarantined
     for former, records in kept.items():
         yield (
@@ -215,36 +237,43 @@ def _kept_elsewhere(lead: History, uuid: str) -> Iterator[str]:
         )
 
 
-def lapsed(debt: Debt) -> Finding:
-    """Report what a follower was owed, and has not received (rule D8)."""
-    which = "transaction" if debt.manifest else "transactions up to"
+def expired(pending_commit: PendingCommit) -> Finding:
+    """Report what a secondary table was pending, and has not received (rule D8)."""
+    which = "transaction" if pending_commit.manifest else "transactions up to"
     return Finding(
-        "rows-lapsed",
-        f"{debt.said} of {which} {debt.transaction} were owed to {debt.table} for too long, "
-        "and are not paid any more",
+        "rows-expired",
+        f"{pending_commit.said} of {which} {pending_commit.transaction} were pending for "
+        f"{pending_commit.table} for too long, "
+        "and are not delivered any more",
     )
 
 
-def _examine_debts(
-    follower: TableAtRest,
+def _examine_pending_commits(
+    secondary: TableAtRest,
     history: History,
     record: CommitRecord,
     evidence: QuarantineEvidence,
     *,
-    lead: str,
+    primary: str,
 ) -> Iterator[Finding]:
-    """D7: check what the table's record owes and the quarantine's record does not show."""
+    """D7: check what the table's record has pending and the quarantine's record does not show."""
     known = history.record
-    for debt in record.debts:
-        paid = known is not None and known.pays(debt, lead)
-        if debt.follower != history.uuid or not debt.manifest or paid:
+    for pending_commit in record.pending_commits:
+        delivered = known is not None and known.delivers(pending_commit, primary)
+        if pending_commit.secondary != history.uuid or not pending_commit.manifest or delivered:
             continue
         try:
-            scan_draft(follower.drafted(debt.manifest, COLUMNS), COLUMNS, evidence.owed)
+            scan_draft(
+                secondary.drafted(pending_commit.manifest, COLUMNS), COLUMNS, evidence.pending
+            )
         except FileNotFoundError as error:
-            yield Finding("debt-missing", f"transaction {debt.transaction} cannot be paid: {error}")
+            yield Finding(
+                "pending-commit-missing",
+                f"transaction {pending_commit.transaction} cannot be delivered: {error}",
+            )
         evidence.remarks.append(
-            f"{debt.rows} rows of transaction {debt.transaction} are owed to the quarantine"
+            f"{pending_commit.rows} rows of transaction {pending_commit.transaction} are "
+            "pending for the quarantine"
         )
 
 

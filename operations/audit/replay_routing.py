@@ -56,9 +56,9 @@ class RoutedShares:
             if target is None:
                 self._note_unmatched(some)
             elif (number := self._numbers.get(target.table)) is not None:
-                paid = some.offsets < self._ends[number][some.places]
-                yield number, some.where(paid)
-                self._note(self._others.absent, some.where(~paid))
+                delivered = some.offsets < self._ends[number][some.places]
+                yield number, some.where(delivered)
+                self._note(self._others.absent, some.where(~delivered))
             elif self._routing.key_of(target.table):
                 self._note(self._others.absent, some)
             elif self._handling.tombstones is Disposal.SKIP:

@@ -50,7 +50,7 @@ from headgate.runtime.health import heard
 from headgate.runtime.telemetry.opentelemetry import require_libraries
 
 CLOCKS_DIFFER_MS_MAX = 60_000
-"""Signs of life, ages and lapsed debts compare clocks; a minute harms none of them."""
+"""Signs of life, ages and expired pending commits compare clocks; a minute harms none of them."""
 
 _TOO_WIDE = frozenset({"alter", "alter_configs", "delete"})
 """Operations from a principal's rights on a topic that go beyond any role."""

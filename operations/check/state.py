@@ -25,7 +25,7 @@ from headgate.coordinator.recovery import (
 from headgate.coordinator.state import Identity, State
 from headgate.data_plane.files.write_probe import try_store
 from headgate.operations.access.kafka import source_topics
-from headgate.operations.access.table import opened_lead, vanished
+from headgate.operations.access.table import open_primary, vanished
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.start_checks import refuse_place
 from headgate.tables.storage.local_file_io import local_path
@@ -91,7 +91,7 @@ class StateCheck(ABC):
     def sink_state(self) -> str:
         """Ask what a coordinator would ask before its first claim, with the same code."""
         settings = self._settings
-        with opened_lead(settings) as table:
+        with open_primary(settings) as table:
             view = table.read()
         refuse_other_group(view.record or view.branch_record, self._identity)
         record = recorded(view, settings.coordinator)

@@ -89,8 +89,8 @@ def _carry_out(settings: SinkSettings, asked: Asked, *, as_json: bool) -> None:
 def _say(settings: SinkSettings, tables: list[Deleted], what: str) -> None:
     for each in tables:
         text = f"{each.table}: {each.rows} rows in {each.files} files {what}"
-        if each.owed:
-            text += f"; {each.owed} rows are still owed to it, and were not looked at"
-        if each.lapsed:
-            text += f"; {each.lapsed} rows lapsed, were not looked at, and come with --reread"
+        if each.pending:
+            text += f"; {each.pending} rows are still pending for it, and were not looked at"
+        if each.expired:
+            text += f"; {each.expired} rows expired, were not looked at, and come with --reread"
         click.echo(settings.redacted(text))

@@ -251,7 +251,7 @@ def audit(
 @sink_file
 @click.argument("action", type=click.Choice(["show", "resume"]), default="show")
 @click.argument("names", nargs=-1, metavar="[TABLE]...")
-@click.option("--replay/--reread", default=None, help="Also write missed records, or lapsed rows.")
+@click.option("--replay/--reread", default=None, help="Also write missed records, or expired rows.")
 @as_json_option
 @click.pass_context
 def tables(

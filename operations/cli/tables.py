@@ -1,4 +1,4 @@
-"""Implements ``headgate tables``: lists the tables of the routes, or resumes parked ones."""
+"""Implements ``headgate tables``: lists the tables of the routes, or resumes suspended ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def show(
 def resume(settings: SinkSettings, names: Sequence[str], *, replay: bool | None) -> None:
     """Resume tables.
 
-    ``replay``: also replay what the quarantine took in; ``False``: also what lapsed.
+    ``replay``: also replay what the quarantine took in; ``False``: also what expired.
     """
     if replay is None:
         _tell_resumed(resume_tables(settings, names))
@@ -50,7 +50,7 @@ def resume(settings: SinkSettings, names: Sequence[str], *, replay: bool | None)
 
         refuse_reread(settings, names)
         _tell_resumed(resume_and_open(settings, names))
-        _tell("reread", reread_tables(settings, names), "nothing has lapsed")
+        _tell("reread", reread_tables(settings, names), "nothing has expired")
 
 
 def _tell_resumed(names: Sequence[str]) -> None:

@@ -51,23 +51,23 @@ class Asked:
 class Deleted:
     """How many rows of a table match, and in how many files; or how many were deleted.
 
-    ``owed``: rows that the sink still owes the table; ``lapsed``: rows that it owed for too long,
-    and that ``--reread`` would write (I6). They were not searched.
+    ``pending``: rows that the sink still has pending the table; ``expired``: rows that it pending
+    for too long, and that ``--reread`` would write (I6). They were not searched.
     """
 
     table: str
     rows: int
     files: int
-    owed: int = 0
-    lapsed: int = 0
+    pending: int = 0
+    expired: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     table: str
     predicate: BooleanExpression
-    owed: int
-    lapsed: int
+    pending: int
+    expired: int
 
 
 def plan(settings: SinkSettings, asked: Asked) -> list[Deleted]:
@@ -82,7 +82,7 @@ def plan(settings: SinkSettings, asked: Asked) -> list[Deleted]:
             with _told(each.table):
                 doomed = _deletion(settings, catalog, each).doomed()
             found.append(
-                Deleted(each.table, doomed.count, len(doomed.alive), each.owed, each.lapsed)
+                Deleted(each.table, doomed.count, len(doomed.alive), each.pending, each.expired)
             )
     return found
 
@@ -107,13 +107,13 @@ def carry_out(settings: SinkSettings, asked: Asked) -> Iterator[Deleted]:
                     f"the rows of {each.table} are not deleted: the last call was {outcome}",
                     "run the same command again: nothing is done twice",
                 )
-            yield Deleted(each.table, deletion.rows, deletion.files, each.owed, each.lapsed)
+            yield Deleted(each.table, deletion.rows, deletion.files, each.pending, each.expired)
     tell(settings, "delete")  # not what: the predicate may name the person to forget
 
 
 @contextmanager
 def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, list[_Wanted]]]:
-    """Yield each table with its predicate, and what it is owed. Raises as ``plan``."""
+    """Yield each table with its predicate, and what is pending for it. Raises as ``plan``."""
     refuse_other_kind(settings)
     if settings.table.key:
         raise _fold_of_its_source(settings.table.identifier)
@@ -126,15 +126,15 @@ def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, lis
     with opened_reader(settings) as opened:
         record = stored(settings, opened.reader.view())
         catalog = iceberg_of(opened.reader).table.catalog
-        owed = opened.unpaid(record)
-        known, lapsed = [settings.table.identifier], dict[str, int]()
+        pending = opened.undelivered(record)
+        known, expired = [settings.table.identifier], dict[str, int]()
         if settings.tables:
             with every_table(opened, opened.reader.history()) as tables:
                 known = sorted({*tables.tables, *tables.unread})
                 for name, error in tables.unread.items():  # its rows would stay, unsaid
                     if where is not None and (name in asked.tables or not asked.tables):
                         raise error
-                lapsed = {n: _lapsed(record, each.reader) for n, each in tables.tables.items()}
+                expired = {n: _expired(record, each.reader) for n, each in tables.tables.items()}
         if strange := sorted(set(asked.tables) - set(known)):
             raise DeletionRefused(
                 f"{', '.join(strange)} is not a table of sink {settings.name}",
@@ -151,20 +151,28 @@ def _wanted(settings: SinkSettings, asked: Asked) -> Iterator[tuple[Catalog, lis
                 _Wanted(
                     table,
                     predicate,
-                    sum(debt.rows for debt in owed if debt.table == table),
-                    lapsed.get(table, 0),
+                    sum(
+                        pending_commit.rows
+                        for pending_commit in pending
+                        if pending_commit.table == table
+                    ),
+                    expired.get(table, 0),
                 )
                 for table, predicate in predicates.items()
             ],
         )
 
 
-def _lapsed(record: CommitRecord, reader: TableReader) -> int:
-    """Return how many rows of the table lapsed and were not written again."""
+def _expired(record: CommitRecord, reader: TableReader) -> int:
+    """Return how many rows of the table expired and were not written again."""
     view = reader.view()
-    done = view.record.replayed.lapsed if view.record and view.record.replayed else None
-    left = (d for d in record.lapsed if d.follower == view.uuid and d.manifest)
-    return sum(debt.rows for debt in left if done is None or debt.transaction > done)
+    done = view.record.replayed.expired if view.record and view.record.replayed else None
+    left = (d for d in record.expired if d.secondary == view.uuid and d.manifest)
+    return sum(
+        pending_commit.rows
+        for pending_commit in left
+        if done is None or pending_commit.transaction > done
+    )
 
 
 def _fold_of_its_source(tables: str) -> DeletionRefused:

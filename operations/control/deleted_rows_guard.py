@@ -69,8 +69,8 @@ def _lists(settings: SinkSettings) -> Iterator[tuple[str, DeletedRecords]]:
             with every_table(opened, history) as tables:
                 for error in tables.unread.values():  # nothing tells what was deleted from it
                     raise error
-                for name, follower in tables.tables.items():
-                    yield name, follower.reader.history(_HEAD).deleted
+                for name, secondary in tables.tables.items():
+                    yield name, secondary.reader.history(_HEAD).deleted
         if settings.quarantine.keeps:
             with opened.at_rest(settings.quarantine.table) as aside:
                 yield settings.quarantine.table, aside.reader.history(_HEAD).deleted

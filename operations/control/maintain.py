@@ -12,13 +12,13 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import MaintenanceUnfit
 from headgate.control_protocol.identifiers import tag_name
 from headgate.operations.access.table import (
+    open_primary,
     opened_aside,
     opened_catalog,
-    opened_lead,
     refuse_other_kind,
 )
 from headgate.runtime.maintenance.rounds import Done, OnProgress, Round
-from headgate.runtime.maintenance.scheduler import found_places, maintained, parked_of
+from headgate.runtime.maintenance.scheduler import found_places, maintained, suspended_of
 from headgate.tables.iceberg.catalog import catalog_failure
 
 STEPS = ("compact", "expire", "orphans")
@@ -41,9 +41,9 @@ def maintain(
     """
     if not settings.apart:
         refuse_other_kind(settings)
-    with opened_lead(settings) as lead:
-        view = lead.read()
-    known, parked = maintained(settings, view), parked_of(view)
+    with open_primary(settings) as primary:
+        view = primary.read()
+    known, suspended = maintained(settings, view), suspended_of(view)
     if strange := sorted(set(tables) - set(known)):
         raise MaintenanceUnfit(
             f"{', '.join(strange)} is not maintained by this sink", f"it has: {', '.join(known)}"
@@ -51,8 +51,8 @@ def maintain(
     with (opened_aside if settings.apart else opened_catalog)(settings) as catalog:
         places = found_places(catalog, known)
         for name in known if not tables else [name for name in known if name in tables]:
-            if name in parked:
-                yield Done(name, left=[f"it is parked: {parked[name]}"])
+            if name in suspended:
+                yield Done(name, left=[f"it is suspended: {suspended[name]}"])
             elif name in places.unread:
                 yield Done(name, failed=str(places.unread[name]))
             elif name not in places.locations:

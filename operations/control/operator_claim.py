@@ -21,8 +21,8 @@ from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, Unknown
-from headgate.control_protocol.record import OPERATOR, CommitRecord, Debt
-from headgate.operations.access.table import opened_lead
+from headgate.control_protocol.record import OPERATOR, CommitRecord, PendingCommit
+from headgate.operations.access.table import open_primary
 from headgate.runtime.lifecycle_notices import say
 from headgate.tables.iceberg.commit_request import GoingBack
 
@@ -86,15 +86,21 @@ def operators_claim(before: CommitRecord, command: str, **changes: Any) -> Commi
     )
 
 
-def claiming_followers(settings: SinkSettings, claim: CommitRecord) -> CommitRecord:
-    """D9: claim the followers too, because records are read again before the next START."""
-    uuids = set(claim.followers.values())
+def claiming_secondaries(settings: SinkSettings, claim: CommitRecord) -> CommitRecord:
+    """D9: claim the secondary tables too, because records are read again before the next START."""
+    uuids = set(claim.secondaries.values())
     claims = tuple(
-        Debt(claim.transaction, claim.coordinator, uuid_, name or settings.quarantine.table)
-        for name, uuid_ in sorted(claim.followers.items())
+        PendingCommit(
+            claim.transaction, claim.coordinator, uuid_, name or settings.quarantine.table
+        )
+        for name, uuid_ in sorted(claim.secondaries.items())
     )
-    kept = tuple(debt for debt in claim.debts if debt.manifest or debt.follower not in uuids)
-    return replace(claim, debts=(*kept, *claims))
+    kept = tuple(
+        pending_commit
+        for pending_commit in claim.pending_commits
+        if pending_commit.manifest or pending_commit.secondary not in uuids
+    )
+    return replace(claim, pending_commits=(*kept, *claims))
 
 
 def land(
@@ -110,7 +116,7 @@ def land(
     Raises an error like ``failed``, with the reason, if it was refused or if it is unknown whether
     it landed.
     """
-    with opened_lead(settings) as table:
+    with open_primary(settings) as table:
         attempt = CommitAttempt(view, claim)
         if back is None:
             outcome = table.commit(attempt)

@@ -20,7 +20,7 @@ from headgate.control_protocol.record import CommitRecord
 from headgate.kafka.cluster import ANSWER_S_MAX, quiet
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
 from headgate.kafka.control_topic import control_topic_exists
-from headgate.operations.access.table import opened_lead
+from headgate.operations.access.table import open_primary
 from headgate.operations.control.operator_claim import tell
 
 _SAID_AGAIN_S = 5.0
@@ -59,7 +59,7 @@ def ask(
         )
     patience_s = patience_of(settings) if patience_s is None else patience_s
     times = KafkaLogTimes(delivery_ms=answer_ms, request_ms=answer_ms)
-    with opened_lead(settings) as table:
+    with open_primary(settings) as table:
         table.read()  # without a table there is nobody to ask
         group = {"group.id": settings.source.group_id}
         log = KafkaLog({**config, **group}, topic, times, settings.wire)

@@ -17,21 +17,21 @@ from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.route_checks import refuse_going_back
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
-from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
     Landed,
-    Lead,
+    PrimaryTable,
     SourceTopics,
     TableView,
     Unknown,
 )
 from headgate.control_protocol.record import OPERATOR, CommitRecord
-from headgate.coordinator.actions import DescribeFollowers
-from headgate.coordinator.claim import claim, followers_found, table_found
-from headgate.coordinator.driver import StartAt, described, followers_read
+from headgate.control_protocol.secondaries import Secondaries
+from headgate.coordinator.actions import DescribeSecondaries
+from headgate.coordinator.claim import claim, secondaries_found, table_found
+from headgate.coordinator.driver import StartAt, described, secondaries_read
 from headgate.coordinator.fencing import Resolution, resolve
 from headgate.coordinator.recovery import recorded
 from headgate.coordinator.settings import (
@@ -47,7 +47,7 @@ from headgate.operations.access.kafka import source_topics
 from headgate.operations.access.table import opened_tables
 from headgate.operations.control.deleted_rows_guard import refuse_read_again, refuse_unknown
 from headgate.operations.control.operator_claim import actor, tell
-from headgate.runtime.sink_tables import follower_names, routing
+from headgate.runtime.sink_tables import routing, secondary_names
 
 _BACK = (RollbackPolicy.KEEP_OFFSETS, RollbackPolicy.FOLLOW_TABLE)
 _PLACES = (OffsetPolicy.EARLIEST, OffsetPolicy.LATEST)
@@ -75,10 +75,10 @@ class World:
     """The sink whose claim it is, and the state that it is based on."""
 
     identity: Identity
-    table: Lead
+    table: PrimaryTable
     topics: SourceTopics
     start_at: StartAt
-    followers: Followers | None = None
+    secondaries: Secondaries | None = None
 
 
 def accept(
@@ -100,7 +100,7 @@ def accept(
     start_ms = settings.source.start_at_ms
     operator = Sender(OPERATOR, uuid.uuid4().hex[:12])
     with ExitStack() as opening:
-        lead, followers = opening.enter_context(opened_tables(settings))
+        primary, secondaries = opening.enter_context(opened_tables(settings))
         topics = opening.enter_context(source_topics(settings))
         world = World(
             Identity(
@@ -108,7 +108,7 @@ def accept(
                 settings.source.group_id,
                 operator,
                 frozenset(settings.table.shared_with),
-                followers=follower_names(settings),
+                secondaries=secondary_names(settings),
                 routing=routing(settings),
                 routed=bool(settings.tables),
                 keyed=bool(settings.table.key),
@@ -117,10 +117,10 @@ def accept(
                 multiples_only=settings.changes.multiples_only,
                 deleted_back=deleted_back,
             ),
-            lead,
+            primary,
             topics,
             StartAt(settings.source.start_at if start_ms is None else start_ms),
-            followers,
+            secondaries,
         )
 
         def kept_deleted(view: TableView, record: CommitRecord) -> None:
@@ -175,8 +175,8 @@ def resolve_stop(
 def _attempt(world: World, settings: CoordinatorSettings, view: TableView) -> CommitAttempt:
     state = State(world.identity, settings, phase=Phase.RECOVERING)
     state, (asked,) = table_found(state, view)
-    if isinstance(asked, DescribeFollowers):
-        state = _with_followers(world, state, asked)
+    if isinstance(asked, DescribeSecondaries):
+        state = _with_secondaries(world, state, asked)
     first = recorded(view, settings) is None
     sources = described(world.topics, world.start_at, first_start=first)
     claiming, _ = claim(state, view, sources, now_ms=0)
@@ -184,19 +184,20 @@ def _attempt(world: World, settings: CoordinatorSettings, view: TableView) -> Co
     return claiming.attempt
 
 
-def _with_followers(world: World, state: State, asked: DescribeFollowers) -> State:
-    """Judge followers like a coordinator, which looks a second time at what seems wrong (D9)."""
-    assert world.followers is not None
-    read = followers_read(world.followers, asked, time.time_ns() // 1_000_000)
-    needed = state.identity.followers if state.identity.routed else asked.tables
+def _with_secondaries(world: World, state: State, asked: DescribeSecondaries) -> State:
+    """Judge secondary tables like a coordinator, which looks a second time at what seems wrong
+    (D9)."""
+    assert world.secondaries is not None
+    read = secondaries_read(world.secondaries, asked, time.time_ns() // 1_000_000)
+    needed = state.identity.secondaries if state.identity.routed else asked.tables
     missing = sorted(set(needed) - read.views.keys())
     if missing:
         raise RetryLater(f"nothing was accepted: {', '.join(missing)} cannot be read", "try again")
-    state, _ = followers_found(state, read, 0)
-    return followers_found(state, read, 0)[0] if state.doubted else state
+    state, _ = secondaries_found(state, read, 0)
+    return secondaries_found(state, read, 0)[0] if state.doubted else state
 
 
-def _land(table: Lead, attempt: CommitAttempt) -> None:
+def _land(table: PrimaryTable, attempt: CommitAttempt) -> None:
     outcome = table.commit(attempt)
     if isinstance(outcome, Landed):
         return

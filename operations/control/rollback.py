@@ -25,14 +25,14 @@ from headgate.control_protocol.record_codec import decode
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.access.table import (
     iceberg_of,
-    opened_lead,
+    open_primary,
     opened_reader,
     opened_table,
     refuse_other_kind,
 )
 from headgate.operations.control.deleted_rows_guard import refuse_read_again, refuse_rows_back
 from headgate.operations.control.operator_claim import (
-    claiming_followers,
+    claiming_secondaries,
     land,
     operators_claim,
     tell,
@@ -75,9 +75,9 @@ class RollbackPlan:
         told += [
             f"{at}: continues from {offset}" for at, offset in sorted(self.record.offsets.items())
         ]
-        if aside := sorted(name for name in self.record.followers if name):
-            owed = sum(debt.rows for debt in self.record.debts)
-            told.append(f"{', '.join(aside)}: stays as it is, and is still owed {owed} rows")
+        if aside := sorted(name for name in self.record.secondaries if name):
+            pending = sum(pending_commit.rows for pending_commit in self.record.pending_commits)
+            told.append(f"{', '.join(aside)}: stays as it is, and is still pending {pending} rows")
         told.append(f"the way back: headgate rollback SINK {self.kept_as}, for seven days")
         return "\n".join(told)
 
@@ -107,8 +107,8 @@ def plan_rollback(
     refuse_other_kind(settings)
     if not look_only:
         require_stopped(settings)
-    with opened_lead(settings) as lead:
-        view = lead.read()
+    with open_primary(settings) as primary:
+        view = primary.read()
     before = intact(settings, view)
     if before.going_back != to:
         refuse_unfinished(before, settings.name)
@@ -168,7 +168,7 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
         assert view.record is not None, "the claim is under the tag"
         going = replace(plan.going, before=view.record)
         take_back(going, plan.tables, (plan.kept_as, KEPT_MS))
-        changes = {"going_back": None, **_owed(settings, going)}
+        changes = {"going_back": None, **_pending(settings, going)}
     assert view.record is not None, "planned on a record"
     claim = operators_claim(
         view.record,
@@ -180,7 +180,7 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
         **changes,
     )
     back = GoingBack(plan.target, plan.kept_as, KEPT_MS)
-    land(settings, view, claiming_followers(settings, claim), failed, back=back)
+    land(settings, view, claiming_secondaries(settings, claim), failed, back=back)
 
 
 def _fenced(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> TableView:
@@ -190,20 +190,25 @@ def _fenced(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> T
         return plan.view
     fence = operators_claim(going.before, "rollback", going_back=going.to)
     land(settings, plan.view, fence, failed)
-    with opened_lead(settings) as lead:
-        view = lead.read()
+    with open_primary(settings) as primary:
+        view = primary.read()
     if not fence.same_commit(view.record):
         raise RetryLater(f"{failed.message}: another process has claimed the ledger", failed.hint)
     return view
 
 
-def _owed(settings: SinkSettings, going: Destination) -> Mapping[str, Any]:
-    """Return what the ledger owes there: the quarantine as it is owed now (O4), tables nothing."""
+def _pending(settings: SinkSettings, going: Destination) -> Mapping[str, Any]:
+    """Return what the ledger has pending there: the quarantine as it is pending now (O4), tables
+    nothing."""
     aside, before = settings.quarantine.table, going.before
-    lapsed = (d for d in before.lapsed if d.table == aside or going.reaches(d.transaction))
+    expired = (d for d in before.expired if d.table == aside or going.reaches(d.transaction))
     return {
-        "debts": tuple(debt for debt in before.debts if debt.table == aside),
-        "lapsed": tuple(dict.fromkeys((*going.record.lapsed, *lapsed))),
+        "pending_commits": tuple(
+            pending_commit
+            for pending_commit in before.pending_commits
+            if pending_commit.table == aside
+        ),
+        "expired": tuple(dict.fromkeys((*going.record.expired, *expired))),
     }
 
 

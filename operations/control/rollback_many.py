@@ -33,7 +33,7 @@ from headgate.tables.iceberg.table import IcebergTable
 class Destination:
     """Where a sink's tables go: to the commit ``record`` of the ledger, which ``to`` names.
 
-    ``before`` is the ledger's record now, ``lead`` its UUID; ``looks``: nothing will be moved;
+    ``before`` is the ledger's record now, ``primary`` its UUID; ``looks``: nothing will be moved;
     ``deleted_back``: rows that people deleted may come back.
     """
 
@@ -41,7 +41,7 @@ class Destination:
     to: str
     record: CommitRecord
     before: CommitRecord
-    lead: str
+    primary: str
     looks: bool = False
     deleted_back: bool = False
 
@@ -73,22 +73,24 @@ class TableBack:
 def plan_tables(going: Destination, opened: SinkTables, view: TableView) -> tuple[TableBack, ...]:
     """Plan the way back of every table that the ledger has filled.
 
-    Raises ``ConfigurationError`` for one that cannot go there, ``RetryLater`` while rows are owed.
+    Raises ``ConfigurationError`` for one that cannot go there, ``RetryLater`` while rows are
+    pending.
     """
     settings, before = going.settings, going.before
-    sure = {*view.filled, *(debt.table for debt in before.debts)}
+    sure = {*view.filled, *(pending_commit.table for pending_commit in before.pending_commits)}
     found = dict(filled_tables(opened, sure))
     rests = {name: each for name, each in found.items() if isinstance(each, TableAtRest)}
     tables = {name: iceberg_of(each.reader).table for name, each in rests.items()}
-    parked = {each.table for each in before.parked}
-    if stuck := parked | (view.filled.keys() - tables.keys() - {settings.quarantine.table}):
+    suspended = {each.table for each in before.suspended}
+    if stuck := suspended | (view.filled.keys() - tables.keys() - {settings.quarantine.table}):
         raise ConfigurationError(
-            f"{', '.join(sorted(stuck))}: parked, gone, or not to be read, and cannot go back with "
+            f"{', '.join(sorted(stuck))}: suspended, gone, or not to be read, and cannot "
+            "go back with "
             "the other tables",
-            "fix it, grant the right to read it, and end its parking first: "
+            "fix it, grant the right to read it, and end its suspending first: "
             "headgate tables SINK resume TABLE",
         )
-    _refuse_owed(going, opened)
+    _refuse_pending(going, opened)
     for name, table in tables.items():
         _refuse_changed(going, name, table, view.filled.get(name))
     return tuple(_plan(going, name, table) for name, table in sorted(tables.items()))
@@ -97,23 +99,28 @@ def plan_tables(going: Destination, opened: SinkTables, view: TableView) -> tupl
 def _refuse_changed(going: Destination, name: str, table: Table, filled: str | None) -> None:
     settings = going.settings
     now = IcebergTable(table.catalog, name, settings.name, settings.table.branch).seen(table)
-    paid = now.record is not None and now.record.lead == going.lead
-    if now.lineage is not Lineage.CONTAINS_TAG or not paid or filled not in (None, now.uuid):
+    delivered = now.record is not None and now.record.primary == going.primary
+    if now.lineage is not Lineage.CONTAINS_TAG or not delivered or filled not in (None, now.uuid):
         raise ConfigurationError(
             f"{name} is not as sink {settings.name} left it",
-            "start the sink: it parks the table and says why (headgate tables SINK)",
+            "start the sink: it suspends the table and says why (headgate tables SINK)",
         )
 
 
-def _refuse_owed(going: Destination, opened: SinkTables) -> None:
-    """Refuse while rows are owed: a payment could follow the rollback, or miss on the way back."""
+def _refuse_pending(going: Destination, opened: SinkTables) -> None:
+    """Refuse while rows are pending: a delivery could follow the rollback, or miss on the way
+    back."""
     aside = going.settings.quarantine.table
-    unpaid = opened.unpaid(going.before)
-    owed = {debt.table for debt in unpaid if debt.manifest and debt.table != aside}
-    if owed and not going.looks:
+    undelivered = opened.undelivered(going.before)
+    pending = {
+        pending_commit.table
+        for pending_commit in undelivered
+        if pending_commit.manifest and pending_commit.table != aside
+    }
+    if pending and not going.looks:
         raise RetryLater(
-            f"{', '.join(sorted(owed))}: rows are still owed to it",
-            "start the sink until headgate tables shows that nothing is owed, and stop it again",
+            f"{', '.join(sorted(pending))}: rows are still pending for it",
+            "start the sink until headgate tables shows that nothing is pending, and stop it again",
         )
 
 
@@ -146,7 +153,7 @@ def _leaving(going: Destination, name: str, table: Table) -> Leaving | None:
     later = [
         number
         for number, record in enumerate(records)
-        if record and record.lead == going.lead and not going.reaches(record.transaction)
+        if record and record.primary == going.primary and not going.reaches(record.transaction)
     ]
     count = max(later) + 1 if later else 0
     target = snapshots[later[-1]].parent_snapshot_id if later else snapshots[0].snapshot_id
@@ -161,22 +168,23 @@ def _leaving(going: Destination, name: str, table: Table) -> Leaving | None:
 
 
 def _refuse_merged(going: Destination, name: str, table: Table, leaving: Leaving) -> None:
-    """D5: refuse a target inside a payment of several transactions: it has no snapshot there."""
+    """D5: refuse a target inside a delivery of several transactions: it has no snapshot there."""
     newest = _newest(going, table, leaving.target)
     decided = [
-        debt
-        for debt in going.record.debts
-        if debt.follower == str(table.metadata.table_uuid)
-        and debt.manifest
-        and debt not in going.before.lapsed
-        and not (newest and newest.pays(debt, going.lead))
+        pending_commit
+        for pending_commit in going.record.pending_commits
+        if pending_commit.secondary == str(table.metadata.table_uuid)
+        and pending_commit.manifest
+        and pending_commit not in going.before.expired
+        and not (newest and newest.delivers(pending_commit, going.primary))
     ]
     if decided and not going.looks:
-        paid = min(found.transaction for found in leaving.own) if leaving.own else None
+        delivered = min(found.transaction for found in leaving.own) if leaving.own else None
         raise ConfigurationError(
             f"{name} took rows of {decided[0].transaction} and later ones in one commit"
-            + (f", {paid}" if paid else ""),
-            "name a transaction before or after them; with pay_every_ms, create such a point with "
+            + (f", {delivered}" if delivered else ""),
+            "name a transaction before or after them; with delivery_linger_ms, create "
+            "such a point with "
             "headgate pause, wait for that interval, and stop the sink",
         )
 
@@ -215,7 +223,7 @@ def _take_back(going: Destination, catalog: Catalog, planned: TableBack, back: G
 
 
 def _claim(going: Destination) -> CommitRecord:
-    """Return what each table's record says: like a payment's (D5), with the target's offsets."""
+    """Return what each table's record says: like a delivery's (D5), with the target's offsets."""
     fence, record = going.before, going.record
     return CommitRecord(
         sink=fence.sink,
@@ -227,7 +235,7 @@ def _claim(going: Destination) -> CommitRecord:
         valid_through_ms=record.valid_through_ms,
         command=fence.command,
         actor=fence.actor,
-        lead=going.lead,
+        primary=going.primary,
         generations=record.generations,
     )
 

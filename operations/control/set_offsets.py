@@ -25,9 +25,9 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.watermark import carried_on
 from headgate.operations.access.kafka import source_topics
-from headgate.operations.access.table import opened_lead
+from headgate.operations.access.table import open_primary
 from headgate.operations.control.deleted_rows_guard import refuse_read_again
-from headgate.operations.control.operator_claim import claiming_followers, land, operators_claim
+from headgate.operations.control.operator_claim import claiming_secondaries, land, operators_claim
 from headgate.operations.status.status import status
 
 _WORDS = ("earliest", "latest")
@@ -81,7 +81,7 @@ def plan_moves(
     if not parsed:
         raise ConfigurationError("no offset is named", _FORM)
     require_stopped(settings)
-    with opened_lead(settings) as table:
+    with open_primary(settings) as table:
         view = table.read()
     record = stored(settings, view)
     with source_topics(settings) as topics:
@@ -128,7 +128,7 @@ def carry_out(settings: SinkSettings, plan: OffsetPlan) -> None:
         f"the offsets of sink {settings.name} were not moved",
         "look with headgate offsets show, and try again",
     )
-    land(settings, plan.view, claiming_followers(settings, claim), failed)
+    land(settings, plan.view, claiming_secondaries(settings, claim), failed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.record import CommitRecord
-from headgate.operations.access.table import opened_lead, opened_reader
+from headgate.operations.access.table import open_primary, opened_reader
 from headgate.operations.control.operator_claim import land, operators_claim, tell
 from headgate.operations.control.pause import pause
 from headgate.operations.control.set_offsets import stored
@@ -67,7 +67,7 @@ def restart(settings: SinkSettings) -> Stopping:
 
 def standing(settings: SinkSettings) -> CommitRecord:
     """Return the sink's record, as its table says now."""
-    with opened_lead(settings) as table:
+    with open_primary(settings) as table:
         return stored(settings, table.read())
 
 
@@ -75,9 +75,9 @@ def _wish(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
     """Store the request in the table's record; try again if the running sink commits first."""
     failed = RetryLater(f"sink {settings.name}: {command} was not stored", "try again")
     for tries_left in reversed(range(_TRIES)):
-        with opened_lead(settings) as table:
+        with open_primary(settings) as table:
             view = table.read()
-        record = _struck_off(settings, stored(settings, view))
+        record = _acknowledged(settings, stored(settings, view))
         claim = operators_claim(record, command, **wanted)
         try:
             land(settings, view, claim, failed)
@@ -89,15 +89,16 @@ def _wish(settings: SinkSettings, command: str, **wanted: bool) -> CommitRecord:
     raise AssertionError("the last try returns or raises")
 
 
-def _struck_off(settings: SinkSettings, record: CommitRecord) -> CommitRecord:
-    """D7: strike off what the quarantine shows as paid: it may be another one at the next start.
+def _acknowledged(settings: SinkSettings, record: CommitRecord) -> CommitRecord:
+    """D7: acknowledge what the quarantine shows as delivered: it may be another one at the next
+    start.
 
     A sink with many tables carries all on, for its coordinator strikes key files off as well.
     """
-    if settings.tables or not record.debts:
+    if settings.tables or not record.pending_commits:
         return record
     with opened_reader(settings) as tables:
-        return replace(record, debts=tables.unpaid(record))
+        return replace(record, pending_commits=tables.undelivered(record))
 
 
 def _leaving(settings: SinkSettings, patience_s: float) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.record import CommitRecord
-from headgate.operations.access.table import opened_lead
+from headgate.operations.access.table import open_primary
 from headgate.operations.control import rollback
 from headgate.operations.control import stop as stopping
 from headgate.operations.control.pause import pause, resume
@@ -33,7 +33,7 @@ def _toggle(
     if not dry_run:
         record: CommitRecord | None = (pause if wanted else resume)(settings)
     else:
-        with opened_lead(settings) as table:
+        with open_primary(settings) as table:
             record = table.read().record
     return {
         "dry_run": dry_run,

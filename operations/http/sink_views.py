@@ -153,7 +153,7 @@ def report_gauges(report: StatusReport) -> Iterable[Gauge]:
         yield Gauge(names.ERROR_INFO, 1, {"code": report.last_error.code})
     yield Gauge(names.EPOCH, report.epoch)
     yield Gauge(names.STALLED_PARTITIONS, len(report.stalled))
-    yield Gauge(names.PENDING_ROWS, report.owed_rows)
+    yield Gauge(names.PENDING_ROWS, report.pending_rows)
     if report.participants_known:
         yield Gauge(names.PARTICIPANTS, len(report.participants))
     if report.last_rows_ms is not None:

@@ -158,7 +158,11 @@ def _facts(report: StatusReport, now_ms: int) -> str:
         "coordinator": (report.coordinator or "-").partition("#")[0],
         "participants": str(len(report.participants)) if report.participants_known else "-",
         **({"stopped by": report.stopped_by} if report.stopped_by else {}),
-        **({"owed to quarantine": f"{report.owed_rows:,} rows"} if report.owed_rows else {}),
+        **(
+            {"pending for quarantine": f"{report.pending_rows:,} rows"}
+            if report.pending_rows
+            else {}
+        ),
         **({"stalled": ", ".join(report.stalled)} if report.stalled else {}),
     }
     told = (f"<div><span>{_e(k)}</span><b>{_e(v)}</b></div>" for k, v in facts.items())

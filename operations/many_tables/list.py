@@ -1,7 +1,7 @@
-"""Lists the tables that a sink's routes fill, what each has received and is owed, and topics.
+"""Lists the tables that a sink's routes fill, what each has received and is pending, and topics.
 
-The list has the tables that carry the sink's tag, that the ledger remembers (filled, owed now or
-before, parked), and that its topics name.
+The list has the tables that carry the sink's tag, that the ledger remembers (filled, pending now or
+before, suspended), and that its topics name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import (
     MissingRights,
     Unreachable,
 )
-from headgate.control_protocol.record import CommitRecord, KeyCounts, Parked
+from headgate.control_protocol.record import CommitRecord, KeyCounts, Suspended
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.access.routed_tables import decided_tables, each_table
@@ -31,18 +31,18 @@ _LAST = Newest(1, 2**62)
 
 @dataclass(frozen=True, slots=True)
 class FilledTable:
-    """One table. ``state``: ``open``, ``parked``, ``resuming``, ``missing`` or ``unreachable``;
+    """One table. ``state``: ``open``, ``suspended``, ``resuming``, ``missing`` or ``unreachable``;
     ``reason`` says why.
 
-    ``transaction``: the last one that it was paid for; ``keys``: what that commit's records did to
-    a table with a key. ``valid_through_ms`` is the ledger's if nothing is owed (V1), else as of
-    that payment.
+    ``transaction``: the last one that it was delivered to for; ``keys``: what that commit's records
+    did to a table with a key. ``valid_through_ms`` is the ledger's if nothing is pending (V1), else
+    as of that delivery.
     """
 
     table: str
     state: str
     transaction: str | None
-    owed_rows: int
+    pending_rows: int
     valid_through_ms: int | None
     schema_id: int | None
     snapshot_id: int | None
@@ -78,23 +78,25 @@ def tables(settings: SinkSettings) -> TablesReport:
     with opened_reader(settings) as opened:
         history = opened.reader.history()
         record = history.record
-        owed: dict[str, int] = {}
-        for debt in opened.unpaid(record):
-            owed[debt.table] = owed.get(debt.table, 0) + debt.records
+        pending: dict[str, int] = {}
+        for pending_commit in opened.undelivered(record):
+            pending[pending_commit.table] = (
+                pending.get(pending_commit.table, 0) + pending_commit.records
+            )
         decided = decided_tables(settings, history)
         named = _named_by_topics(settings, record)
         found = {
-            name: _answered(name, table, owed.get(name, 0))
+            name: _answered(name, table, pending.get(name, 0))
             for name, table in each_table(opened, history, named)
         }
-        parked = {each.table: each for each in (record.parked if record else ())}
-        known = {*found, *owed, *parked, *decided, *named, *history.filled}
+        suspended = {each.table: each for each in (record.suspended if record else ())}
+        known = {*found, *pending, *suspended, *decided, *named, *history.filled}
         names = sorted(known - {settings.quarantine.table})
-        tables = (found.get(name) or _missing(name, owed.get(name, 0)) for name in names)
+        tables = (found.get(name) or _missing(name, pending.get(name, 0)) for name in names)
         return TablesReport(
             settings.tables.ledger,
             str(record.transaction) if record else None,
-            tuple(_judged(table, parked.get(table.table), record) for table in tables),
+            tuple(_judged(table, suspended.get(table.table), record) for table in tables),
         )
 
 
@@ -104,33 +106,35 @@ def _named_by_topics(settings: SinkSettings, record: CommitRecord | None) -> set
     return {target.table for target in settings.tables.routing.tables_of(topics).values()}
 
 
-def _judged(table: FilledTable, parked: Parked | None, record: CommitRecord | None) -> FilledTable:
-    if parked is not None:
-        state = "resuming" if parked.resuming else "parked"
-        return replace(table, state=state, reason=parked.why)
-    if table.state == "open" and not table.owed_rows and table.transaction and record:
+def _judged(
+    table: FilledTable, suspended: Suspended | None, record: CommitRecord | None
+) -> FilledTable:
+    if suspended is not None:
+        state = "resuming" if suspended.resuming else "suspended"
+        return replace(table, state=state, reason=suspended.why)
+    if table.state == "open" and not table.pending_rows and table.transaction and record:
         return replace(table, valid_through_ms=record.valid_through_ms)
     return table
 
 
-def _missing(name: str, owed: int) -> FilledTable:
+def _missing(name: str, pending: int) -> FilledTable:
     reason = "there is no such table, or it may not be read: its records are not in it"
-    return FilledTable(name, "missing", None, owed, None, None, None, reason)
+    return FilledTable(name, "missing", None, pending, None, None, None, reason)
 
 
-def _answered(name: str, table: Answer, owed: int) -> FilledTable:
+def _answered(name: str, table: Answer, pending: int) -> FilledTable:
     """Return what a table says, or why it says nothing: then the others are asked all the same."""
     if isinstance(table, TableAtRest):
         try:
-            return _filled(name, table, owed)
+            return _filled(name, table, pending)
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             table = catalog_failure(error, f"table {name} cannot be read")
     if isinstance(table, MissingRights):
-        return _missing(name, owed)
-    return FilledTable(name, "unreachable", None, owed, None, None, None, str(table))
+        return _missing(name, pending)
+    return FilledTable(name, "unreachable", None, pending, None, None, None, str(table))
 
 
-def _filled(name: str, table: TableAtRest, owed: int) -> FilledTable:
+def _filled(name: str, table: TableAtRest, pending: int) -> FilledTable:
     history = table.reader.history(_LAST)
     if history.record is None:
         history = table.reader.history()
@@ -139,7 +143,7 @@ def _filled(name: str, table: TableAtRest, owed: int) -> FilledTable:
         table=name,
         state="open",
         transaction=str(record.transaction) if record else None,
-        owed_rows=owed,
+        pending_rows=pending,
         valid_through_ms=record.valid_through_ms if record else None,
         schema_id=table.schema_id(),
         snapshot_id=history.tag,

@@ -1,8 +1,8 @@
-"""Gives tables back what the quarantine took in while they were parked (rule I6).
+"""Gives tables back what the quarantine took in while they were suspended (rule I6).
 
 The records are taken from the quarantine byte by byte, written as rows of the table, and added by
 one catalog call on that table, which requires its tag and head as they were read. The record that
-it leaves says how far the table has been given everything back; payments carry that on. So a
+it leaves says how far the table has been given everything back; deliveries carry that on. So a
 command that was interrupted, or a second one, finds what has been done; and the sink may keep
 running.
 """
@@ -45,7 +45,7 @@ from headgate.data_plane.quarantine.diverted_records import (
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
 from headgate.operations.access.secondary_tables import (
-    PaidTables,
+    DeliveredTables,
     record_of,
     refuse_keyed,
     refuse_one_table,
@@ -125,13 +125,13 @@ class _Desk:
     def __init__(self, settings: SinkSettings, catalog: Catalog) -> None:
         self._settings = settings
         self._catalog = catalog
-        self._tables = PaidTables(settings, catalog)
+        self._tables = DeliveredTables(settings, catalog)
         self._aside = self._diverted(settings.quarantine.table)
 
     def waiting(self) -> Iterator[str]:
-        """Yield the tables with records in the quarantine that are neither parked nor keyed."""
-        parked, routing = self._tables.parked(), self._settings.tables.routing
-        return (n for n in self._aside.tables() if n not in parked and not routing.key_of(n))
+        """Yield the tables with records in the quarantine that are neither suspended nor keyed."""
+        suspended, routing = self._tables.suspended(), self._settings.tables.routing
+        return (n for n in self._aside.tables() if n not in suspended and not routing.key_of(n))
 
     def give_back(self, name: str) -> GivenBack:
         """Commit portion by portion; the table's own record says where the next one begins."""
@@ -185,9 +185,10 @@ class _Desk:
                 f"the quarantine {name} is not as sink {sink} left it: {view.lineage.value}",
                 "start the sink: its error names what was done to the quarantine",
             )
-        if view.record.lead != self._tables.ledger.uuid:
+        if view.record.primary != self._tables.ledger.uuid:
             raise ReplayRefused(
-                f"the quarantine {name} was paid by another table than {self._tables.ledger.table}",
+                f"the quarantine {name} was delivered by another table than "
+                f"{self._tables.ledger.table}",
                 "start the sink: its error says what to do",
             )
         found = DivertedRecords(table, sink, branch, view.record)
@@ -238,7 +239,7 @@ class _Desk:
     def _commit(
         self, view: TableView, files: tuple[WrittenFile, ...], records: int, upto: Replayed
     ) -> None:
-        """Commit in one call; retry if the sink has paid the table meanwhile.
+        """Commit in one call; retry if the sink has delivered the table meanwhile.
 
         Nobody else replays.
         """
@@ -278,11 +279,11 @@ def _upto(
         topic_id = aside.topic_ids.get(at.topic)
         passed = known.passed(at, topic_id) if topic_id is not None else 0
         offsets[at] = max(passed, done.get(at, 0) if at in unfinished else end)
-    return Replayed(Offsets(offsets), aside.topic_ids, known.lapsed)
+    return Replayed(Offsets(offsets), aside.topic_ids, known.expired)
 
 
 def _given_back(record: CommitRecord, records: int, upto: Replayed) -> CommitRecord:
-    """Return the record of the last payment, with what was given back added."""
+    """Return the record of the last delivery, with what was given back added."""
     return replace(record, records=records, replayed=upto, command=REPLAY, actor=actor())
 
 

@@ -1,4 +1,4 @@
-"""Ends the parking of tables: an event on the control topic, and the ledger's answer (I5)."""
+"""Ends the suspending of tables: an event on the control topic, and the ledger's answer (I5)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     RetryLater,
     TableMissing,
-    TableStillParked,
+    TableStillSuspended,
 )
 from headgate.control_protocol.events import Resume
-from headgate.control_protocol.record import CommitRecord, Parked
+from headgate.control_protocol.record import CommitRecord, Suspended
 from headgate.operations.access.secondary_tables import refuse_one_table
 from headgate.operations.access.table import opened_reader
 from headgate.operations.control.pause import LOOKED_AT_S, ask, patience_of
@@ -28,53 +28,53 @@ _GONE_HINT = (
 def resume_tables(
     settings: SinkSettings, names: Collection[str], patience_s: float | None = None
 ) -> tuple[str, ...]:
-    """Ask the running sink to fill these parked tables again; without names, all of them.
+    """Ask the running sink to fill these suspended tables again; without names, all of them.
 
     A table that is gone is created again if it is named and the sink can create it (N5). Returns
-    their names. Raises ``TableStillParked`` if something is still wrong, ``ConfigurationError`` for
-    a table that is not parked, and as ``pause``.
+    their names. Raises ``TableStillSuspended`` if something is still wrong, ``ConfigurationError``
+    for a table that is not suspended, and as ``pause``.
     """
-    parked, gone = _parked(settings)
-    strangers = sorted(set(names) - parked.keys())
-    if strangers or not parked:
+    suspended, gone = _suspended(settings)
+    strangers = sorted(set(names) - suspended.keys())
+    if strangers or not suspended:
         raise ConfigurationError(
-            f"{', '.join(strangers)} is not parked" if strangers else "no table is parked",
+            f"{', '.join(strangers)} is not suspended" if strangers else "no table is suspended",
             "headgate tables SINK lists those that are",
         )
-    asked = {name: parked[name] for name in (names or parked)}
+    asked = {name: suspended[name] for name in (names or suspended)}
     kept = {name for name in asked if name in gone and not (names and _makes(settings, name))}
     wanted = {n: each for n, each in asked.items() if n not in kept and not each.resuming}
-    refused = [f"{name} stays parked: {parked[name].why}" for name in sorted(kept)]
+    refused = [f"{name} stays suspended: {suspended[name].why}" for name in sorted(kept)]
     if kept == asked.keys():
-        raise TableStillParked("; ".join(refused), _GONE_HINT)
+        raise TableStillSuspended("; ".join(refused), _GONE_HINT)
 
     def answered(record: CommitRecord) -> bool:
-        now = {each.table: each for each in record.parked}
+        now = {each.table: each for each in record.suspended}
         return all(
             name not in now or now[name].resuming or now[name].since_ms > before.since_ms
             for name, before in wanted.items()
         )
 
     record = ask(settings, Resume(tuple(sorted(wanted))), answered, patience_s)
-    left = [p for p in record.parked if p.table in wanted and not p.resuming]
-    still = [f"{parked.table} stays parked: {parked.why}" for parked in left]
+    left = [p for p in record.suspended if p.table in wanted and not p.resuming]
+    still = [f"{suspended.table} stays suspended: {suspended.why}" for suspended in left]
     if still or refused:
         hint = "fix it, and try again" if still else _GONE_HINT
-        raise TableStillParked("; ".join((*still, *refused)), hint)
+        raise TableStillSuspended("; ".join((*still, *refused)), hint)
     return tuple(sorted(wanted))
 
 
 def resume_and_open(
     settings: SinkSettings, names: Collection[str], patience_s: float | None = None
 ) -> tuple[str, ...]:
-    """Resume those of the tables that are parked, and wait until they take rows.
+    """Resume those of the tables that are suspended, and wait until they take rows.
 
-    Returns the names of those that were parked. Raises as ``resume_tables``, and ``RetryLater`` if
-    one does not open within ``patience_s``.
+    Returns the names of those that were suspended. Raises as ``resume_tables``, and ``RetryLater``
+    if one does not open within ``patience_s``.
     """
-    parked, gone = _parked(settings)
-    wanted = tuple(sorted(parked.keys() & set(names) if names else parked))
-    if any(not parked[name].resuming for name in wanted):
+    suspended, gone = _suspended(settings)
+    wanted = tuple(sorted(suspended.keys() & set(names) if names else suspended))
+    if any(not suspended[name].resuming for name in wanted):
         resume_tables(settings, wanted, patience_s)
     _wait_until_open(settings, wanted, gone, patience_s)
     return wanted
@@ -100,15 +100,19 @@ def _not_open(
     settings: SinkSettings, names: Collection[str], gone: Collection[str]
 ) -> dict[str, tuple[str, str]]:
     """Return of each table that takes no rows yet why not, and what to do."""
-    paid = "it is first paid what it is owed (headgate tables SINK); then ask again"
-    parked, _ = _parked(settings)
-    waiting = {n: ("is resuming, but not open yet", paid) for n in names if n in parked}
+    delivered = (
+        "it is first delivered what is pending for it (headgate tables SINK); then ask again"
+    )
+    suspended, _ = _suspended(settings)
+    waiting = {n: ("is resuming, but not open yet", delivered) for n in names if n in suspended}
     if anew := (set(names) & set(gone)) - waiting.keys():
         with opened_reader(settings) as tables:
             history = tables.reader.history()
-            owed = {debt.table for debt in tables.unpaid(history.record)}
+            pending = {
+                pending_commit.table for pending_commit in tables.undelivered(history.record)
+            }
             there = anew - set(tables.primary.missing(anew))
-        for name in anew - (there & history.filled.keys() - owed):
+        for name in anew - (there & history.filled.keys() - pending):
             waiting[name] = (
                 "was gone, and is created again with the next record for it",
                 "ask again once it has taken one (headgate tables SINK)",
@@ -124,11 +128,11 @@ def _makes(settings: SinkSettings, table: str) -> bool:
     return wanted.from_records or declared
 
 
-def _parked(settings: SinkSettings) -> tuple[dict[str, Parked], set[str]]:
-    """Return what is parked, by name, and the names of those that are gone."""
+def _suspended(settings: SinkSettings) -> tuple[dict[str, Suspended], set[str]]:
+    """Return what is suspended, by name, and the names of those that are gone."""
     refuse_one_table(settings)
     with opened_reader(settings) as tables:
         record = tables.reader.history().record
-        parked = {each.table: each for each in (record.parked if record else ())}
-        dropped = {n for n, each in parked.items() if each.why.startswith(TableMissing.code)}
-        return parked, {name for name in dropped if not tables.primary.exists(name)}
+        suspended = {each.table: each for each in (record.suspended if record else ())}
+        dropped = {n for n, each in suspended.items() if each.why.startswith(TableMissing.code)}
+        return suspended, {name for name in dropped if not tables.primary.exists(name)}

@@ -1,9 +1,9 @@
-"""Writes again what a table was owed for too long (rules D8, I6).
+"""Writes again what a table was pending for too long (rules D8, I6).
 
-The rows lie in the files of the lapsed debts, which only the ledger still names: an orphan clean-up
-may delete them. So they are copied into new files, without the rows that a delayed payment added
-after all; the columns that identify a row's record decide which. Rows that were in the table, and
-that somebody deleted from it, are left out, too. One catalog call adds the files.
+The rows lie in the files of the expired pending commits, which only the ledger still names: an
+orphan clean-up may delete them. So they are copied into new files, without the rows that a delayed
+delivery added after all; the columns that identify a row's record decide which. Rows that were in
+the table, and that somebody deleted from it, are left out, too. One catalog call adds the files.
 It requires the table's tag and head as they were read, and its record says up to which transaction
 that was done.
 """
@@ -23,11 +23,11 @@ from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, TableView
-from headgate.control_protocol.record import REREAD, Debt, Replayed
+from headgate.control_protocol.record import REREAD, PendingCommit, Replayed
 from headgate.control_protocol.replay_errors import ReplayUnfit, RereadRefused
 from headgate.control_protocol.table_history import FileRows
 from headgate.operations.access.secondary_tables import (
-    PaidTables,
+    DeliveredTables,
     record_of,
     refuse_keyed,
     refuse_one_table,
@@ -54,13 +54,13 @@ _ELSEWISE = (
     "send those records to the topic again (headgate audit names transactions and rows), or take "
     "all tables back before them with headgate rollback"
 )
-_GONE = "files of lapsed rows are gone"
+_GONE = "files of expired rows are gone"
 Columns = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """What one table got of its lapsed rows. ``there``: rows that it had after all.
+    """What one table got of its expired rows. ``there``: rows that it had after all.
 
     ``deleted``: rows that it had, and that somebody deleted.
     """
@@ -84,11 +84,12 @@ def refuse_reread(settings: SinkSettings, names: Collection[str] = ()) -> Column
     """
     refuse_other_kind(settings)
     refuse_one_table(settings)
-    refuse_keyed(settings, names, "lapsed", "")
+    refuse_keyed(settings, names, "expired", "")
     columns = settings.tables.record_columns.coordinates
     if columns is None:
         raise ReplayUnfit(
-            "tables.record_columns names no topic, partition and offset: which rows a late payment "
+            "tables.record_columns names no topic, partition and offset: which rows a "
+            "late delivery "
             "has brought after all cannot be told",
             _ELSEWISE,
         )
@@ -96,11 +97,11 @@ def refuse_reread(settings: SinkSettings, names: Collection[str] = ()) -> Column
 
 
 def reread_tables(settings: SinkSettings, names: Collection[str]) -> tuple[Reread, ...]:
-    """Write again what has lapsed of these tables; without names, of all that are in order.
+    """Write again what has expired of these tables; without names, of all that are in order.
 
     Raises ``ReplayUnfit``, ``ReplayRefused``, ``RereadRefused`` if the rows are not available,
     ``DeletedBack`` if nothing tells whether they were in the table and were deleted,
-    ``RetryLater`` if the sink has to pay first or somebody else is faster, and what tables and
+    ``RetryLater`` if the sink has to deliver first or somebody else is faster, and what tables and
     storage raise. What was written again by then is in the tables once.
     """
     columns = refuse_reread(settings, names)
@@ -116,20 +117,27 @@ class _Desk:
 
     def __init__(self, settings: SinkSettings, catalog: Catalog, columns: Columns) -> None:
         self._settings = settings
-        self._tables = PaidTables(settings, catalog)
+        self._tables = DeliveredTables(settings, catalog)
         self._columns = columns
         ledger, branch = self._tables.ledger_table, settings.table.branch
         self._renewed = renewed_topics(IcebergReader(ledger, settings.name, branch).history())
         record = self._tables.ledger.record
-        self._lapsed = tuple(debt for debt in record.lapsed if debt.records) if record else ()
+        self._expired = (
+            tuple(pending_commit for pending_commit in record.expired if pending_commit.records)
+            if record
+            else ()
+        )
 
     def waiting(self) -> Sequence[str]:
-        """Return routed tables without a key that have lapsed debts and were not replaced since."""
+        """Return routed tables without a key that have expired pending commits and were not
+        replaced since."""
         ledger, settings = record_of(self._tables.ledger), self._settings
         names = {
-            debt.table for debt in self._lapsed if ledger.follower(debt.table) == debt.follower
+            pending_commit.table
+            for pending_commit in self._expired
+            if ledger.secondary(pending_commit.table) == pending_commit.secondary
         }
-        names -= {settings.quarantine.table, *self._tables.parked()}
+        names -= {settings.quarantine.table, *self._tables.suspended()}
         return sorted(name for name in names if not settings.tables.routing.key_of(name))
 
     def write_again(self, name: str) -> Reread:
@@ -137,12 +145,13 @@ class _Desk:
         reason = ""
         for _ in range(_TRIES):
             table, view = self._tables.in_order(name)
-            if not (debts := self._uncovered(view)):
+            if not (pending_commits := self._uncovered(view)):
                 return Reread(name)
-            files, left_out = self._written(table, debts)
+            files, left_out = self._written(table, pending_commits)
             rows = sum(file.records for file in files)
             upto = replace(
-                record_of(view).replayed or Replayed(), lapsed=max(d.transaction for d in debts)
+                record_of(view).replayed or Replayed(),
+                expired=max(d.transaction for d in pending_commits),
             )
             record = replace(
                 record_of(view), records=rows, replayed=upto, command=REREAD, actor=actor()
@@ -158,47 +167,60 @@ class _Desk:
                 return Reread(name, rows, *left_out)
             break
         raise RetryLater(
-            f"the lapsed rows of {name} could not be written again: {reason}",
+            f"the expired rows of {name} could not be written again: {reason}",
             "run the command again: rows that are already there are not written twice",
         )
 
-    def _uncovered(self, view: TableView) -> tuple[Debt, ...]:
-        """Return what lapsed for this table and was not written again yet.
+    def _uncovered(self, view: TableView) -> tuple[PendingCommit, ...]:
+        """Return what expired for this table and was not written again yet.
 
         Raises ``RereadRefused`` for what nothing names any more, and ``RetryLater`` while a delayed
-        payment may still land, or older debts are still owed.
+        delivery may still land, or older pending commits are still pending.
         """
-        record, of = record_of(view), f"what lapsed of {view.table}"
-        done = record.replayed.lapsed if record.replayed else None
-        owed = [debt for debt in self._lapsed if debt.table == view.table]
-        if owed and all(debt.follower != view.uuid for debt in owed):
-            raise RereadRefused(f"{of} was owed to a table of that name that is gone", _ELSEWISE)
-        debts = [
-            debt
-            for debt in owed
-            if debt.follower == view.uuid and (done is None or debt.transaction > done)
+        record, of = record_of(view), f"what expired of {view.table}"
+        done = record.replayed.expired if record.replayed else None
+        pending = [
+            pending_commit for pending_commit in self._expired if pending_commit.table == view.table
         ]
-        if not debts:
+        if pending and all(pending_commit.secondary != view.uuid for pending_commit in pending):
+            raise RereadRefused(
+                f"{of} was pending for a table of that name that is gone", _ELSEWISE
+            )
+        pending_commits = [
+            pending_commit
+            for pending_commit in pending
+            if pending_commit.secondary == view.uuid
+            and (done is None or pending_commit.transaction > done)
+        ]
+        if not pending_commits:
             return ()
-        if sums := [debt for debt in debts if not debt.manifest]:
+        if sums := [
+            pending_commit for pending_commit in pending_commits if not pending_commit.manifest
+        ]:
             raise RereadRefused(
                 f"{of} up to transaction {sums[-1].transaction} was so much that the ledger counts "
                 f"it only: {sums[-1].said}",
                 _ELSEWISE,
             )
-        upto, still = max(debt.transaction for debt in debts), record_of(self._tables.ledger).debts
-        older = any(d.follower == view.uuid and d.transaction <= upto for d in still)
-        if older or not all(record.pays(debt, self._tables.ledger.uuid) for debt in debts):
+        upto, still = (
+            max(pending_commit.transaction for pending_commit in pending_commits),
+            record_of(self._tables.ledger).pending_commits,
+        )
+        older = any(d.secondary == view.uuid and d.transaction <= upto for d in still)
+        if older or not all(
+            record.delivers(pending_commit, self._tables.ledger.uuid)
+            for pending_commit in pending_commits
+        ):
             raise RetryLater(
-                f"{view.table} is still owed what is no newer than what lapsed",
-                "start the sink, or wait for its next payment; then ask again",
+                f"{view.table} is still pending what is no newer than what expired",
+                "start the sink, or wait for its next delivery; then ask again",
             )
-        return tuple(debts)
+        return tuple(pending_commits)
 
     def _written(
-        self, table: Table, debts: Sequence[Debt]
+        self, table: Table, pending_commits: Sequence[PendingCommit]
     ) -> tuple[list[WrittenFile], tuple[int, int]]:
-        """Return the debts' rows in new files, and how many of them were left out.
+        """Return the pending commits' rows in new files, and how many of them were left out.
 
         These are in the table already, or were deleted from it.
         """
@@ -206,12 +228,15 @@ class _Desk:
         reader = IcebergReader(table, sink, branch)
         wanted, came = TableRecords(), TableRecords()
         try:
-            paths = {debt: {file.path for file in self._files(reader, debt)} for debt in debts}
+            paths = {
+                pending_commit: {file.path for file in self._files(reader, pending_commit)}
+                for pending_commit in pending_commits
+            }
             known = landed(reader, paths, self._tables.ledger.uuid)
-            for debt in debts:
-                scan_draft(self._files(reader, debt), self._columns, wanted)
-                if known[debt]:
-                    scan_draft(self._files(reader, debt), self._columns, came)
+            for pending_commit in pending_commits:
+                scan_draft(self._files(reader, pending_commit), self._columns, wanted)
+                if known[pending_commit]:
+                    scan_draft(self._files(reader, pending_commit), self._columns, came)
             found = scan_records(
                 reader, self._columns, frozenset(), rewound={}, on_progress=lambda *_: None
             )
@@ -222,10 +247,12 @@ class _Desk:
             raise RereadRefused(why, _ELSEWISE) from error
         if wanted.foreign_rows:
             raise RereadRefused(
-                f"{wanted.foreign_rows} rows of what lapsed do not say which record they are of",
+                f"{wanted.foreign_rows} rows of what expired do not say which record they are of",
                 _ELSEWISE,
             )
-        if untold := [debt for debt, came_in in known.items() if came_in is None]:
+        if untold := [
+            pending_commit for pending_commit, came_in in known.items() if came_in is None
+        ]:
             raise DeletedBack(
                 f"whether {untold[0].said} of transaction {untold[0].transaction} came into "
                 f"{untold[0].table} after all, and were deleted there since, has expired with "
@@ -241,10 +268,12 @@ class _Desk:
             )
         gone = self._deleted(reader, wanted, came, there)
         without = {at: there.get(at, BitMap64()) | gone.get(at, BitMap64()) for at in there | gone}
-        dead = self._places(reader, debts, without) if without else {}
+        dead = self._places(reader, pending_commits, without) if without else {}
         size_bytes = target_bytes(table, 0, self._settings.coordinator.target_file_bytes)
         try:
-            portions = portions_of(table, [debt.manifest for debt in debts], dead)
+            portions = portions_of(
+                table, [pending_commit.manifest for pending_commit in pending_commits], dead
+            )
             choice = Choice(None, portions, frozenset(), (), 0)
             rewritten = Rewriting(table, sink, size_bytes, born=False).rewrite(choice)
         except ValueError as error:
@@ -260,8 +289,8 @@ class _Desk:
             )
         return written, (sum(map(len, there.values())), sum(map(len, gone.values())))
 
-    def _files(self, reader: IcebergReader, debt: Debt) -> Iterator[FileRows]:
-        return reader.drafted(debt.manifest, self._columns)
+    def _files(self, reader: IcebergReader, pending_commit: PendingCommit) -> Iterator[FileRows]:
+        return reader.drafted(pending_commit.manifest, self._columns)
 
     def _deleted(
         self,
@@ -272,7 +301,7 @@ class _Desk:
     ) -> dict[TopicPartition, BitMap64]:
         """Return what was in the table and is not any more, and what a person deleted by command.
 
-        ``came``: the records of what a payment has brought after all.
+        ``came``: the records of what a delivery has brought after all.
         """
         listed = reader.history().deleted.of(record_of(self._tables.ledger).topic_ids)
         gone = {}
@@ -285,13 +314,13 @@ class _Desk:
     def _places(
         self,
         reader: IcebergReader,
-        debts: Sequence[Debt],
+        pending_commits: Sequence[PendingCommit],
         there: Mapping[TopicPartition, BitMap64],
     ) -> dict[str, BitMap64]:
         """Return, by file, the positions of the rows that are in the table already."""
         found: dict[str, BitMap64] = {}
-        for debt in debts:
-            for file in self._files(reader, debt):
+        for pending_commit in pending_commits:
+            for file in self._files(reader, pending_commit):
                 begin = 0
                 for batch in file.batches():
                     places = (begin + place for place in places_of(batch, self._columns, there))

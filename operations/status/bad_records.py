@@ -54,8 +54,8 @@ def _newest(tables: SinkTables) -> list[dict[str, Any]]:
     if isinstance(found := tables.of(name), IcebergFormat):
         unsent = UnsentRows(found.catalog, name, settings.name, settings.table.branch)
         return unsent.newest(SHOWN, _COLUMNS)
-    with tables.at_rest(name) as follower:
-        reader = follower.reader
+    with tables.at_rest(name) as secondary:
+        reader = secondary.reader
         commits = reader.history(Newest(_COMMITS_LOOKED_AT, _ANY_TIME_MS)).commits
         brought = [commit for commit in commits if commit.added_records]
         if not brought:

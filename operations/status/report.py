@@ -11,7 +11,7 @@ from headgate.operations.status.held_partitions import HeldPartition
 from headgate.runtime.health import LastError
 
 MEND_TABLES = "fix or restore them, then headgate tables SINK resume (docs/guides/many-tables.md)"
-"""What to do about tables that are gone or parked."""
+"""What to do about tables that are gone or suspended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class StatusReport:
     coordinator: str | None
     open_transaction: str | None
     paused: bool
-    owed_rows: int
+    pending_rows: int
     last_commit_ms: int | None
     valid_through_ms: int | None
     partitions: tuple[PartitionStatus, ...]

@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.table_history import History, Newest, nothing_of
 from headgate.kafka.first_records import first_timestamps
 from headgate.operations.access.kafka import control_tail, source_topics
@@ -141,7 +141,7 @@ def status(
         table=settings.table.identifier,
         **_recorded(history),
         open_transaction=open_transaction(envelopes),
-        owed_rows=sum(debt.records for debt in found.owed),
+        pending_rows=sum(pending_commit.records for pending_commit in found.pending),
         partitions=partitions,
         held=held,
         transactions=tuple(_transactions(history, transactions)),
@@ -208,11 +208,12 @@ def offsets(settings: SinkSettings) -> OffsetsReport:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """What the table says, what would stop a coordinator there, what it owes, and bad records."""
+    """What the table says, what would stop a coordinator there, what it has pending, and bad
+    records."""
 
     history: History
     wrong: LastError | None = None
-    owed: tuple[Debt, ...] = ()
+    pending: tuple[PendingCommit, ...] = ()
     bad: tuple[BadRecord, ...] = ()
 
 
@@ -221,7 +222,7 @@ def _table(settings: SinkSettings, newest: Newest, notes: _Notes) -> _Table:
         with opened_reader(settings) as tables:
             history = tables.reader.history(newest)
             refused = refusal(settings, tables.reader)
-            owed = tables.unpaid(history.record)
+            pending = tables.undelivered(history.record)
             gone = told_of_routed(tables, history)
             notes.texts += map(settings.redacted, [*gone, MEND_TABLES] if gone else [])
             bad = _bad_records(settings, tables, history, notes)
@@ -230,7 +231,7 @@ def _table(settings: SinkSettings, newest: Newest, notes: _Notes) -> _Table:
             raise
         return _Table(nothing_of(settings.table.identifier, settings.table.branch))
     wrong = LastError.of(refused, settings.redacted) if refused else None
-    return _Table(history, wrong, owed, bad)
+    return _Table(history, wrong, pending, bad)
 
 
 def _bad_records(

@@ -193,11 +193,11 @@ class Round:
         ages = Ages(
             self.settings.maintenance.orphans_after_ms, self.settings.coordinator.claim_age_max_ms
         )
-        lead = self.settings.table.identifier
+        primary = self.settings.table.identifier
         orphans = Orphans(
             self.catalog,
             self.settings.name,
-            lead,
+            primary,
             self.table,
             ages,
             beside=self.beside,

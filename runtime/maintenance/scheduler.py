@@ -74,14 +74,14 @@ class Maintenance:
 
     def _round(self, *, search: bool) -> bool:
         """Give each table its turn; return whether one has more to do. ``search``: for orphans."""
-        lead = None
+        primary = None
         if not self._settings.apart:
             settings = self._settings
             name, branch = settings.table.identifier, settings.table.branch
-            lead = IcebergTable(self._catalog, name, settings.name, branch)
-        view = lead.read() if lead else None
-        parked = parked_of(view)
-        names = [name for name in maintained(self._settings, view) if name not in parked]
+            primary = IcebergTable(self._catalog, name, settings.name, branch)
+        view = primary.read() if primary else None
+        suspended = suspended_of(view)
+        names = [name for name in maintained(self._settings, view) if name not in suspended]
         places = found_places(self._catalog, names, self._ending)
         for name, error in places.unread.items():
             _log.warning("maintenance of %s is suspended for now: %s", name, error)
@@ -139,25 +139,26 @@ class Maintenance:
         return one.more and not one.done.failed
 
 
-def maintained(settings: SinkSettings, lead: TableView | None) -> list[str]:
-    """Return the sink's tables to maintain, the lead first; a ledger has no files.
+def maintained(settings: SinkSettings, primary: TableView | None) -> list[str]:
+    """Return the sink's tables to maintain, the primary table first; a ledger has no files.
 
-    ``lead`` as read: of many tables it knows those that were filled (N5). Beside a table of another
-    kind it is the Iceberg quarantine alone.
+    ``primary`` as read: of many tables it knows those that were filled (N5). Beside a table of
+    another kind it is the Iceberg quarantine alone.
     """
     if settings.apart:
         return [settings.quarantine.table]
     names = [] if settings.tables else [settings.table.identifier]
     names += [settings.quarantine.table] if settings.quarantine.keeps else []
-    if lead is not None:
-        names += sorted({*(lead.record.followers if lead.record else ()), *lead.filled})
+    if primary is not None:
+        names += sorted({*(primary.record.secondaries if primary.record else ()), *primary.filled})
     return [name for name in dict.fromkeys(names) if name != UNNAMED and _wanted(settings, name)]
 
 
-def parked_of(lead: TableView | None) -> Mapping[str, str]:
-    """Return why parked tables are parked: what becomes of them is for a person to decide (I5)."""
-    record = lead.record if lead else None
-    return {each.table: each.why for each in record.parked} if record else {}
+def suspended_of(primary: TableView | None) -> Mapping[str, str]:
+    """Return why suspended tables are suspended: what becomes of them is for a person to decide
+    (I5)."""
+    record = primary.record if primary else None
+    return {each.table: each.why for each in record.suspended} if record else {}
 
 
 def _wanted(settings: SinkSettings, name: str) -> bool:

@@ -41,8 +41,8 @@ class Progress:
     ``still_since_s``: since when a partition has had lag without moving; ``first_ms``: timestamps
     of the first unstored records, by partition. ``error``: what this coordinator keeps failing at;
     ``batches``: what participants failed to write, and since when nothing newer was heard.
-    ``fresh_ms``: valid-through of each table that this coordinator paid, from the table's own
-    record; ``parked``: how many tables take nothing.
+    ``fresh_ms``: valid-through of each table that this coordinator delivered, from the table's own
+    record; ``suspended``: how many tables take nothing.
     """
 
     epoch: int = 0
@@ -58,7 +58,7 @@ class Progress:
     error: LastError | None = None
     batches: Mapping[Sender, tuple[float, LastError]] = field(default_factory=dict)
     fresh_ms: Mapping[str, int] = field(default_factory=dict)
-    parked: int = 0
+    suspended: int = 0
 
     @property
     def lags(self) -> Mapping[TopicPartition, int]:
@@ -92,7 +92,7 @@ def started(before: Progress, at: TransactionId, start: StartCommit, now_s: floa
             epoch=at.epoch,
             paused=start.paused,
             opened={**before.opened, at: now_s},
-            parked=len(start.parked),
+            suspended=len(start.suspended),
             error=before.error and resolved(before.error, start),
         ),
         start.offsets,
@@ -113,7 +113,7 @@ def settled(
             opened={key: since for key, since in before.opened.items() if key > at},
             last_commit_ms=now_ms if rows else before.last_commit_ms,
             valid_through_ms=settlement.valid_through_ms or before.valid_through_ms,
-            parked=len(settlement.parked),
+            suspended=len(settlement.suspended),
             error=before.error and resolved(before.error, settlement),
         ),
         settlement.offsets,
@@ -224,7 +224,7 @@ def unread_gauges(logs: Mapping[TopicPartition, OffsetRange]) -> Iterable[Gauge]
 
 def table_gauges(now: Progress) -> Iterable[Gauge]:
     """Yield what is reported about a sink's many tables."""
-    yield Gauge(names.SUSPENDED_TABLES, now.parked)
+    yield Gauge(names.SUSPENDED_TABLES, now.suspended)
     for table, valid_through_ms in now.fresh_ms.items():
         yield Gauge(names.TABLE_VALID_THROUGH, valid_through_ms / 1000, {"table": table})
 

@@ -19,7 +19,6 @@ from headgate.control_protocol.events import (
     Settlement,
     StartCommit,
 )
-from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import ControlOffset, Epoch
 from headgate.control_protocol.ports import (
     Batch,
@@ -33,11 +32,12 @@ from headgate.control_protocol.ports import (
     Draft,
     Evolved,
     Landed,
-    Lead,
+    PrimaryTable,
     Refused,
     TableView,
 )
-from headgate.control_protocol.record import KEY_COUNTS, CommitRecord, Debt
+from headgate.control_protocol.record import KEY_COUNTS, CommitRecord, PendingCommit
+from headgate.control_protocol.secondaries import Secondaries
 from headgate.control_protocol.table_changes import Changed, Want
 from headgate.runtime.telemetry import metric_catalog as names
 
@@ -125,10 +125,10 @@ class MeteredLog:
         self._log.close()
 
 
-class MeteredLead:
+class MeteredPrimary:
     """Measures the commits to the table whose commit decides."""
 
-    def __init__(self, table: Lead, name: str, count: Count, observe: Observe) -> None:
+    def __init__(self, table: PrimaryTable, name: str, count: Count, observe: Observe) -> None:
         self._table = table
         self._name = name
         self._count = count
@@ -154,55 +154,57 @@ class MeteredLead:
         self._table.close()
 
 
-class MeteredFollowers:
-    """Counts the payments to the follower tables.
+class MeteredSecondaries:
+    """Counts the deliveries to the secondary table tables.
 
-    ``paid`` receives each record that lands in one.
+    ``delivered`` receives each record that lands in one.
     """
 
     def __init__(
         self,
-        followers: Followers,
+        secondaries: Secondaries,
         count: Count,
-        paid: Callable[[str, CommitRecord], None] = lambda *_: None,
+        delivered: Callable[[str, CommitRecord], None] = lambda *_: None,
     ) -> None:
-        self._followers = followers
+        self._secondaries = secondaries
         self._count = count
-        self._paid = paid
+        self._delivered = delivered
 
     def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
-        return self._followers.describe(tables)
+        return self._secondaries.describe(tables)
 
     def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
-        return self._followers.missing(tables)
+        return self._secondaries.missing(tables)
 
-    def draft(self, drafts: Sequence[Draft]) -> Mapping[str, tuple[Debt, ...] | HeadgateError]:
-        return self._followers.draft(drafts)
+    def draft(
+        self, drafts: Sequence[Draft]
+    ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
+        return self._secondaries.draft(drafts)
 
     def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
-        return self._followers.change(wants)
+        return self._secondaries.change(wants)
 
-    def pay(
-        self, payments: Sequence[CommitAttempt], timeout_ms: int
+    def deliver(
+        self, deliveries: Sequence[CommitAttempt], timeout_ms: int
     ) -> Mapping[str, CommitOutcome | HeadgateError]:
-        outcomes = self._followers.pay(payments, timeout_ms)
+        outcomes = self._secondaries.deliver(deliveries, timeout_ms)
         for name, outcome in outcomes.items():
             self._count(names.COMMITS, 1, {"table": name, "outcome": _word(outcome)})
             if isinstance(outcome, Landed) and (record := outcome.view.record):
                 if record.records:
                     self._count(names.COMMITTED_ROWS, record.records, {"table": name})
                 _count_changes(self._count, name, record)
-                self._paid(name, record)
+                self._delivered(name, record)
         return outcomes
 
-    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
-        self._followers.tidy(before, owed)
+    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
+        self._secondaries.tidy(before, pending)
 
-    def strike_off(self, debts: Sequence[Debt]) -> None:
-        self._followers.strike_off(debts)
+    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
+        self._secondaries.acknowledge(pending_commits)
 
     def close(self) -> None:
-        self._followers.close()
+        self._secondaries.close()
 
 
 def _count_changes(count: Count, table: str, record: CommitRecord) -> None:

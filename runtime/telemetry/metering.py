@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.followers import Followers
-from headgate.control_protocol.ports import ControlLog, Lead
+from headgate.control_protocol.ports import ControlLog, PrimaryTable
+from headgate.control_protocol.secondaries import Secondaries
 from headgate.runtime.telemetry.opentelemetry import OpenTelemetry
 from headgate.runtime.telemetry.sink_metrics import CoordinatorMeters, SinkMeters
 from headgate.runtime.telemetry.source_lag import LagLookout
@@ -19,8 +19,8 @@ class Ports:
     """The coordinator's ports that are measured."""
 
     log: ControlLog
-    table: Lead
-    followers: Followers | None
+    table: PrimaryTable
+    secondaries: Secondaries | None
     on_trouble: Callable[[str, int | None], None]
 
 
@@ -56,5 +56,5 @@ def metered(
         life.trouble(text, next_try_ms)
         ports.on_trouble(text, next_try_ms)
 
-    followers = life.followers(ports.followers) if ports.followers else None
-    return Ports(life.log(ports.log), life.table(ports.table), followers, complain)
+    secondaries = life.secondaries(ports.secondaries) if ports.secondaries else None
+    return Ports(life.log(ports.log), life.table(ports.table), secondaries, complain)

@@ -133,7 +133,7 @@ _OF_SINK: Mapping[str, Instrument] = {
         Kind.GAUGE, (), "No record with an older timestamp is expected any more, as far as known."
     ),
     TABLE_VALID_THROUGH: Instrument(
-        Kind.GAUGE, ("table",), "The same for one of many tables, as of its last payment."
+        Kind.GAUGE, ("table",), "The same for one of many tables, as of its last delivery."
     ),
     SUSPENDED_TABLES: Instrument(Kind.GAUGE, (), "Tables of many that currently take no rows."),
     LAG_RECORDS: Instrument(

@@ -24,11 +24,11 @@ from headgate.control_protocol.events import (
     StartCommit,
     WriteStatus,
 )
-from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.ports import BatchWriter, ControlLog, Lead
+from headgate.control_protocol.ports import BatchWriter, ControlLog, PrimaryTable
 from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.secondaries import Secondaries
 from headgate.control_protocol.whose_thread import sink_of_thread
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.state import State
@@ -37,9 +37,9 @@ from headgate.runtime.telemetry import coordinator_progress
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.runtime.telemetry.instrumented_ports import (
     Count,
-    MeteredFollowers,
-    MeteredLead,
     MeteredLog,
+    MeteredPrimary,
+    MeteredSecondaries,
     MeteredWriter,
     assignment_kind,
     settlement_outcome,
@@ -274,14 +274,14 @@ class CoordinatorMeters:
     def log(self, log: ControlLog) -> ControlLog:
         return MeteredLog(log, heard=self.heard)
 
-    def table(self, table: Lead) -> Lead:
+    def table(self, table: PrimaryTable) -> PrimaryTable:
         name = self._settings.table.identifier
-        return MeteredLead(table, name, self._meters.count, self._meters.observe)
+        return MeteredPrimary(table, name, self._meters.count, self._meters.observe)
 
-    def followers(self, followers: Followers) -> Followers:
-        return MeteredFollowers(followers, self._meters.count, self._paid)
+    def secondaries(self, secondaries: Secondaries) -> Secondaries:
+        return MeteredSecondaries(secondaries, self._meters.count, self._delivered)
 
-    def _paid(self, table: str, record: CommitRecord) -> None:
+    def _delivered(self, table: str, record: CommitRecord) -> None:
         if record.valid_through_ms is not None:
             with self._lock:
                 fresh = {**self._progress.fresh_ms, table: record.valid_through_ms}

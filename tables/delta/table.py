@@ -132,7 +132,7 @@ class DeltaSinkTable:
         return self._landed(attempt, head + 1)
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
-        """See ``table_kinds.SecondaryTable``."""
+        """See ``table_kinds.SupportsDelivery``."""
         table = self._load()
         for file in files:
             self._added(table, file)
@@ -177,7 +177,7 @@ class DeltaSinkTable:
         return table
 
     def _layout(self, table: DeltaTable, schema_id: int) -> _Columns | None:
-        """Return columns that the table has or had: any process may pay decided files."""
+        """Return columns that the table has or had: any process may deliver decided files."""
         if schema_id not in self._layouts:
             for entry in self._log.line(table.version()):
                 for schema, partitions in entry.layouts if entry else ():

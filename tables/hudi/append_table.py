@@ -102,17 +102,17 @@ STAGED_MS_MAX = 24 * 3_600_000
 
 
 def sweep(folder: Folder) -> None:
-    """Remove what is too old to be needed, unless a draft names it: then it is owed."""
+    """Remove what is too old to be needed, unless a draft names it: then it is pending."""
     found = folder.below(STAGED)
     oldest_ms = time.time_ns() // 1_000_000 - STAGED_MS_MAX
     old = [name for name, at_ms in found if name.endswith(".parquet") and at_ms < oldest_ms]
     if old:
-        owed = _drafted(folder, [name for name, _ in found if name.endswith(".json")])
-        folder.remove([name for name in old if name.rpartition("/")[2] not in owed])
+        pending = _drafted(folder, [name for name, _ in found if name.endswith(".json")])
+        folder.remove([name for name in old if name.rpartition("/")[2] not in pending])
 
 
 def _drafted(folder: Folder, drafts: list[str]) -> str:
-    """Return the drafts' content; one that disappears meanwhile was paid."""
+    """Return the drafts' content; one that disappears meanwhile was delivered."""
     told = []
     for name in drafts:
         with suppress(FileNotFoundError):

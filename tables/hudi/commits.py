@@ -70,7 +70,8 @@ class HudiCommits:
     def read(self) -> TableView:
         """Read the table before commits, and keep the copy that a dead coordinator did not write.
 
-        Decisions and payments are built upon what was read; a restore that removes it must be seen.
+        Decisions and deliveries are built upon what was read; a restore that removes it must be
+        seen.
         """
         return self._read(keeps=True)
 

@@ -54,7 +54,7 @@ it): each lookup in the metadata table would keep a connection to S3 for each bl
 and once the pool has no more, every request waits."""
 
 _OPENING = threading.Lock()
-"""Payments have their own threads: two that find the JVM dead would start one each."""
+"""Deliveries have their own threads: two that find the JVM dead would start one each."""
 
 
 def open_spark(conf: Mapping[str, str], store: Mapping[str, str]) -> Any:

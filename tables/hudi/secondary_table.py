@@ -1,7 +1,7 @@
-"""Implements a Hudi follower, which adds files that another table's commit has decided on.
+"""Implements a Hudi secondary table, which adds files that another table's commit has decided on.
 
-They are staged, and carry no instant: each attempt to pay them writes base files under an instant
-of its own (P13), which are the staged rows followed by Hudi's columns.
+They are staged, and carry no instant: each attempt to deliver to them writes base files under an
+instant of its own (P13), which are the staged rows followed by Hudi's columns.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _CODEC = "zstd"
 
 
 class _Following(HudiCommits):
-    """Implements ``table_kinds.SecondaryTable``; the rest is ``HudiCommits``."""
+    """Implements ``table_kinds.SupportsDelivery``; the rest is ``HudiCommits``."""
 
-    _paying: Sequence[str] = ()
-    _paid: Sequence[str] = ()
+    _delivering: Sequence[str] = ()
+    _delivered: Sequence[str] = ()
     _swept = False
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
-        """See ``table_kinds.SecondaryTable``; key files only have the key's columns."""
+        """See ``table_kinds.SupportsDelivery``; key files only have the key's columns."""
         schema_id = self._place.config().schema_id
         for file in files:
             try:
@@ -50,32 +50,32 @@ class _Following(HudiCommits):
             raise _unfit(self._place.name, lost.reason)
 
     def _instant_of(self, attempt: CommitAttempt, java: HudiJava) -> str:
-        """Take a new instant: nobody claims a follower.
+        """Take a new instant: nobody claims a secondary table.
 
-        The payer first makes sure that no other payment can land that has already looked at the
-        table.
+        The deliverer first makes sure that no other delivery can land that has already looked at
+        the table.
         """
         if lost := refuse_lost(self._place.folder, attempt.files):
-            raise Unreachable(f"{self._place.name} cannot be paid: {lost.reason}")
+            raise Unreachable(f"{self._place.name} cannot be delivered: {lost.reason}")
         self._evict(java)
-        self._paying = [file.path for file in attempt.files]
+        self._delivering = [file.path for file in attempt.files]
         return self._reserved(java)
 
     def _done(self, attempt: CommitAttempt) -> None:  # noqa: ARG002
-        """Remove staged files once the next payment has landed.
+        """Remove staged files once the next delivery has landed.
 
-        Until then, a table that was rolled back is still owed them.
+        Until then, a table that was rolled back is still pending them.
         """
         folder = self._place.folder
-        folder.remove([named(folder.location, path) for path in self._paid])
-        self._paid = self._paying
+        folder.remove([named(folder.location, path) for path in self._delivered])
+        self._delivered = self._delivering
         if not self._swept:
             append_table.sweep(folder)
             self._swept = True
 
 
-class HudiFollower(_Following):
-    """A follower that rows are appended to."""
+class HudiSecondary(_Following):
+    """A secondary table that rows are appended to."""
 
     def _brought(
         self,
@@ -94,8 +94,9 @@ class HudiFollower(_Following):
         return replace(lost, for_good=False) if lost else None
 
 
-class HudiKeyedFollower(_Following, HudiKeyedTable):
-    """A follower whose rows have a key: each payment folds and upserts what it is owed."""
+class HudiKeyedSecondary(_Following, HudiKeyedTable):
+    """A secondary table whose rows have a key: each delivery folds and upserts what it is
+    pending."""
 
 
 def _dressed(file: WrittenFile, config: TableConfig, instant: str, folder: Folder) -> WrittenFile:

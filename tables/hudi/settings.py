@@ -174,7 +174,7 @@ _USUALLY = {
     f"{LOCK}client.num_retries": "1",
 }
 _SOON_AGAIN = {f"{LOCK}wait_time_ms": "5000", f"{LOCK}num_retries": "1"}
-"""A payment that does not get the lock is retried, and others wait for it meanwhile."""
+"""A delivery that does not get the lock is retried, and others wait for it meanwhile."""
 
 _FOLDERS = (
     "hoodie.datasource.write.hive_style_partitioning",
@@ -219,13 +219,13 @@ def write_settings(
 
 
 def following(
-    table: str, lead: Mapping[str, str], own: Mapping[str, str], *, keyed: bool
+    table: str, primary: Mapping[str, str], own: Mapping[str, str], *, keyed: bool
 ) -> dict[str, str]:
-    """Return the properties of a follower: written in the same way, with a lock of its own.
+    """Return the properties of a secondary table: written in the same way, with a lock of its own.
 
     ``own`` determines how its rows are stored, and found if it is ``keyed``.
     """
-    taken = {key: value for key, value in lead.items() if not key.startswith(_OF_ROWS)}
+    taken = {key: value for key, value in primary.items() if not key.startswith(_OF_ROWS)}
     if LOCK_KEY in taken:
         taken[LOCK_KEY] = f"{taken[LOCK_KEY]}_{table}"
     heeded = _OF_ROWS if keyed else tuple(each for each in _OF_ROWS if each not in _OF_KEYS)

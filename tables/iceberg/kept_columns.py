@@ -33,7 +33,8 @@ def refuse_lost(table: Table, files: Sequence[WrittenFile]) -> None:
 
 
 def refuse_lost_drafts(table: Table, files: Iterable[DataFile]) -> None:
-    """Do so for files that were drafted: what a table is owed may have gathered for a while."""
+    """Do so for files that were drafted: what is pending for a table may have gathered for a
+    while."""
     if len(table.metadata.schemas) > 1:
         _refuse(table, ((file.value_counts or {}, file.null_value_counts or {}) for file in files))
 

@@ -164,7 +164,7 @@ class SnapshotFiles:
         deletions: Deletions | None = None,
     ) -> ManifestList:
         """Write a manifest list with the parent's files, these, and the drafted manifests as they
-        are: another payment may be listing them at the same time. Raises what storage raises."""
+        are: another delivery may be listing them at the same time. Raises what storage raises."""
         kept = [manifest for manifest in self._of(parent) if _live(manifest)]
         if files:
             added = self._added(files)

@@ -1,9 +1,9 @@
-"""Payments of several tables in one call of their catalog: readers see all of them, or none (D5).
+"""Deliveries of several tables in one call of their catalog: readers see all of them, or none (D5).
 
 The call waits until the slowest table is ready for it; one that cannot be made ready is left out,
-and the others are paid together without it. One refused table must not block the others (I1): then
-each is paid by a call of its own, at once if nothing has landed, and in the next round if that is
-not known. The answer to the call is not trusted for any table: each is read.
+and the others are delivered together without it. One refused table must not block the others (I1):
+then each is delivered by a call of its own, at once if nothing has landed, and in the next round if
+that is not known. The answer to the call is not trusted for any table: each is read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ from pyiceberg.table import CommitTableRequest, TableIdentifier
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.joint_errors import JointCommitsMissing, NotAtomic
-from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Follower, Landed, Unknown
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    CommitOutcome,
+    Landed,
+    SecondaryTable,
+    Unknown,
+)
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.catalog_types import not_atomic
 from headgate.tables.iceberg.prepared_commit import Prepared
@@ -56,35 +62,35 @@ class Calls(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Payment:
-    """One table's payment."""
+class Delivery:
+    """One table's delivery."""
 
-    table: Follower
+    table: SecondaryTable
     attempt: CommitAttempt
 
     @property
     def name(self) -> str:
         return self.attempt.base.table
 
-    def paid(self) -> CommitOutcome:
-        """Pay it by a call of its own."""
+    def delivered(self) -> CommitOutcome:
+        """Deliver to it by a call of its own."""
         return self.table.commit(self.attempt)
 
     def prepared(self) -> Prepared | CommitOutcome:
-        """Write what the call needs; tables of other kinds are paid by themselves."""
+        """Write what the call needs; tables of other kinds are delivered by themselves."""
         if isinstance(self.table, IcebergTable):
             return self.table.prepared(self.attempt)
-        return self.paid()
+        return self.delivered()
 
 
-class JointPayments:
-    """Pays the tables of one catalog together; its opener closes it.
+class JointDeliveries:
+    """Delivers to the tables of one catalog together; its opener closes it.
 
     Raises ``NotAtomic`` for a catalog that has no such call.
     """
 
     def __init__(self, catalog: Catalog) -> None:
-        # The module imports requests, which only joint payments need.
+        # The module imports requests, which only joint deliveries need.
         from headgate.tables.iceberg.rest_catalog import JOINT_COMMIT, BoundedRestCatalog
 
         self._call = str(JOINT_COMMIT)
@@ -94,36 +100,37 @@ class JointPayments:
             raise NotAtomic(
                 f"tables.atomic is set, and {self._call} is not among what the server of catalog "
                 f"{catalog.name!r} says it has",
-                "remove tables.atomic: tables are paid one by one then",
+                "remove tables.atomic: tables are delivered to one by one then",
             )
         self._catalog = catalog
         self._apart = False
 
-    def paid(self, payments: Sequence[Payment], calls: Calls) -> list[Outcome]:
-        """Return the outcome of each payment, in order."""
+    def delivered(self, deliveries: Sequence[Delivery], calls: Calls) -> list[Outcome]:
+        """Return the outcome of each delivery, in order."""
         if self._apart:
-            return self._paid_apart(payments, calls)
-        ready = calls.each(lambda each: calls.guarded(each.name, each.prepared), payments)
+            return self._delivered_apart(deliveries, calls)
+        ready = calls.each(lambda each: calls.guarded(each.name, each.prepared), deliveries)
         pairs = [
-            (payment.table, call)
-            for payment, call in zip(payments, ready, strict=True)
-            if isinstance(payment.table, IcebergTable) and isinstance(call, Prepared)
+            (delivery.table, call)
+            for delivery, call in zip(deliveries, ready, strict=True)
+            if isinstance(delivery.table, IcebergTable) and isinstance(call, Prepared)
         ]
         conclude = self._sent(pairs) if len(pairs) > 1 else IcebergTable.sent
 
-        def concluded(pair: tuple[Payment, Prepared | Outcome]) -> Outcome:
-            payment, call = pair
+        def concluded(pair: tuple[Delivery, Prepared | Outcome]) -> Outcome:
+            delivery, call = pair
             if not isinstance(call, Prepared):
                 return call
-            table = payment.table
+            table = delivery.table
             assert isinstance(table, IcebergTable), "no other kind prepares calls"
-            return calls.guarded(payment.name, lambda: conclude(table, call))
+            return calls.guarded(delivery.name, lambda: conclude(table, call))
 
-        return calls.each(concluded, list(zip(payments, ready, strict=True)))
+        return calls.each(concluded, list(zip(deliveries, ready, strict=True)))
 
-    def _paid_apart(self, payments: Sequence[Payment], calls: Calls) -> list[Outcome]:
-        """Pay each by itself, until every one has landed: then they are tried together again."""
-        outcomes = calls.each(lambda each: calls.guarded(each.name, each.paid), payments)
+    def _delivered_apart(self, deliveries: Sequence[Delivery], calls: Calls) -> list[Outcome]:
+        """Deliver to each by itself, until every one has landed: then they are tried together
+        again."""
+        outcomes = calls.each(lambda each: calls.guarded(each.name, each.delivered), deliveries)
         self._apart = not all(isinstance(outcome, Landed) for outcome in outcomes)
         return outcomes
 
@@ -136,7 +143,9 @@ class JointPayments:
                     held.enter_context(table.calling)
                 self._catalog.commit_tables(changes)
         except _REFUSED as error:
-            _log.warning("%d tables are paid one by one, not together: %s", len(pairs), error)
+            _log.warning(
+                "%d tables are delivered to one by one, not together: %s", len(pairs), error
+            )
             return IcebergTable.sent
         except NotImplementedError as error:
             # What was written stays: it was sent, and the answer does not prove that nothing
@@ -144,11 +153,11 @@ class JointPayments:
             raise JointCommitsMissing(
                 f"tables.atomic is set, and the server of catalog {self._catalog.name!r} has no "
                 f"{self._call}: {error}",
-                "remove tables.atomic: what is decided is paid table by table then",
+                "remove tables.atomic: what is decided is delivered table by table then",
             ) from error
         except Exception as error:  # noqa: BLE001 - whatever it is, the call may have landed
             self._apart = True
-            reason = f"several tables were paid together: {error!r}"
+            reason = f"several tables were delivered to together: {error!r}"
             return lambda _table, _call: Unknown(reason)
         return IcebergTable.read_back
 

@@ -35,7 +35,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, SinkName, draft_folder
 from headgate.control_protocol.ports import Draft
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.tables.iceberg import manifest_entries, manifests_v3
 from headgate.tables.iceberg.maintenance.compaction_plan import SmallFile
 from headgate.tables.iceberg.maintenance.unreferenced_files import STORAGE_THREADS
@@ -61,7 +61,7 @@ class Drafted:
         ]
 
 
-def write_drafts(table: Table, sink: SinkName, draft: Draft) -> tuple[Debt, ...]:
+def write_drafts(table: Table, sink: SinkName, draft: Draft) -> tuple[PendingCommit, ...]:
     """Write one manifest per partition spec of the files with rows, and one that names key files.
 
     Raises what storage raises.
@@ -71,25 +71,27 @@ def write_drafts(table: Table, sink: SinkName, draft: Draft) -> tuple[Debt, ...]
     for file in manifest_files(table, rows):
         per_spec[file.spec_id].append(file)
     folder = draft_folder(table.metadata.location, sink, draft.transaction.epoch, draft.coordinator)
-    debts = []
+    pending_commits = []
     for spec_id, files in per_spec.items():
         path = f"{folder}/{draft.transaction.number}-s{spec_id}.avro"
         size_bytes = _write(table, table.specs()[spec_id], files, path)
         count = sum(file.record_count for file in files)
-        debts.append(replace(_debt(table, draft, path, size_bytes), rows=count))
+        pending_commits.append(replace(_pending_commit(table, draft, path, size_bytes), rows=count))
     if named := [_key_file(table, file) for file in draft.files if file.kind is FileKind.KEYS]:
         path = f"{folder}/{draft.transaction.number}-keys.avro"
         size_bytes = _write(table, UNPARTITIONED_PARTITION_SPEC, named, path)
         count = sum(file.record_count for file in named)
-        debts.append(replace(_debt(table, draft, path, size_bytes), deletes=count))
-    return tuple(debts)
+        pending_commits.append(
+            replace(_pending_commit(table, draft, path, size_bytes), deletes=count)
+        )
+    return tuple(pending_commits)
 
 
-def _debt(table: Table, draft: Draft, manifest: str, size_bytes: int) -> Debt:
-    return Debt(
+def _pending_commit(table: Table, draft: Draft, manifest: str, size_bytes: int) -> PendingCommit:
+    return PendingCommit(
         transaction=draft.transaction,
         coordinator=draft.coordinator,
-        follower=str(table.metadata.table_uuid),
+        secondary=str(table.metadata.table_uuid),
         table=draft.table.table,
         manifest=manifest,
         size_bytes=size_bytes,
@@ -126,13 +128,15 @@ def _write(table: Table, spec: PartitionSpec, files: Sequence[ManifestDataFile],
     return int(writer.to_manifest_file().manifest_length)
 
 
-def drafted_keys(io: FileIO, debts: Iterable[Debt]) -> list[tuple[Debt, WrittenFile]]:
-    """Return the key files that the debts name, in order. Raises what storage raises."""
+def drafted_keys(
+    io: FileIO, pending_commits: Iterable[PendingCommit]
+) -> list[tuple[PendingCommit, WrittenFile]]:
+    """Return the key files that the pending commits name, in order. Raises what storage raises."""
     return [
-        (debt, _of_keys(file))
-        for debt in debts
-        if debt.deletes
-        for file in drafted_files(io, debt.manifest)
+        (pending_commit, _of_keys(file))
+        for pending_commit in pending_commits
+        if pending_commit.deletes
+        for file in drafted_files(io, pending_commit.manifest)
     ]
 
 
@@ -140,13 +144,15 @@ def _of_keys(file: ManifestDataFile) -> WrittenFile:
     return WrittenFile(file.file_path, file.record_count, file.file_size_in_bytes, FileKind.KEYS)
 
 
-def read_draft(table: Table, debt: Debt, snapshot_id: int) -> Drafted:
+def read_draft(table: Table, pending_commit: PendingCommit, snapshot_id: int) -> Drafted:
     """Return the manifest for the list of this snapshot. Raises what storage raises.
 
-    Counts and summaries come from its entries: the debt's numbers are for people.
+    Counts and summaries come from its entries: the pending commit's numbers are for people.
     """
-    spec_id, files = _read(table.io, debt.manifest)
-    listed = _listed(debt, spec_id, snapshot_id, files, summaries=_summaries(table, spec_id, files))
+    spec_id, files = _read(table.io, pending_commit.manifest)
+    listed = _listed(
+        pending_commit, spec_id, snapshot_id, files, summaries=_summaries(table, spec_id, files)
+    )
     numbered = isinstance(table.metadata, TableMetadataV3)
     return Drafted(manifests_v3.unnumbered(listed) if numbered else listed, files)
 
@@ -177,7 +183,7 @@ def _summaries(
 
 
 def _listed(
-    debt: Debt,
+    pending_commit: PendingCommit,
     spec_id: int,
     snapshot_id: int,
     files: Sequence[ManifestDataFile],
@@ -185,8 +191,8 @@ def _listed(
     summaries: list[PartitionFieldSummary] | None = None,
 ) -> ManifestFile:
     return ManifestFile.from_args(
-        manifest_path=debt.manifest,
-        manifest_length=debt.size_bytes,
+        manifest_path=pending_commit.manifest,
+        manifest_length=pending_commit.size_bytes,
         partition_spec_id=spec_id,
         content=ManifestContent.DATA,
         sequence_number=_UNASSIGNED,
@@ -203,20 +209,20 @@ def _listed(
     )
 
 
-def undecided(table: Table, sink: SinkName, before: Epoch, owed: frozenset[str]) -> list[str]:
+def undecided(table: Table, sink: SinkName, before: Epoch, pending: frozenset[str]) -> list[str]:
     """Return manifests that coordinators of earlier epochs drafted and never decided (D2).
 
-    An earlier epoch decides nothing any more. What it decided was paid, or is among the ``owed``,
-    which include lapsed debts; any other manifest that no snapshot lists belongs to nobody. Only
-    where storage can be listed.
+    An earlier epoch decides nothing any more. What it decided was delivered, or is among the
+    ``pending``, which include expired pending commits; any other manifest that no snapshot lists
+    belongs to nobody. Only where storage can be listed.
     """
     root = f"{table.metadata.location}/metadata/headgate/{sink}"
     old = [path for path, epoch in _drafts_under(table, root) if epoch < before]
-    loose = {path for path in old if path not in owed}
+    loose = {path for path in old if path not in pending}
     if not loose:
         return []
-    # A paid draft is a manifest of the table now, and is owed no more: all snapshots are asked,
-    # not only the head's line, since a rollback may return to any of them.
+    # A delivered draft is a manifest of the table now, and is pending no more: all snapshots are
+    # asked, not only the head's line, since a rollback may return to any of them.
     with ThreadPoolExecutor(STORAGE_THREADS) as threads:
         listed = threads.map(lambda s: s.manifests(table.io), table.metadata.snapshots)
         for manifests in listed:
@@ -233,7 +239,7 @@ def _drafts_under(table: Table, root: str) -> Iterator[tuple[str, Epoch]]:
             yield f"{root}/{folder}/{name}", Epoch(int(epoch))
 
 
-# Data files that only lapsed debts name, as files that can be rewritten (I6).
+# Data files that only expired pending commits name, as files that can be rewritten (I6).
 
 
 def portions_of(

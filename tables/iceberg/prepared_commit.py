@@ -12,7 +12,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from headgate.control_protocol.errors import TagsDropped
 from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.ports import CommitAttempt, Unknown
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.tables.iceberg.commit_request import Proposal
 from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
 from headgate.tables.iceberg.manifests import SnapshotFiles
@@ -59,29 +59,33 @@ class Prepared:
             )
 
 
-# What a commit adds besides its own files: drafts that are paid, and the effects of keys.
+# What a commit adds besides its own files: drafts that are delivered, and the effects of keys.
 #
-# A payment adds all that its debts name, even of several transactions, and resolves all keys at
-# once, on the head that its call requires (rules D5, U3).
+# A delivery adds all that its pending commits name, even of several transactions, and resolves all
+# keys at once, on the head that its call requires (rules D5, U3).
 
 
 def with_all_brought(
     table: Table, proposal: Proposal, attempt: CommitAttempt, keyed: KeyedRows | None
 ) -> Proposal:
-    """Add the drafts of the debts and, in a keyed table, the rows that die to the proposal.
+    """Add the drafts of the pending commits and, in a keyed table, the rows that die to the
+    proposal.
 
-    Raises ``KeyChanged`` for keys that are owed to a table without a key, what ``KeyedRows.found``
-    raises, and what storage raises.
+    Raises ``KeyChanged`` for keys that are pending for a table without a key, what
+    ``KeyedRows.found`` raises, and what storage raises.
     """
-    drafted = [read_draft(table, debt, proposal.snapshot_id) for debt in _of_rows(attempt)]
+    drafted = [
+        read_draft(table, pending_commit, proposal.snapshot_id)
+        for pending_commit in _of_rows(attempt)
+    ]
     proposal = replace(proposal, drafted=drafted)
     if keyed is not None:
         return _resolved(table, proposal, attempt, keyed)
-    if any(debt.deletes for debt in attempt.debts):
+    if any(pending_commit.deletes for pending_commit in attempt.pending_commits):
         raise KeyChanged(
-            f"table {attempt.base.table} is owed records that delete rows by their key, and the "
+            f"table {attempt.base.table} is pending records that delete rows by their key, and the "
             "settings name no key",
-            "put the key back: what was decided is paid by it",
+            "put the key back: what was decided is delivered by it",
         )
     return proposal
 
@@ -91,11 +95,13 @@ def _resolved(
 ) -> Proposal:
     """U3: add what the files' records replace and delete on the head that the call requires."""
     brought = [(file, 0) for file in attempt.files]
-    order = {each: n for n, each in enumerate(sorted({d.transaction for d in attempt.debts}))}
-    for debt, draft in zip(_of_rows(attempt), proposal.drafted, strict=True):
-        brought += [(file, order[debt.transaction]) for file in draft.written]
-    keys = drafted_keys(table.io, attempt.debts)
-    brought += [(file, order[debt.transaction]) for debt, file in keys]
+    order = {
+        each: n for n, each in enumerate(sorted({d.transaction for d in attempt.pending_commits}))
+    }
+    for pending_commit, draft in zip(_of_rows(attempt), proposal.drafted, strict=True):
+        brought += [(file, order[pending_commit.transaction]) for file in draft.written]
+    keys = drafted_keys(table.io, attempt.pending_commits)
+    brought += [(file, order[pending_commit.transaction]) for pending_commit, file in keys]
     if not brought:
         return proposal
     record, number = attempt.record, attempt.record.transaction
@@ -114,5 +120,9 @@ def _resolved(
     return replace(proposal, record=counted, deletions=deletions)
 
 
-def _of_rows(attempt: CommitAttempt) -> list[Debt]:
-    return [debt for debt in attempt.debts if debt.manifest and not debt.deletes]
+def _of_rows(attempt: CommitAttempt) -> list[PendingCommit]:
+    return [
+        pending_commit
+        for pending_commit in attempt.pending_commits
+        if pending_commit.manifest and not pending_commit.deletes
+    ]

@@ -50,7 +50,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.record_codec import decode, key_property, marker_property
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.catalog import catalog_failure
@@ -84,7 +84,8 @@ _log = redacted_logger(__name__)
 
 
 class IcebergTable:
-    """``Lead`` and ``Follower`` over any pyiceberg catalog. Its opener closes the catalog.
+    """``PrimaryTable`` and ``SecondaryTable`` over any pyiceberg catalog. Its opener closes the
+    catalog.
 
     A branch that does not exist begins at main's head; the first claim makes it. Retention that the
     table's owner asks for is done by a thread, after commits; without ``threads`` within them.
@@ -157,7 +158,9 @@ class IcebergTable:
         self, attempt: CommitAttempt, back: GoingBack | None = None
     ) -> Prepared | CommitOutcome:
         """Write what the call needs; return an outcome if there is nothing to send."""
-        assert back is None or not (attempt.files or attempt.debts), "going back adds nothing"
+        assert back is None or not (attempt.files or attempt.pending_commits), (
+            "going back adds nothing"
+        )
         try:
             # Loaded again, though the base was read: otherwise our updates would undo what an
             # operator changed since (retention, properties).
@@ -218,8 +221,8 @@ class IcebergTable:
             failure = catalog_failure(error, what)
             raise Unreachable(failure.message, failure.hint) from error
 
-    def draft(self, draft: Draft) -> tuple[Debt, ...]:
-        """D2: write manifests of the files that the follower is owed."""
+    def draft(self, draft: Draft) -> tuple[PendingCommit, ...]:
+        """D2: write manifests of the files that the secondary table is pending."""
         table = self.load()
         if str(table.metadata.table_uuid) != draft.table.uuid:
             raise Unreachable(f"{self._identifier} is another table now; nothing was drafted")
@@ -236,21 +239,23 @@ class IcebergTable:
                 f"{self._identifier}: its manifests could not be written: {error!r}"
             ) from error
 
-    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
+    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
         """Delete manifests that nobody decided on; a failure leaves orphans."""
         try:
             table = self.load()
-            loose = undecided(table, self._sink, before, owed)
+            loose = undecided(table, self._sink, before, pending)
             delete_quietly(table.io, loose)
         except Exception as error:  # noqa: BLE001 - nothing depends on it
             _log.warning("%s: drafts were not cleared away: %r", self._identifier, error)
 
-    def strike_off(self, debts: Sequence[Debt]) -> None:
-        """D7: delete the debts' key files; one that cannot be deleted is an orphan."""
+    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
+        """D7: delete the pending commits' key files; one that cannot be deleted is an orphan."""
         try:
             table = self.load()
-            files = [file.path for _, file in drafted_keys(table.io, debts)]
-            delete_quietly(table.io, [*files, *(debt.manifest for debt in debts)])
+            files = [file.path for _, file in drafted_keys(table.io, pending_commits)]
+            delete_quietly(
+                table.io, [*files, *(pending_commit.manifest for pending_commit in pending_commits)]
+            )
         except Exception as error:  # noqa: BLE001 - nothing depends on it
             _log.warning("%s: key files were not removed: %r", self._identifier, error)
 
@@ -313,7 +318,9 @@ class IcebergTable:
 
     def _proposal(self, table: Table, attempt: CommitAttempt) -> Proposal:
         unclaimed = not table.metadata.snapshots and self._branch != MAIN_BRANCH
-        brings_rows = bool(attempt.files) or any(debt.manifest for debt in attempt.debts)
+        brings_rows = bool(attempt.files) or any(
+            pending_commit.manifest for pending_commit in attempt.pending_commits
+        )
         if unclaimed and brings_rows:
             raise StopSink(f"{self._identifier}: an empty table needs a claim before any files")
         key = self._stored_key(table.metadata)

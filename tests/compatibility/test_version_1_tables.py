@@ -90,6 +90,6 @@ def test_its_records_are_what_tests_of_the_upgrade_take_them_for(world: str, tab
     for snapshot in WORLDS[world][table]["snapshots"]:
         record = record_codec.decode(SINK, snapshot["summary"])
         assert isinstance(record, CommitRecord)
-        assert (record.debts, record.lead) == ((), None)
+        assert (record.pending_commits, record.primary) == ((), None)
         aside = WORLDS[world]["quarantine"]["uuid"] if table == "table" else None
         assert old_form(record, aside) == snapshot["summary"]

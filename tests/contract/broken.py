@@ -25,9 +25,9 @@ NOTICED = (AssertionError, pytest.fail.Exception, HeadgateError)
 """What a test raises that does not pass; anything else is a mutant that breaks down by itself."""
 
 WORLDS: Mapping[str, Callable[[], Any]] = {
-    **dict.fromkeys(("RaceContract", "CoreContract", "FollowerContract"), SmallWorld),
+    **dict.fromkeys(("RaceContract", "CoreContract", "SecondaryContract"), SmallWorld),
     "LedgerContract": SmallWorld,
-    **dict.fromkeys(("KeyContract", "KeyedFollowerContract"), SmallKeyedWorld),
+    **dict.fromkeys(("KeyContract", "KeyedSecondaryContract"), SmallKeyedWorld),
     **dict.fromkeys(("OthersContract", "RollbackContract"), lambda: FakeWorld(Path())),
     **dict.fromkeys(("ExpiryContract", "TagContract"), lambda: FakeWorld(Path())),
     "BranchContract": lambda: FakeWorld(Path()),

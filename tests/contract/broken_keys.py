@@ -13,7 +13,7 @@ from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, TableView, Unknown
 from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.table_kinds import numbered
-from headgate.control_protocol.testing.contract import KeyContract, KeyedFollowerContract
+from headgate.control_protocol.testing.contract import KeyContract, KeyedSecondaryContract
 from headgate.control_protocol.testing.contract.world import KeyChange
 
 COMMIT = (SmallTable, "commit")
@@ -110,10 +110,10 @@ def deletes_before_the_record(right: Any, self: SmallTable, *args: Any) -> Commi
 
 
 @broken(
-    KeyedFollowerContract.test_u3_a_payment_resolves_all_that_it_brings_and_later_transactions_are_newer,
+    KeyedSecondaryContract.test_u3_a_delivery_resolves_all_that_it_brings_and_later_transactions_are_newer,
     ORDER,
 )
-def transactions_of_a_payment_are_one(
+def transactions_of_a_delivery_are_one(
     right: Any, self: SmallTable, attempt: CommitAttempt
 ) -> list[KeyChange]:
     """Offsets decide between records of two transactions, too."""
@@ -121,20 +121,20 @@ def transactions_of_a_payment_are_one(
 
 
 @broken(
-    KeyedFollowerContract.test_u3_the_same_offset_of_a_topic_and_of_its_older_self_are_two_records,
+    KeyedSecondaryContract.test_u3_the_same_offset_of_a_topic_and_of_its_older_self_are_two_records,
     ORDER,
 )
 def an_offset_is_one_record(
     right: Any, self: SmallTable, attempt: CommitAttempt
 ) -> list[KeyChange]:
-    """A record whose partition and offset came before in the payment is taken for a repetition."""
+    """A record whose partition and offset came before in the delivery is taken for a repetition."""
     changes = right(self, attempt)
     last = {(change.key, change.partition, change.offset): change for change in changes}
     return [change for change in changes if change in last.values()]
 
 
 @broken(
-    KeyedFollowerContract.test_u8_a_key_in_two_partitions_is_found_between_transactions_too,
+    KeyedSecondaryContract.test_u8_a_key_in_two_partitions_is_found_between_transactions_too,
     ORDER,
 )
 def partitions_compared_within_a_transaction(
@@ -155,13 +155,13 @@ def partitions_compared_within_a_transaction(
 
 
 @broken(
-    KeyedFollowerContract.test_u2_key_files_are_looked_at_before_they_are_decided_and_outlive_the_answer,
+    KeyedSecondaryContract.test_u2_key_files_are_looked_at_before_they_are_decided_and_outlive_the_answer,
     COMMIT,
 )
-def key_files_go_with_the_payment(
+def key_files_go_with_the_delivery(
     right: Any, self: SmallTable, attempt: CommitAttempt
 ) -> CommitOutcome:
-    """Key files are removed as soon as their payment has landed."""
+    """Key files are removed as soon as their delivery has landed."""
     outcome = right(self, attempt)
     if isinstance(outcome, Landed):
         for file in attempt.files:
@@ -171,7 +171,7 @@ def key_files_go_with_the_payment(
 
 
 @broken(
-    KeyedFollowerContract.test_u2_a_key_file_that_is_gone_is_refused_before_it_is_decided,
+    KeyedSecondaryContract.test_u2_a_key_file_that_is_gone_is_refused_before_it_is_decided,
     REFUSE,
 )
 def key_files_are_not_looked_at(right: Any, self: SmallTable, files: Sequence[WrittenFile]) -> None:

@@ -1,4 +1,4 @@
-"""Mutants of the small target: commits, payments, and what a ledger remembers."""
+"""Mutants of the small target: commits, deliveries, and what a ledger remembers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from headgate.control_protocol.ports import (
 )
 from headgate.control_protocol.testing.contract import (
     CoreContract,
-    FollowerContract,
     LedgerContract,
     RaceContract,
+    SecondaryContract,
 )
 
 WAIT_S_MAX = 30
@@ -167,11 +167,12 @@ def a_repetition_has_landed(right: Any, self: SmallTable, attempt: Any) -> Commi
     return right(self, attempt)
 
 
-# -------------------------------------------------------------------------------------- followers
+# -------------------------------------------------------------------------------------- secondary
+# tables
 
 
-@broken(FollowerContract.test_files_are_taken_long_after_they_were_written, NEXT)
-def owed_files_expire(
+@broken(SecondaryContract.test_files_are_taken_long_after_they_were_written, NEXT)
+def pending_files_expire(
     right: Any, self: SmallTable, before: Version, number: int, attempt: CommitAttempt
 ) -> Version:
     """Files that are older than the newest ones of the table are left out."""
@@ -181,7 +182,7 @@ def owed_files_expire(
 
 
 @broken(
-    FollowerContract.test_the_first_commit_may_bring_rows_for_nobody_claims_a_follower,
+    SecondaryContract.test_the_first_commit_may_bring_rows_for_nobody_claims_a_secondary,
     COMMIT,
 )
 def wants_to_be_claimed(right: Any, self: SmallTable, attempt: CommitAttempt) -> CommitOutcome:
@@ -191,24 +192,26 @@ def wants_to_be_claimed(right: Any, self: SmallTable, attempt: CommitAttempt) ->
     return right(self, attempt)
 
 
-@broken(FollowerContract.test_two_pay_the_same_and_one_is_refused, SAME)
-def pays_a_debt_twice(right: Any, self: SmallTable, now: TableView, base: TableView) -> bool:
-    """Payments only add: they need not find the table as it was."""
-    return now.uuid == base.uuid and (now.record is None or bool(now.record.lead))
+@broken(SecondaryContract.test_two_deliver_the_same_and_one_is_refused, SAME)
+def delivers_a_pending_commit_twice(
+    right: Any, self: SmallTable, now: TableView, base: TableView
+) -> bool:
+    """Deliveries only add: they need not find the table as it was."""
+    return now.uuid == base.uuid and (now.record is None or bool(now.record.primary))
 
 
-@broken(FollowerContract.test_an_empty_payment_fences_one_that_comes_late, COMMIT)
-def empty_payments_are_not_made(
+@broken(SecondaryContract.test_an_empty_delivery_fences_one_that_comes_late, COMMIT)
+def empty_deliveries_are_not_made(
     right: Any, self: SmallTable, attempt: CommitAttempt
 ) -> CommitOutcome:
-    """A payment without files has landed, as there is nothing to do."""
-    if attempt.record.lead and not attempt.files:
+    """A delivery without files has landed, as there is nothing to do."""
+    if attempt.record.primary and not attempt.files:
         return Landed(1, replace(attempt.base, head=1, tag=1, record=attempt.record))
     return right(self, attempt)
 
 
 @broken(
-    FollowerContract.test_a_lost_answer_is_unknown_and_the_follower_tells,
+    SecondaryContract.test_a_lost_answer_is_unknown_and_the_secondary_tells,
     (SmallTable, "send"),
 )
 def files_before_the_record(right: Any, self: SmallTable, *args: Any) -> CommitOutcome:
@@ -221,14 +224,14 @@ def files_before_the_record(right: Any, self: SmallTable, *args: Any) -> CommitO
 
 
 @broken(
-    FollowerContract.test_what_the_table_cannot_be_given_is_refused_before_it_is_decided,
+    SecondaryContract.test_what_the_table_cannot_be_given_is_refused_before_it_is_decided,
     REFUSE,
 )
 def takes_everything(right: Any, self: SmallTable, files: Sequence[WrittenFile]) -> None:
     """Nobody looks at files before their rows are decided."""
 
 
-@broken(FollowerContract.test_what_it_was_given_back_is_in_its_record, NEXT)
+@broken(SecondaryContract.test_what_it_was_given_back_is_in_its_record, NEXT)
 def keeps_no_replay(
     right: Any, self: SmallTable, before: Version, number: int, attempt: CommitAttempt
 ) -> Version:

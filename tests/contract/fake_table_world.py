@@ -7,7 +7,7 @@ from threading import Lock
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
-from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Lead
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, PrimaryTable
 from headgate.control_protocol.record_codec import marker_property
 from headgate.control_protocol.testing import CommitFault, FakeCatalog, FakeTable, SourceRecord
 
@@ -22,7 +22,7 @@ class FakeWorld:
     def rename(self, table: str) -> None:
         self._catalog.table = table
 
-    def open(self, sink: str = "sink", branch: str = "main") -> Lead:
+    def open(self, sink: str = "sink", branch: str = "main") -> PrimaryTable:
         return _OneCallAtATime(self._catalog, SinkName(sink), branch, self._one_call)
 
     def file(self, number: int) -> WrittenFile:

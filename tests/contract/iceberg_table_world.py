@@ -20,7 +20,7 @@ from pyiceberg.table.update import (
 
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
-from headgate.control_protocol.ports import Lead
+from headgate.control_protocol.ports import PrimaryTable
 from headgate.control_protocol.record_codec import marker_property
 from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
 from headgate.tables.iceberg.jvm import Jvm
@@ -78,7 +78,7 @@ class IcebergWorld:
         self._create()
         self._lying: list[LyingCatalog] = []
 
-    def open(self, sink: str = "sink", branch: str = "main") -> Lead:
+    def open(self, sink: str = "sink", branch: str = "main") -> PrimaryTable:
         lying = LyingCatalog(self.catalog)
         self._lying.append(lying)
         return IcebergTable(lying, self.name, SinkName(sink), branch)  # type: ignore[arg-type]

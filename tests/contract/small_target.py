@@ -1,7 +1,7 @@
 """A target that was written only for the contract: a table in memory, as small as one can be.
 
-It keeps the contracts of every table, of followers, of ledgers and of keys. Each step that an
-author may get wrong is a method of its own, which ``broken_small`` replaces.
+It keeps the contracts of every table, of secondary tables, of ledgers and of keys. Each step that
+an author may get wrong is a method of its own, which ``broken_small`` replaces.
 """
 
 from __future__ import annotations

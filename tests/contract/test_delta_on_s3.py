@@ -26,7 +26,7 @@ from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.delta.open_table import DeltaPlace
 from headgate.tables.delta.table_format import DeltaFormat
 from headgate.tables.pending_files import Drafts
-from headgate.tables.secondary_table import KindFollower
+from headgate.tables.secondary_table import KindSecondary
 from headgate.tables.storage.file_io import open_files
 
 HURRIED_S = 2
@@ -128,16 +128,18 @@ def test_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
     assert sorted(DeltaFormat().names(beside)) == ["t", "t_more"]
     table = world.open()
     drafts = Drafts(world.place.storage, world.place.location, SinkName("sink"), kept_ms=0)
-    follower = KindFollower(table, FixedColumns(table), drafts)
+    secondary = KindSecondary(table, FixedColumns(table), drafts)
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     draft = Draft(table.read(), transaction, Sender("member", "1"), (world.file(7),))
-    (debt,) = follower.draft(draft)
+    (pending_commit,) = secondary.draft(draft)
     behind = TransactionId(Epoch(1), TransactionNumber(2))
-    (undecided,) = follower.draft(replace(draft, transaction=behind))
-    said = replace(record(1, 1), lead="uuid-of-the-lead")
-    landed(follower.commit(CommitAttempt(follower.read(), said, debts=(debt,))))
+    (undecided,) = secondary.draft(replace(draft, transaction=behind))
+    said = replace(record(1, 1), primary="uuid-of-the-lead")
+    landed(
+        secondary.commit(CommitAttempt(secondary.read(), said, pending_commits=(pending_commit,)))
+    )
     assert world.numbers() == [7]
-    follower.tidy(Epoch(2), frozenset())
-    assert len(drafts.read(debt.manifest)) == 1
+    secondary.tidy(Epoch(2), frozenset())
+    assert len(drafts.read(pending_commit.manifest)) == 1
     with pytest.raises(FileNotFoundError):
         drafts.read(undecided.manifest)

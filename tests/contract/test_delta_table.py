@@ -9,12 +9,12 @@ from contract.delta_table_world import DeltaWorld
 
 from headgate.control_protocol.testing.contract import (
     CoreContract,
-    FollowerContract,
     LedgerContract,
     OthersContract,
     OthersReaderContract,
     ReaderContract,
     RollbackContract,
+    SecondaryContract,
 )
 
 
@@ -22,7 +22,7 @@ class TestDeltaTable(
     CoreContract,
     OthersContract,
     RollbackContract,
-    FollowerContract,
+    SecondaryContract,
     LedgerContract,
     ReaderContract,
     OthersReaderContract,

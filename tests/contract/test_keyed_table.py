@@ -1,6 +1,6 @@
 """An Iceberg table with a key keeps the contract of such tables.
 
-As one that follows it has drafts of its own: ``tests/protocol/test_u3_paid_keys.py``.
+As one that follows it has drafts of its own: ``tests/protocol/test_u3_delivered_keys.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contract.iceberg_table_world import IcebergWorld, LyingCatalog
 from keyed_world import COLUMNS, NAME, Row, keyed_table, written
 
 from headgate.control_protocol.events import WrittenFile
-from headgate.control_protocol.ports import Lead
+from headgate.control_protocol.ports import PrimaryTable
 from headgate.control_protocol.testing.contract import KeyContract
 from headgate.control_protocol.testing.contract.world import KeyChange
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -28,7 +28,7 @@ class KeyedIcebergWorld(IcebergWorld):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, table=NAME)
 
-    def open(self, sink: str = "sink", branch: str = "main") -> Lead:
+    def open(self, sink: str = "sink", branch: str = "main") -> PrimaryTable:
         del sink, branch  # one of each
         lying = LyingCatalog(self.catalog)
         self._lying.append(lying)

@@ -8,17 +8,17 @@ from contract.small_target import SmallKeyedWorld, SmallWorld
 
 from headgate.control_protocol.testing.contract import (
     CoreContract,
-    FollowerContract,
     KeyContract,
-    KeyedFollowerContract,
+    KeyedSecondaryContract,
     LedgerContract,
     OthersReaderContract,
     ReaderContract,
+    SecondaryContract,
     StampContract,
 )
 
 
-class TestSmallTable(CoreContract, FollowerContract, LedgerContract):
+class TestSmallTable(CoreContract, SecondaryContract, LedgerContract):
     @pytest.fixture
     def world(self) -> SmallWorld:
         return SmallWorld()
@@ -30,7 +30,7 @@ class TestSmallKeyedTable(KeyContract):
         return SmallKeyedWorld()
 
 
-class TestSmallKeyedFollower(KeyedFollowerContract):
+class TestSmallKeyedSecondary(KeyedSecondaryContract):
     @pytest.fixture
     def world(self) -> SmallKeyedWorld:
         return SmallKeyedWorld()

@@ -25,7 +25,7 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import Sender, TransactionId
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.coordinator.state import HeardStatus, Term
 from headgate.participant.state import Need, OpenTransaction, State
 
@@ -96,7 +96,7 @@ class Canon:
         world = self._world
         return (
             self._table(world.table),
-            tuple(map(self._table, world.followers)),
+            tuple(map(self._table, world.secondaries)),
             world.pause and self._envelope(world.pause),
             world.pauses,
             tuple(map(self._seat, world.seats)),
@@ -133,7 +133,7 @@ class Canon:
             state.attempt and self._attempt(state.attempt),
             tuple(map(self._attempt, seat.calls)),
             tuple((name, type(answer)) for name, answer in seat.answers),
-            frozenset((n, self._view(f)) for n, f in state.recovery_followers.items()),
+            frozenset((n, self._view(f)) for n, f in state.recovery_secondaries.items()),
             state.doubted,
             frozenset(map(self._envelope, seat.held)),
             state.pause_asked and (state.pause_asked.paused, self._seen(state.pause_asked.seen)),
@@ -162,9 +162,11 @@ class Canon:
             self._in(self._numbers, term.pause_answered),
             term.valid_through_ms,
             frozenset((at, seen.timestamp_ms) for at, seen in term.activity.items()),
-            frozenset((name, self._view(follower)) for name, follower in term.followers.items()),
-            tuple(map(self._debt, term.debts)),
-            (term.asked, term.started, term.pay_until_ms is None, term.overtaken),
+            frozenset(
+                (name, self._view(secondary)) for name, secondary in term.secondaries.items()
+            ),
+            tuple(map(self._pending_commit, term.pending_commits)),
+            (term.asked, term.started, term.deliver_until_ms is None, term.overtaken),
             tuple(self._answer(waiting.answer) for waiting in term.proposals),
             frozenset(map(self._answer, term.answered)),
             (term.evolve_due_ms, term.tables and self._event(None, term.tables)),
@@ -193,20 +195,25 @@ class Canon:
             record.offsets,
             record.paused,
             record.valid_through_ms,
-            record.lead,
-            tuple(map(self._debt, record.debts)),
+            record.primary,
+            tuple(map(self._pending_commit, record.pending_commits)),
         )
 
-    def _debt(self, debt: Debt) -> Hashable:
-        named = self._seen(debt.transaction)
-        return named, debt.table, frozenset(map(self._path, drafted_in(debt)))
+    def _pending_commit(self, pending_commit: PendingCommit) -> Hashable:
+        named = self._seen(pending_commit.transaction)
+        return named, pending_commit.table, frozenset(map(self._path, drafted_in(pending_commit)))
 
     def _attempt(self, attempt: Call) -> Hashable:
         if isinstance(attempt, Update):
             return self._view(attempt.base)
         files = frozenset(map(self._file, attempt.files))
         base = (attempt.base.table, self._view(attempt.base))
-        return base, self._record(attempt.record), files, tuple(map(self._debt, attempt.debts))
+        return (
+            base,
+            self._record(attempt.record),
+            files,
+            tuple(map(self._pending_commit, attempt.pending_commits)),
+        )
 
     # ------------------------------------------------------------------------------- participants
 
@@ -267,7 +274,7 @@ class Canon:
     def _open(self, opened: OpenTransaction | None) -> Hashable:
         if opened is None:
             return None
-        starts = (opened.quarantine, *opened.followers) if opened.quarantine else ()
+        starts = (opened.quarantine, *opened.secondaries) if opened.quarantine else ()
         ahead = tuple(start.offsets for start in starts)
         schema = opened.table.schema_id
         return self._in(self._numbers, opened.number), opened.fixed, ahead, schema

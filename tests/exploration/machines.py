@@ -161,13 +161,13 @@ def _coordinator_calls(
             return world.seated(index, replace(seat, calls=(attempt,))), None
         case c.EvolveTable(base, _):
             return world.seated(index, replace(seat, calls=(Update(base),))), None
-        case c.DescribeFollowers():
-            views = {follower.name: follower.view() for follower in world.followers}
-            return world, c.FollowersRead(views, NOW_MS)
+        case c.DescribeSecondaries():
+            views = {secondary.name: secondary.view() for secondary in world.secondaries}
+            return world, c.SecondariesRead(views, NOW_MS)
         case c.DraftManifests(drafts):
             return world, c.Drafted(tuple(map(drafted, drafts)))
-        case c.PayDebts(payments):
-            return world.seated(index, replace(seat, calls=payments)), None
+        case c.DeliverPendingCommits(deliveries):
+            return world.seated(index, replace(seat, calls=deliveries)), None
         case c.Append():
             sender = seat.state.identity.sender
             said = [
@@ -191,8 +191,8 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
         evolve_due_ms=_evolve_due_ms(state.term),
         time_out_ms=_abstract(state.term.time_out_ms),
         committed_at_ms=NOW_MS,
-        moved_at_ms=dict.fromkeys(state.term.followers, NOW_MS),
-        pay_until_ms=state.term.pay_until_ms and _abstract(state.term.pay_until_ms),
+        moved_at_ms=dict.fromkeys(state.term.secondaries, NOW_MS),
+        deliver_until_ms=state.term.deliver_until_ms and _abstract(state.term.deliver_until_ms),
         activity={at: replace(seen, at_ms=NOW_MS) for at, seen in state.term.activity.items()},
     )
     state = replace(
@@ -280,9 +280,9 @@ def ended(bounds: Bounds, batch: Batch, member: str) -> BatchWritten | BatchNeed
 def written(bounds: Bounds, batch: Batch, member: str) -> BatchWritten:
     """The batch's outcome: every offset in its ranges holds a record.
 
-    Which follower takes a record is decided by the epoch: routes change between two lives.
+    Which secondary table takes a record is decided by the epoch: routes change between two lives.
     """
-    starts = (batch.quarantine, *batch.followers) if batch.quarantine else ()
+    starts = (batch.quarantine, *batch.secondaries) if batch.quarantine else ()
     results, good = {}, []
     routed: list[list[Place]] = [[] for _ in starts]
     for at, span in batch.ranges.items():

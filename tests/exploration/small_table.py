@@ -1,4 +1,5 @@
-"""Models the lead and the followers of a small world: content, debts, and what must hold."""
+"""Models the primary table and the secondary tables of a small world: content, pending commits, and
+what must hold."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass, replace
 from verdicts import Kind, Violation
 
 from headgate.control_protocol.ports import CommitAttempt, Draft, Lineage, TableView
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, PendingCommit
 
 TABLE = "lake.t"
 
@@ -18,7 +19,8 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """The call that gives the lead the columns of ``schema`` (S3); ``base``: as it was read."""
+    """The call that gives the primary table the columns of ``schema`` (S3); ``base``: as it was
+    read."""
 
     base: TableView
     schema: int = 1
@@ -31,7 +33,8 @@ Call = CommitAttempt | Update
 class Table:
     """``rows``: how often each record of each partition is in it. Ids are fresh per snapshot.
 
-    ``bad`` are the records that belong into followers; ``timed``: the others have timestamps.
+    ``bad`` are the records that belong into secondary tables; ``timed``: the others have
+    timestamps.
     """
 
     rows: tuple[tuple[int, ...], ...]
@@ -62,7 +65,14 @@ class Table:
         """The table after the attempt. Raises ``Violation`` when it has a row twice."""
         rows = [list(counts) for counts in self.rows]
         paths = [file.path for file in attempt.files]
-        for path in (*paths, *(path for debt in attempt.debts for path in drafted_in(debt))):
+        for path in (
+            *paths,
+            *(
+                path
+                for pending_commit in attempt.pending_commits
+                for path in drafted_in(pending_commit)
+            ),
+        ):
             if schema_of(path) > self.schema:
                 raise Violation(Kind.UNTRUTH, f"{self.name} has not the columns of a file's rows")
             for partition, offset in written_in(path):
@@ -96,17 +106,24 @@ class Table:
             if times
         )
 
-    def owes(self, debt: Debt, lead: str) -> bool:
+    def owes(self, pending_commit: PendingCommit, primary: str) -> bool:
         """D6, in the checker's own words."""
-        paid = self.record
-        return paid is None or paid.lead != lead or paid.transaction < debt.transaction
+        delivered = self.record
+        return (
+            delivered is None
+            or delivered.primary != primary
+            or delivered.transaction < pending_commit.transaction
+        )
 
 
-def rows_are_the_source(table: Table, followers: tuple[Table, ...]) -> None:
-    """Each record is in one place: the lead, a follower, or what a follower is owed."""
+def rows_are_the_source(table: Table, secondaries: tuple[Table, ...]) -> None:
+    """Each record is in one place: the primary table, a secondary table, or what a secondary table
+    is pending."""
     assert table.record is not None
-    kept = [place for follower in followers for place in follower.held()]
-    kept += [place for debt in owed(table, followers) for place in held_by(debt)]
+    kept = [place for secondary in secondaries for place in secondary.held()]
+    kept += [
+        place for pending_commit in pending(table, secondaries) for place in held_by(pending_commit)
+    ]
     for at, following in table.record.offsets.items():
         for offset, times in enumerate(table.rows[at.partition]):
             place, settled = (at.partition, offset), offset < following
@@ -115,8 +132,9 @@ def rows_are_the_source(table: Table, followers: tuple[Table, ...]) -> None:
                 more = times > (settled and not bad) or beside > (settled and bad)
                 raise Violation(
                     Kind.DOUBLE if more else Kind.LOSS,
-                    f"{at}: offset {offset} is {times} times there and {beside} times in or owed "
-                    f"to followers, {following} is next",
+                    f"{at}: offset {offset} is {times} times there and {beside} times in "
+                    "or pending "
+                    f"to secondary tables, {following} is next",
                 )
     if table.deletes:
         _live_rows_are_the_fold(table)
@@ -131,19 +149,23 @@ def _live_rows_are_the_fold(table: Table) -> None:
         raise Violation(Kind.LOSS, f"these rows live, or are missing, wrongly: {wrong}")
 
 
-def owed(table: Table, followers: tuple[Table, ...]) -> list[Debt]:
-    named = {follower.name: follower for follower in followers}
-    debts = table.record.debts if table.record else ()
-    return [debt for debt in debts if named[debt.table].owes(debt, table.uuid)]
+def pending(table: Table, secondaries: tuple[Table, ...]) -> list[PendingCommit]:
+    named = {secondary.name: secondary for secondary in secondaries}
+    pending_commits = table.record.pending_commits if table.record else ()
+    return [
+        pending_commit
+        for pending_commit in pending_commits
+        if named[pending_commit.table].owes(pending_commit, table.uuid)
+    ]
 
 
-def held_by(debt: Debt) -> list[Place]:
-    return [place for path in drafted_in(debt) for place in written_in(path)]
+def held_by(pending_commit: PendingCommit) -> list[Place]:
+    return [place for path in drafted_in(pending_commit) for place in written_in(path)]
 
 
-def drafted(draft: Draft) -> Debt:
+def drafted(draft: Draft) -> PendingCommit:
     """A manifest is named for the files in it, as these are for their records."""
-    return Debt(
+    return PendingCommit(
         draft.transaction,
         draft.coordinator,
         draft.table.uuid,
@@ -153,8 +175,8 @@ def drafted(draft: Draft) -> Debt:
     )
 
 
-def drafted_in(debt: Debt) -> list[str]:
-    return debt.manifest.split("|") if debt.manifest else []
+def drafted_in(pending_commit: PendingCommit) -> list[str]:
+    return pending_commit.manifest.split("|") if pending_commit.manifest else []
 
 
 def nothing_falls(before: CommitRecord | None, after: CommitRecord) -> None:

@@ -57,8 +57,8 @@ class Bounds:
     says whether COLLECTING may end by its time-out. ``clean`` demands that nothing is ever refused
     and no second epoch begins. ``lag_max`` bounds how far readers fall behind before the next END.
     ``joined``: it begins with every partition gained and the first claim in the table. ``bad``:
-    partition and offset of the records that go into ``followers``, into another one in each epoch.
-    ``new``: those that need a column which the lead does not have in the beginning.
+    partition and offset of the records that go into ``secondaries``, into another one in each
+    epoch. ``new``: those that need a column which the primary table does not have in the beginning.
     ``deletes``: the table has a key, which all records of a partition share, and these delete its
     row.
     ``parts``: a status with files travels in two. ``timed``: records have timestamps, and what does
@@ -79,7 +79,7 @@ class Bounds:
     lag_max: int = 1
     joined: bool = False
     bad: frozenset[Place] = frozenset()
-    followers: tuple[str, ...] = ()
+    secondaries: tuple[str, ...] = ()
     parts: bool = False
     timed: bool = False
     new: frozenset[Place] = frozenset()
@@ -95,7 +95,7 @@ class Bounds:
             election_timeout_ms=1,
             idleness_ms=1 if self.timed else NEVER_MS,
             tag_refresh_interval_ms=NEVER_MS,
-            pay_timeout_ms=1,
+            delivery_timeout_ms=1,
             retry_backoff_ms=1,
             retry_backoff_max_ms=1,
         )
@@ -132,9 +132,10 @@ class Seat:
     state: CoordinatorState
     position: int
     calls: tuple[Call, ...] = ()
-    """The lead's one call, or the payments that are still to be made, one after the other."""
+    """The primary table's one call, or the deliveries that are still to be made, one after the
+    other."""
     answers: tuple[tuple[str, CommitOutcome], ...] = ()
-    """Of the payments that were made."""
+    """Of the deliveries that were made."""
     broken: bool = False
     held: Held = ()
 
@@ -169,12 +170,12 @@ class World:
     air: tuple[Call, ...] = ()
     lives: int = 0
     snapshots: int = 0
-    followers: tuple[Table, ...] = ()
+    secondaries: tuple[Table, ...] = ()
     pause: Envelope | None = None
     pauses: int = 0
 
     def view(self) -> TableView:
-        """The lead, as a coordinator reads it."""
+        """The primary table, as a coordinator reads it."""
         return self.table.view()
 
     def takes(self, call: Call) -> bool:
@@ -190,20 +191,20 @@ class World:
             return rightly(before, replace(self, table=landed, snapshots=number))
         assert landed.record is not None
         nothing_falls(before.record, landed.record)
-        followers = tuple(landed if other is before else other for other in self.followers)
-        after = replace(self, followers=followers, snapshots=number)
-        rows_are_the_source(after.table, after.followers)
+        secondaries = tuple(landed if other is before else other for other in self.secondaries)
+        after = replace(self, secondaries=secondaries, snapshots=number)
+        rows_are_the_source(after.table, after.secondaries)
         return after
 
     def of(self, call: Call) -> Table:
         """Which of the tables it is sent to."""
-        named = (f for f in self.followers if f.name == call.base.table)
+        named = (f for f in self.secondaries if f.name == call.base.table)
         return next(named, self.table)
 
     def left(self, fault: str) -> bool:
         return any(kind == fault and count > 0 for kind, count in self.faults)
 
-    def paid(self, fault: str) -> World:
+    def delivered(self, fault: str) -> World:
         faults = tuple((kind, count - (kind == fault)) for kind, count in self.faults)
         return replace(self, faults=faults)
 
@@ -238,7 +239,7 @@ class World:
 
 def rightly(before: Table, after: World) -> World:
     """The world, where what the table holds now is as it must be. Raises ``Violation``."""
-    rows_are_the_source(after.table, after.followers)
+    rows_are_the_source(after.table, after.secondaries)
     assert after.table.record is not None
     nothing_falls(before.record, after.table.record)
     nothing_older_comes(after.table)
@@ -253,7 +254,9 @@ def first_world(bounds: Bounds) -> World:
     nothing = tuple((0,) * count for count in bounds.records)
     return World(
         table=Table(nothing, bad=bounds.bad, timed=bounds.timed, deletes=bounds.deletes),
-        followers=tuple(Table(nothing, name, f"uuid-{name}", name) for name in bounds.followers),
+        secondaries=tuple(
+            Table(nothing, name, f"uuid-{name}", name) for name in bounds.secondaries
+        ),
         seats=(None, None),
         members=tuple(new_member(bounds, k, 0, 0) for k in range(bounds.participants)),
         owners=bounds.owners,
@@ -272,7 +275,7 @@ def new_seat(bounds: Bounds, index: int, life: int, position: int) -> Seat:
         SINK,
         "group",
         Sender(f"c{index}", str(life)),
-        followers=bounds.followers,
+        secondaries=bounds.secondaries,
         keyed=bool(bounds.deletes),
     )
     return Seat(CoordinatorState(identity, bounds.coordinator_settings), position)

@@ -155,7 +155,7 @@ def _steps(world: World, bounds: Bounds) -> Iterator[Step]:
 
 
 def complete(world: World, bounds: Bounds) -> bool:
-    held = [place for table in (world.table, *world.followers) for place in table.held()]
+    held = [place for table in (world.table, *world.secondaries) for place in table.held()]
     return len(held) == sum(bounds.records)
 
 
@@ -172,7 +172,7 @@ def _seat_ends(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterator
     if world.leader != index:
         yield Step(f"c{index} notices that it leads no more", False, _left(world, index, seat))
     elif world.left("coordinator dies"):
-        ended = _left(world.paid("coordinator dies"), index, seat)
+        ended = _left(world.delivered("coordinator dies"), index, seat)
         yield Step(f"c{index} dies", True, ended)
         if seat.calls:
             yield Step(f"c{index} dies, its call with it", True, replace(ended, air=world.air))
@@ -268,7 +268,7 @@ def _clean(bounds: Bounds, index: int, before: Seat, after: World) -> None:
 
 
 def _call_arrives(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterator[Step]:
-    """The lead's call, or the next payment: each is struck by faults of its own (D5)."""
+    """The primary table's call, or the next delivery: each is struck by faults of its own (D5)."""
     attempt, *rest = seat.calls
     if isinstance(attempt, Update):
         yield from _update_arrives(world, bounds, index, attempt)
@@ -281,8 +281,8 @@ def _call_arrives(world: World, bounds: Bounds, index: int, seat: Seat) -> Itera
         if rest:
             return after.seated(index, left)
         answered = after.seated(index, replace(left, answers=()))
-        pays = seat.state.phase is Coordinating.PAYING
-        given = c.PaymentsAnswered(dict(answers)) if pays else c.CommitAnswered(outcome)
+        delivers = seat.state.phase is Coordinating.DELIVERING
+        given = c.DeliveriesAnswered(dict(answers)) if delivers else c.CommitAnswered(outcome)
         return coordinator_fed(answered, bounds, index, given, fate, NOW_MS)
 
     if not world.takes(attempt):
@@ -293,11 +293,11 @@ def _call_arrives(world: World, bounds: Bounds, index: int, seat: Seat) -> Itera
     yield from _fated(f"{name} lands", world, lambda fate: told(taken, outcome, fate))
     if world.left("outcome unknown"):
         lost = Unknown("no answer")
-        paid = world.paid("outcome unknown")
-        landed = paid.landed(attempt)
+        delivered = world.delivered("outcome unknown")
+        landed = delivered.landed(attempt)
         yield Step(f"{name} lands unknown", True, told(landed, lost, Appending()))
-        yield Step(f"{name} is lost", True, told(paid, lost, Appending()))
-        late = replace(paid, air=(*paid.air, attempt))
+        yield Step(f"{name} is lost", True, told(delivered, lost, Appending()))
+        late = replace(delivered, air=(*delivered.air, attempt))
         yield Step(f"{name} hangs in the air", True, told(late, lost, Appending()))
 
 
@@ -323,10 +323,12 @@ def _update_arrives(world: World, bounds: Bounds, index: int, call: Update) -> I
         return
     yield from _fated(f"{name} lands", world, found(world.landed(call)))
     if world.left("outcome unknown"):
-        paid = world.paid("outcome unknown")
-        yield Step(f"{name} lands unknown", True, told(paid.landed(call), _NO_ANSWER, Appending()))
-        yield Step(f"{name} is lost", True, told(paid, _NO_ANSWER, Appending()))
-        late = replace(paid, air=(*paid.air, call))
+        delivered = world.delivered("outcome unknown")
+        yield Step(
+            f"{name} lands unknown", True, told(delivered.landed(call), _NO_ANSWER, Appending())
+        )
+        yield Step(f"{name} is lost", True, told(delivered, _NO_ANSWER, Appending()))
+        late = replace(delivered, air=(*delivered.air, call))
         yield Step(f"{name} hangs in the air", True, told(late, _NO_ANSWER, Appending()))
 
 
@@ -356,7 +358,7 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
         if world.left("batch fails"):
             failed = p.BatchEnded(BatchFailed(state.batch.number, "disk full"))
             after = participant_fed(
-                world.paid("batch fails"), bounds, index, failed, Appending(), NOW_MS
+                world.delivered("batch fails"), bounds, index, failed, Appending(), NOW_MS
             )
             yield Step(f"{name}'s batch fails", True, after)
     if member.broken:
@@ -450,26 +452,28 @@ def _strokes_of_fate(world: World, bounds: Bounds) -> Iterator[Step]:
     if world.left("foreign commit"):
         snapshot = world.snapshots + 1
         table = replace(world.table, head=snapshot)
-        after = replace(world.paid("foreign commit"), table=table, snapshots=snapshot)
+        after = replace(world.delivered("foreign commit"), table=table, snapshots=snapshot)
         yield Step("a foreign commit", True, after)
     if world.left("failover") and world.leader == 0 and world.seats[0] is not None:
-        yield Step("c1 leads, c0 does not know", True, replace(world.paid("failover"), leader=1))
+        yield Step(
+            "c1 leads, c0 does not know", True, replace(world.delivered("failover"), leader=1)
+        )
     if world.left("log lost"):
-        yield Step("the log is re-created", True, _recreated(world.paid("log lost")))
+        yield Step("the log is re-created", True, _recreated(world.delivered("log lost")))
     if world.left("event doubled") and world.log:
         said = world.log[-1].envelope
-        after = world.paid("event doubled").appended(said)
+        after = world.delivered("event doubled").appended(said)
         yield Step(f"{_brief(said.event)} is in the log again", True, after)
     for index, member in enumerate(world.members):
         if world.left("participant dies"):
             fresh = new_member(bounds, index, int(member.state.sender.incarnation) + 1, world.end)
-            after = world.paid("participant dies").with_member(index, fresh).trimmed()
+            after = world.delivered("participant dies").with_member(index, fresh).trimmed()
             yield Step(f"p{index} dies and comes back", True, after)
     if world.left("move"):
         for number, owner in enumerate(world.owners):
             to = (owner + 1) % len(world.members)
             owners = (*world.owners[:number], to, *world.owners[number + 1 :])
-            after = replace(world.paid("move"), owners=owners)
+            after = replace(world.delivered("move"), owners=owners)
             yield Step(f"the group moves {number} to p{to}", True, after)
 
 
@@ -491,7 +495,7 @@ def _fated(name: str, world: World, fed: Callable[[Appending], World]) -> Iterat
             appending = Appending(fate)
             after = fed(appending)
             if appending.struck:
-                yield Step(f"{name}, {fault}", True, after.paid(fault))
+                yield Step(f"{name}, {fault}", True, after.delivered(fault))
 
 
 def _brief(event: object) -> str:

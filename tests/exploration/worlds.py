@@ -39,10 +39,10 @@ def _named(faults: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def followed(*records: int, tables: int = 1, **faults: int) -> Bounds:
-    """One participant; all but the last record of the first partition go into followers."""
+    """One participant; all but the last record of the first partition go into secondary tables."""
     bad = frozenset((0, offset) for offset in range(max(1, records[0] - 1)))
     names = tuple(f"lake.f{number}" for number in range(tables))
-    return replace(alone(*records, **faults), bad=bad, followers=names)
+    return replace(alone(*records, **faults), bad=bad, secondaries=names)
 
 
 def paused(*records: int, **faults: int) -> Bounds:
@@ -89,9 +89,9 @@ SMALL: Mapping[str, Bounds] = {
     "parts": parted(1, append_torn=1, append_turned=1),
     "parts-nothing-wrong": replace(parted(1, append_turned=2), time_outs=False, clean=True),
     "idleness": timed(2, 1, end_silent=2),
-    "follower": followed(2, coordinator_dies=1),
-    "follower-unknown-outcomes": followed(1, outcome_unknown=2),
-    "two-followers": followed(2, tables=2, coordinator_dies=1),
+    "secondary": followed(2, coordinator_dies=1),
+    "secondary table-unknown-outcomes": followed(1, outcome_unknown=2),
+    "two-secondary tables": followed(2, tables=2, coordinator_dies=1),
     "new-column": evolving(2, outcome_unknown=1, append_lost=1),
     "new-column-coordinator-dies": evolving(2, coordinator_dies=1),
     "changes": changed(2, outcome_unknown=1, foreign_commit=1),
@@ -104,8 +104,8 @@ LARGE: Mapping[str, Bounds] = {
     "beginning-abort": Bounds(policy=ABORT),
     "answer-lost-and-asked-again": alone(1, append_lost=1, append_doubled=1),
     "move-abrupt": MOVE_ABRUPT,
-    "follower-move-abrupt": replace(
-        MOVE_ABRUPT, records=(1,), owners=(0,), bad=frozenset({(0, 0)}), followers=("lake.f0",)
+    "secondary table-move-abrupt": replace(
+        MOVE_ABRUPT, records=(1,), owners=(0,), bad=frozenset({(0, 0)}), secondaries=("lake.f0",)
     ),
     "zombie-unknown-outcome": alone(1, failover=1, outcome_unknown=1),
     "zombie-and-doubt": alone(1, failover=1, append_doubted=1, append_lost=1),
@@ -136,11 +136,13 @@ LARGE: Mapping[str, Bounds] = {
     "parts-coordinator-dies": parted(1, append_torn=1, append_turned=1, coordinator_dies=1),
     "parts-event-doubled": parted(1, append_torn=1, append_turned=1, event_doubled=1),
     "idleness-coordinator-dies": timed(2, 1, end_silent=2, coordinator_dies=1),
-    "follower-dies-unknown": followed(2, coordinator_dies=1, outcome_unknown=2),
-    "follower-append-lost": followed(2, append_lost=1, outcome_unknown=1),
-    "follower-zombie": followed(1, failover=1, outcome_unknown=1),
-    "two-followers-of-three-records": followed(3, tables=2, coordinator_dies=1, outcome_unknown=1),
-    "two-followers-zombie": followed(2, tables=2, failover=1),
+    "secondary table-dies-unknown": followed(2, coordinator_dies=1, outcome_unknown=2),
+    "secondary table-append-lost": followed(2, append_lost=1, outcome_unknown=1),
+    "secondary table-zombie": followed(1, failover=1, outcome_unknown=1),
+    "two-secondary tables-of-three-records": followed(
+        3, tables=2, coordinator_dies=1, outcome_unknown=1
+    ),
+    "two-secondary tables-zombie": followed(2, tables=2, failover=1),
     "new-column-dies-unknown": evolving(2, coordinator_dies=1, outcome_unknown=2),
     "new-column-zombie": evolving(2, failover=1, outcome_unknown=1),
     "new-column-of-two": replace(pair(outcome_unknown=1), new=frozenset({(0, 0), (1, 0)})),

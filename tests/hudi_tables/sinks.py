@@ -25,7 +25,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from repository.tree import ROOT
 
 from headgate.config.load import load
-from headgate.config.table_formats import wanted_follower, wanted_table
+from headgate.config.table_formats import wanted_secondary, wanted_table
 from headgate.control_protocol.table_kinds import TableSpec
 from headgate.operations.cli.main import main
 from headgate.operations.demo.producer import create_topic
@@ -323,7 +323,7 @@ class ManyHudiSink(HudiSink):
 
     def wanted(self) -> Sequence[TableSpec]:
         settings = load(self.file)
-        return [wanted_follower(settings, f"db.{table.name}") for table in self.tables]
+        return [wanted_secondary(settings, f"db.{table.name}") for table in self.tables]
 
 
 class ManyBySparkSink(BySparkSink, ManyHudiSink):
@@ -335,8 +335,8 @@ class ManyHudiOnS3Sink(HudiOnS3Sink, ManyHudiSink):
 
 
 @contextmanager
-def unpaid(*tables: TableSpec) -> Iterator[None]:
-    """Hold Hudi's locks of tables: meanwhile nobody can pay what they are owed."""
+def undelivered(*tables: TableSpec) -> Iterator[None]:
+    """Hold Hudi's locks of tables: meanwhile nobody can deliver what they are pending."""
     with ExitStack() as held:
         for place in map(HudiPlace.of, tables):
             held.enter_context(HudiJava(place, place.config().schema)._locked())

@@ -477,7 +477,7 @@ def test_a_restored_table_is_seen(world: HudiWorld) -> None:
 def test_a_restore_is_seen_though_who_committed_died_before_it_could_keep_that(
     world: HudiWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """H10: whoever has read the commit since may have built upon it, as on a payment."""
+    """H10: whoever has read the commit since may have built upon it, as on a delivery."""
     table = world.open()
     first = landed(commit(table, claimed(table), record(1, 1, 3), world.file(1)))
     with monkeypatch.context() as dying:

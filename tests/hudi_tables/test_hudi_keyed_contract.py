@@ -1,4 +1,4 @@
-"""Hudi tables with a key keep the contract of such tables, as leads and as followers."""
+"""Hudi tables with a key keep the contract of such tables, as leads and as secondary tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hudi_tables.world import HudiWorld
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.table_kinds import RowKey
-from headgate.control_protocol.testing.contract import KeyContract, KeyedFollowerContract
+from headgate.control_protocol.testing.contract import KeyContract, KeyedSecondaryContract
 from headgate.control_protocol.testing.contract.world import KeyChange
 
 pytestmark = pytest.mark.timeout(1_200)
@@ -61,7 +61,7 @@ class TestKeyedTable(KeyContract):
         return KeyedHudiWorld(tmp_path, spark, lock, **KEYED)
 
 
-class TestKeyedFollower(KeyedFollowerContract):
+class TestKeyedSecondary(KeyedSecondaryContract):
     @pytest.fixture
     def world(self, tmp_path: Path, spark: Any, lock: dict[str, str]) -> KeyedHudiWorld:
         return KeyedHudiWorld(tmp_path, spark, lock, **KEYED, follows=True)

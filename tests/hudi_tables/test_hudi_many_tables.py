@@ -28,7 +28,7 @@ from sink_in_process import SinkInProcess
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import wanted_follower
+from headgate.config.table_formats import wanted_secondary
 from headgate.control_protocol.ports import CommitAttempt
 from headgate.control_protocol.testing.contract.ledger import owing
 from headgate.control_protocol.testing.contract.world import claimed, landed
@@ -112,25 +112,26 @@ def test_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwhile(
     shop.begin()
     shop.produce(30)
     shop.until_settled()
-    place = HudiPlace.of(wanted_follower(shop.settings, "db.zone_a"))
-    with HudiJava(place, place.config().schema)._locked():  # nobody can pay it
+    place = HudiPlace.of(wanted_secondary(shop.settings, "db.zone_a"))
+    with HudiJava(place, place.config().schema)._locked():  # nobody can deliver to it
         shop.produce(30)
-        shop.until(lambda: shop.owed() == {"db.zone_a"} and shop.lag() == 0)
+        shop.until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
         shop.die()
     (lake / "returns").rename(tmp_path / "away")
     shop.begin()
-    shop.until(lambda: "db.returns" in shop.parked())
-    assert shop.parked()["db.returns"].startswith("HG-102")
+    shop.until(lambda: "db.returns" in shop.suspended())
+    assert shop.suspended()["db.returns"].startswith("HG-102")
     shop.produce(30)
     shop.until_settled("db.returns")
     assert tables(shop.settings).exit_code == 1
     assert any(
-        "db.returns is parked" in text for text in audit(shop.settings, with_source=False).remarks
+        "db.returns is suspended" in text
+        for text in audit(shop.settings, with_source=False).remarks
     )
     shutil.rmtree(lake / "returns", ignore_errors=True)
     (tmp_path / "away").rename(lake / "returns")
     shop.resume("db.returns")
-    shop.until(lambda: shop.record is not None and not shop.record.parked)
+    shop.until(lambda: shop.record is not None and not shop.record.suspended)
     shop.produce(30)
     shop.until_settled()
     assert places(lake, *EVERY) == places_by_spark(spark, lake, *EVERY) == source(shop)
@@ -138,7 +139,7 @@ def test_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwhile(
     assert not audit(shop.settings, with_source=False).findings
 
 
-def test_i1_a_table_whose_columns_others_changed_is_parked_and_all_others_go_on(
+def test_i1_a_table_whose_columns_others_changed_is_suspended_and_all_others_go_on(
     shop: SinkInProcess, lake: Path
 ) -> None:
     shop.begin()
@@ -148,14 +149,14 @@ def test_i1_a_table_whose_columns_others_changed_is_parked_and_all_others_go_on(
     sound = properties.read_text()
     properties.write_text(f"{sound}hoodie.table.cdc.enabled=true\n")
     shop.produce(30)
-    shop.until(lambda: "db.orders" in shop.parked())
-    assert "logs its changes" in shop.parked()["db.orders"]
+    shop.until(lambda: "db.orders" in shop.suspended())
+    assert "logs its changes" in shop.suspended()["db.orders"]
     shop.until_settled("db.orders")
     states = {each.table: each.state for each in tables(shop.settings).tables}
-    assert states == {"db.orders": "parked", "db.returns": "open", "db.zone_a": "open"}
+    assert states == {"db.orders": "suspended", "db.returns": "open", "db.zone_a": "open"}
     properties.write_text(sound)
     shop.resume("db.orders")
-    shop.until(lambda: shop.record is not None and not shop.record.parked)
+    shop.until(lambda: shop.record is not None and not shop.record.suspended)
     shop.until_settled()
     assert places(lake, *EVERY) == source(shop)
 
@@ -178,7 +179,7 @@ def test_n1_tables_of_fields_are_made_of_what_records_show_with_partitions(
         zones = Counter(row["zone"] for row in by_rust(lake / "orders"))
         assert zones == {"a": 18, "b": 18, "c": 18}
         assert len(list((lake / "orders").glob("zone=*"))) == 3
-        layout = HudiFormat().file_schema(wanted_follower(settings, "db.zone_a"))
+        layout = HudiFormat().file_schema(wanted_secondary(settings, "db.zone_a"))
         assert layout.properties == {RAW_NAME_PROPERTY: "db.zone_a"}
         assert not audit(settings, with_source=False).findings
     finally:
@@ -201,12 +202,12 @@ def test_a_table_with_a_key_among_others_is_the_fold_of_its_topic_through_a_deat
         shop.begin()
         shop.produce(50)
         shop.until_settled()
-        place = HudiPlace.of(wanted_follower(settings, "db.orders"))
-        with HudiKeyedJava(place, place.config().schema)._locked():  # nobody can pay it
+        place = HudiPlace.of(wanted_secondary(settings, "db.orders"))
+        with HudiKeyedJava(place, place.config().schema)._locked():  # nobody can deliver to it
             for _ in range(2):
                 shop.produce(25)
-                shop.until(lambda: shop.owed() == {"db.orders"} and shop.lag() == 0)
-            assert any("are owed to db.orders" in text for text in told(settings).remarks)
+                shop.until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
+            assert any("are pending for db.orders" in text for text in told(settings).remarks)
             shop.die()
         shop.begin()
         shop.until_settled()

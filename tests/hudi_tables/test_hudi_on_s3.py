@@ -21,7 +21,7 @@ from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.write_client import HudiJava
 
 
-@pytest.mark.parametrize("kind", ["keyed", "follower", "keyed follower"])
+@pytest.mark.parametrize("kind", ["keyed", "secondary", "keyed secondary table"])
 def test_staged_rows_become_hudis_and_nothing_of_ours_stays(
     object_store: ObjectStore, spark: Any, lock: dict[str, str], kind: str
 ) -> None:
@@ -31,13 +31,13 @@ def test_staged_rows_become_hudis_and_nothing_of_ours_stays(
     for number in (1, 2):
         said = record(1, number, 3 * number)
         if world.place.follows:
-            said = replace(said, lead="uuid-of-the-lead")
+            said = replace(said, primary="uuid-of-the-lead")
         view = landed(commit(table, view, said, world.file(number)))
     assert world.numbers() == [1, 2]
     by_spark = world.spark.read.format("hudi").load(world.place.base_path)
     assert by_spark.count() == 2 * ROWS_PER_FILE
     left = [name for name in world.keys(".hoodie/.aux/headgate/") if name.endswith(".parquet")]
-    assert len(left) == int(world.place.follows), "the newest payment's, which may be lost still"
+    assert len(left) == int(world.place.follows), "the newest delivery's, which may be lost still"
     assert not world.keys(NOTED)
 
 

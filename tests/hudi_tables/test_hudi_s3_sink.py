@@ -13,7 +13,7 @@ from hudi_tables.sinks import (
     ManyHudiOnS3Sink,
     ids_by_spark,
     rows_by_spark,
-    unpaid,
+    undelivered,
 )
 from hudi_tables.test_hudi_sink import started
 from object_store import ObjectStore
@@ -65,7 +65,7 @@ def test_a_killed_sink_on_s3_loses_and_doubles_nothing(
 
 
 @pytest.mark.timeout(900)
-def test_a_sink_with_many_tables_on_s3_that_is_killed_before_it_pays_any_pays_all(
+def test_a_sink_with_many_tables_on_s3_that_is_killed_before_it_delivers_any_delivers_all(
     tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str], object_store: ObjectStore
 ) -> None:
     class Sink(ManyHudiOnS3Sink):
@@ -75,11 +75,13 @@ def test_a_sink_with_many_tables_on_s3_that_is_killed_before_it_pays_any_pays_al
         first = sink.begin()
         settings = load(sink.file)
         aside = wanted_quarantine(settings)
-        sink.wait(lambda: status(settings).owed_rows == 0, "all is paid")
-        with unpaid(*sink.wanted(), aside):
+        sink.wait(lambda: status(settings).pending_rows == 0, "all is delivered")
+        with undelivered(*sink.wanted(), aside):
             sink.produce(300)
             sink.spoil(10)
-            sink.wait(lambda: status(settings).owed_rows == 310, "a decision that nobody pays")
+            sink.wait(
+                lambda: status(settings).pending_rows == 310, "a decision that nobody delivers"
+            )
             first.kill()
             first.wait()
             assert ids_by_spark(spark, *sink.wanted()) == Counter(range(300))
@@ -90,6 +92,6 @@ def test_a_sink_with_many_tables_on_s3_that_is_killed_before_it_pays_any_pays_al
             assert ids_by_spark(spark, table) == Counter(range(number, 660, 3)), table.name
         rows = rows_by_spark(spark, aside, "headers")
         assert Counter(int(row.headers[0]["value"]) for row in rows) == Counter(range(30))
-        owed = {each.table: (each.state, each.owed_rows) for each in tables(settings).tables}
-        assert owed == {table.name: ("open", 0) for table in sink.wanted()}
+        pending = {each.table: (each.state, each.pending_rows) for each in tables(settings).tables}
+        assert pending == {table.name: ("open", 0) for table in sink.wanted()}
         check(sink, proven=True)

@@ -20,13 +20,13 @@ from hudi_tables.sinks import (
     IcebergAsideSink,
     ManyHudiSink,
     ids_by_spark,
-    unpaid,
+    undelivered,
 )
 from hudi_tables.world import ARCHIVED_SOON, QUICK
 from served_page import assert_served_without_rollback
 
 from headgate.config.load import load
-from headgate.config.table_formats import wanted_follower, wanted_quarantine
+from headgate.config.table_formats import wanted_quarantine, wanted_secondary
 from headgate.operations.audit.audit import audit
 from headgate.operations.cli.main import main
 from headgate.operations.local_kafka.broker import EmbeddedKafka, fetch_broker_jars
@@ -144,7 +144,7 @@ def operate(sink: HudiSink) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_what_a_hudi_quarantine_is_owed_is_paid_by_whoever_comes_next(
+def test_what_a_hudi_quarantine_is_pending_is_delivered_by_whoever_comes_next(
     sink: HudiSink, spark: Any
 ) -> None:
     sink.produce(200)
@@ -152,14 +152,14 @@ def test_what_a_hudi_quarantine_is_owed_is_paid_by_whoever_comes_next(
     first = sink.start()
     sink.wait(lambda: sum(sink.kept_aside().values()) == 20, "20 spoiled records")
     settings = load(sink.file)
-    with unpaid(wanted_quarantine(settings)):
+    with undelivered(wanted_quarantine(settings)):
         sink.produce(200)
         sink.spoil(20)
         sink.waits_for(400)
-        sink.wait(lambda: status(settings).owed_rows == 20, "a decision that is not paid")
+        sink.wait(lambda: status(settings).pending_rows == 20, "a decision that is not delivered")
         first.kill()
         first.wait()
-    assert "are owed to the quarantine" in " ".join(audit(settings).remarks)
+    assert "are pending for the quarantine" in " ".join(audit(settings).remarks)
     second = sink.start()
     sink.spoil(10)
     expected = Counter(range(50))
@@ -174,7 +174,7 @@ def test_what_a_hudi_quarantine_is_owed_is_paid_by_whoever_comes_next(
 
 
 @pytest.mark.timeout(600)
-def test_an_iceberg_quarantine_beside_a_hudi_table_is_paid_by_whoever_comes_next(
+def test_an_iceberg_quarantine_beside_a_hudi_table_is_delivered_by_whoever_comes_next(
     tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str]
 ) -> None:
     with started(tmp_path, bundle, lock, kind=IcebergAsideSink) as sink:
@@ -184,14 +184,14 @@ def test_an_iceberg_quarantine_beside_a_hudi_table_is_paid_by_whoever_comes_next
         sink.wait(lambda: sum(sink.kept_aside().values()) == 20, "20 spoiled records")
         settings = load(sink.file)
         database = sqlite3.connect(tmp_path / "aside.sqlite")
-        database.execute("BEGIN IMMEDIATE")  # nobody can pay it
+        database.execute("BEGIN IMMEDIATE")  # nobody can deliver to it
         sink.produce(200)
         sink.spoil(20)
         sink.waits_for(400)
-        sink.wait(lambda: status(settings).owed_rows == 20, "a decision that is not paid")
+        sink.wait(lambda: status(settings).pending_rows == 20, "a decision that is not delivered")
         first.kill()
         first.wait()
-        assert "are owed to the quarantine" in " ".join(audit(settings).remarks)
+        assert "are pending for the quarantine" in " ".join(audit(settings).remarks)
         database.rollback()
         database.close()
         second = sink.start()
@@ -244,16 +244,18 @@ def test_rows_by_key_are_the_fold_of_the_topic_through_kills(
 
 
 @pytest.mark.timeout(900)
-def test_a_sink_that_is_killed_between_two_of_its_tables_pays_the_rest_when_it_is_back(
+def test_a_sink_that_is_killed_between_two_of_its_tables_delivers_the_rest_when_it_is_back(
     tmp_path: Path, bundle: Path, spark: Any, lock: dict[str, str]
 ) -> None:
     with started(tmp_path, bundle, lock, kind=ManyHudiSink) as sink:
         first = sink.begin()
         settings = load(sink.file)
-        with unpaid(wanted_follower(settings, "db.zone_b")):
+        with undelivered(wanted_secondary(settings, "db.zone_b")):
             sink.produce(300)
             sink.waits_for(500)
-            sink.wait(lambda: status(settings).owed_rows == 100, "one table that is not paid")
+            sink.wait(
+                lambda: status(settings).pending_rows == 100, "one table that is not delivered"
+            )
             first.kill()
             first.wait()
         assert "100 rows" in " ".join(audit(settings).remarks)

@@ -55,7 +55,7 @@ class TestHudiTableOnS3(CoreContract, OthersContract, LedgerContract):
 class TestRacesForOtherTables(RaceContract):
     """Those whose rows have a key, and those that another table's commit decides."""
 
-    @pytest.fixture(params=["keyed", "follower"])
+    @pytest.fixture(params=["keyed", "secondary"])
     def world(
         self, tmp_path: Path, spark: Any, lock: dict[str, str], request: pytest.FixtureRequest
     ) -> HudiWorld:

@@ -26,7 +26,7 @@ from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.jvm import open_spark
 from headgate.tables.hudi.locations import STAGED, HudiPlace
 from headgate.tables.hudi.reader import HudiReader
-from headgate.tables.hudi.secondary_table import HudiFollower, HudiKeyedFollower
+from headgate.tables.hudi.secondary_table import HudiKeyedSecondary, HudiSecondary
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.upsert_table import HudiKeyedTable
 from headgate.tables.hudi.write_client import HudiJava
@@ -45,8 +45,8 @@ KEYED = {"columns": LOCATED, "key": RowKey(("number", "row"), "at_partition", "a
 KINDS: dict[str, dict[str, Any]] = {
     "appended": {},
     "keyed": KEYED,
-    "follower": {"follows": True},
-    "keyed follower": {**KEYED, "follows": True},
+    "secondary": {"follows": True},
+    "keyed secondary table": {**KEYED, "follows": True},
 }
 """Which tables a world may be about."""
 
@@ -106,14 +106,14 @@ class HudiWorld:
 
         appended, keyed = HudiSinkTable, HudiKeyedTable
         if self.place.follows:
-            appended, keyed = HudiFollower, HudiKeyedFollower
+            appended, keyed = HudiSecondary, HudiKeyedSecondary
         kind = keyed if self.place.key else appended
         return kind(self.place, SinkName(sink), answer)
 
     def file(self, number: int) -> WrittenFile:
         """A file of ``ROWS_PER_FILE`` rows that say ``number``, by the sink's own writers.
 
-        Files belong to one transaction until it has landed; those of a follower to none.
+        Files belong to one transaction until it has landed; those of a secondary table to none.
         """
         if self.place.follows or self.place.key:
             told = located(number) if self.place.key else rows(number)

@@ -39,7 +39,7 @@ from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.identifiers import tag_name
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.table_history import History
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.access.table import (
@@ -345,7 +345,7 @@ class Deployment:
         return tag_name(self.settings.name)
 
     def lag(self) -> int | None:
-        """Offsets that the source has and the table has not, and rows that are owed.
+        """Offsets that the source has and the table has not, and rows that are pending.
 
         ``None`` before the first claim.
         """
@@ -360,13 +360,13 @@ class Deployment:
             for number, log in state.partitions.items()
         }
         stored = {(at.topic, at.partition): offset for at, offset in record.offsets.items()}
-        owed = sum(debt.rows for debt in self.owed())
-        return owed + sum(end - stored.get(at, 0) for at, end in ends.items())
+        pending = sum(pending_commit.rows for pending_commit in self.pending())
+        return pending + sum(end - stored.get(at, 0) for at, end in ends.items())
 
-    def owed(self) -> tuple[Debt, ...]:
+    def pending(self) -> tuple[PendingCommit, ...]:
         """What the quarantine has not received yet."""
         with opened_reader(self.settings) as tables:
-            return tables.unpaid(tables.reader.history().record)
+            return tables.undelivered(tables.reader.history().record)
 
     def shares(self) -> list[int]:
         """How many partitions each living participant says that it owns, ascending."""

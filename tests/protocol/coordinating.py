@@ -37,25 +37,25 @@ from headgate.control_protocol.ports import (
     TopicState,
     Unknown,
 )
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.coordinator.actions import (
     Action,
     Append,
     ChangeTables,
     CommitAnswered,
     CommitTable,
-    DescribeFollowers,
+    DeliveriesAnswered,
+    DeliverPendingCommits,
+    DescribeSecondaries,
     DescribeSources,
     Drafted,
     DraftManifests,
     EvolveTable,
-    FollowersRead,
     Heard,
     Input,
     Led,
-    PayDebts,
-    PaymentsAnswered,
     ReadTable,
+    SecondariesRead,
     SourcesDescribed,
     Stop,
     TableEvolved,
@@ -86,9 +86,9 @@ _Wanted = TypeVar("_Wanted", bound=Action)
 _Request = (
     ReadTable
     | DescribeSources
-    | DescribeFollowers
+    | DescribeSecondaries
     | DraftManifests
-    | PayDebts
+    | DeliverPendingCommits
     | CommitTable
     | EvolveTable
     | ChangeTables
@@ -114,9 +114,9 @@ class Coordinator:
         self.now_ms = 1_000_000
         self.next_offset = 40
         self.actions: tuple[Action, ...] = ()
-        self.owed: Action | None = None
+        self.pending: Action | None = None
         self.heard: list[LogRecord] = []
-        self.followers: dict[str, TableView] = {}
+        self.secondaries: dict[str, TableView] = {}
         self.walk: list[tuple[Phase, Phase]] = []
 
     @classmethod
@@ -137,7 +137,7 @@ class Coordinator:
         self.state, self.actions = step(self.state, given, self.now_ms)
         for action in self.actions:
             if isinstance(action, _Request):
-                self.owed = action
+                self.pending = action
         if self.phase is not before:
             self.walk.append((before, self.phase))
 
@@ -151,69 +151,69 @@ class Coordinator:
 
     def goes_on(self) -> None:
         """The next ordinary thing: what was wanted works, time passes, nobody else says a word."""
-        owed, self.owed = self.owed, None
-        match owed:
+        pending, self.pending = self.pending, None
+        match pending:
             case ReadTable():
                 self.given(TableRead(self.table))
             case DescribeSources():
                 self.described()
             case CommitTable():
-                self.lands(owed.attempt)
-            case DescribeFollowers():
+                self.lands(pending.attempt)
+            case DescribeSecondaries():
                 self.follows()
             case DraftManifests():
-                self.drafts(owed)
-            case PayDebts():
-                self.pays(owed)
+                self.drafts(pending)
+            case DeliverPendingCommits():
+                self.delivers(pending)
             case EvolveTable():
                 self.evolves()
             case Append():
-                self.hears_itself(owed)
+                self.hears_itself(pending)
             case None if self.phase is Phase.FOLLOWING:
                 self.given(Led())
             case None:
                 self.waits(self.state.settings.commit_interval_ms)
 
-    def follow(self, *followers: TableView) -> None:
-        """The settings name these followers, and here they are."""
-        self.followers = {follower.table: follower for follower in followers}
-        identity = replace(self.state.identity, followers=tuple(self.followers))
+    def follow(self, *secondaries: TableView) -> None:
+        """The settings name these secondary tables, and here they are."""
+        self.secondaries = {secondary.table: secondary for secondary in secondaries}
+        identity = replace(self.state.identity, secondaries=tuple(self.secondaries))
         self.state = replace(self.state, identity=identity)
 
-    def follows(self, *followers: TableView) -> None:
-        """The followers are read; those that are named here are as given now."""
-        self.owed = None
-        self.followers |= {follower.table: follower for follower in followers}
-        self.given(FollowersRead(dict(self.followers), self.now_ms + WALL_AHEAD_MS))
+    def follows(self, *secondaries: TableView) -> None:
+        """The secondary tables are read; those that are named here are as given now."""
+        self.pending = None
+        self.secondaries |= {secondary.table: secondary for secondary in secondaries}
+        self.given(SecondariesRead(dict(self.secondaries), self.now_ms + WALL_AHEAD_MS))
 
     def drafts(self, wanted: DraftManifests | None = None) -> None:
         """The manifests are written."""
-        self.owed = None
+        self.pending = None
         wanted = wanted or self.only(DraftManifests)
         self.given(Drafted(tuple(drafted(draft) for draft in wanted.drafts)))
 
-    def pays(self, wanted: PayDebts | None = None) -> None:
-        """The catalog takes all payments, and says so."""
-        self.owed = None
-        wanted = wanted or self.only(PayDebts)
+    def delivers(self, wanted: DeliverPendingCommits | None = None) -> None:
+        """The catalog takes all deliveries, and says so."""
+        self.pending = None
+        wanted = wanted or self.only(DeliverPendingCommits)
         outcomes = {}
-        for payment in wanted.payments:
-            landed = moved_by(payment.base, payment)
-            self.followers[landed.table] = landed
+        for delivery in wanted.deliveries:
+            landed = moved_by(delivery.base, delivery)
+            self.secondaries[landed.table] = landed
             assert landed.tag is not None
             outcomes[landed.table] = Landed(landed.tag, landed)
-        self.given(PaymentsAnswered(outcomes))
+        self.given(DeliveriesAnswered(outcomes))
 
     def unanswered(self, *, refused: bool = False) -> None:
-        """The payments that it wants do not land, and the followers show it."""
-        self.owed = None
+        """The deliveries that it wants do not land, and the secondary tables show it."""
+        self.pending = None
         outcome = Refused("the tag moved") if refused else Unknown("no answer in time")
-        names = [payment.base.table for payment in self.only(PayDebts).payments]
-        self.given(PaymentsAnswered(dict.fromkeys(names, outcome)))
+        names = [delivery.base.table for delivery in self.only(DeliverPendingCommits).deliveries]
+        self.given(DeliveriesAnswered(dict.fromkeys(names, outcome)))
         self.follows()
 
     def described(self) -> None:
-        self.owed = None
+        self.pending = None
         self.given(SourcesDescribed(self.sources, self.start, self.note, self.control_topic_id))
 
     def waits(self, ms: int) -> None:
@@ -241,7 +241,7 @@ class Coordinator:
     def hears_itself(self, said: Append | None = None) -> None:
         """All that it last said, in order."""
         said = said or self.only(Append)
-        self.owed = None
+        self.pending = None
         for transaction, event in said.events:
             self.hears(event, COORDINATOR, epoch=said.epoch, transaction=transaction)
 
@@ -253,27 +253,27 @@ class Coordinator:
 
     def takes(self, attempt: CommitAttempt | None = None) -> TableView:
         """The catalog takes the attempt; whether it says so is another matter."""
-        self.owed = None
+        self.pending = None
         self.table = moved_by(self.table, attempt or self.attempt)
         return self.table
 
     def evolves(self, *refused: Refusal) -> None:
         """The catalog changes the columns and says so."""
-        self.owed = None
+        self.pending = None
         self.table = replace(self.table, schema_id=self.table.schema_id + 1)
         self.given(TableEvolved(Evolved(self.table, ("+tip",), refused)))
 
     def refused(self) -> None:
-        self.owed = None
+        self.pending = None
         self.given(CommitAnswered(Refused("the branch head moved")))
 
     def unsure(self) -> None:
-        self.owed = None
+        self.pending = None
         self.given(CommitAnswered(Unknown("no answer in time")))
 
     def reads(self, table: TableView | None = None) -> None:
         self.table = table or self.table
-        self.owed = None
+        self.pending = None
         self.given(TableRead(self.table))
 
     # ------------------------------------------------------------------------------ outputs
@@ -315,12 +315,12 @@ class Coordinator:
         return bool(self.all(kind))
 
 
-def drafted(draft: Draft) -> Debt:
-    """What a follower is owed by a decision."""
-    return Debt(
+def drafted(draft: Draft) -> PendingCommit:
+    """What a secondary table is pending by a decision."""
+    return PendingCommit(
         transaction=draft.transaction,
         coordinator=draft.coordinator,
-        follower=draft.table.uuid,
+        secondary=draft.table.uuid,
         table=draft.table.table,
         manifest=f"{draft.table.table}/{draft.transaction}.avro",
         rows=sum(file.records for file in draft.files),

@@ -1,4 +1,4 @@
-"""A coordinator whose lead has two followers, and what each of them is owed."""
+"""A coordinator whose lead has two secondary tables, and what each of them is pending."""
 
 from __future__ import annotations
 
@@ -23,54 +23,63 @@ from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
 from headgate.control_protocol.identifiers import Sender, TransactionId
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.coordinator.actions import PayDebts
+from headgate.control_protocol.record import CommitRecord, PendingCommit
+from headgate.coordinator.actions import DeliverPendingCommits
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.transitions import Phase
 
 ONE, OTHER = "lake.one", "lake.other"
 UUIDS = {ONE: "uuid-one", OTHER: "uuid-other", "lake.trips_quarantine": "uuid-q"}
-LEAD = "uuid-1"
+PRIMARY = "uuid-1"
 
 
-def follower(
+def secondary(
     name: str,
     epoch: int = EPOCH - 1,
     number: int = 4,
     *,
-    lead: str | None = LEAD,
+    primary: str | None = PRIMARY,
     snapshot: int = 50,
 ) -> TableView:
-    """It was paid up to this transaction."""
-    paid = replace(record(epoch, number, offsets(10, 20), RIVAL), lead=lead)
-    found = view(paid, snapshot=snapshot, uuid=UUIDS[name])
+    """It was delivered up to this transaction."""
+    delivered = replace(record(epoch, number, offsets(10, 20), RIVAL), primary=primary)
+    found = view(delivered, snapshot=snapshot, uuid=UUIDS[name])
     return replace(found, table=name, location=f"s3://{name}")
 
 
-def owed(name: str, epoch: int, number: int, rows: int = 2, since_ms: int = 10**15) -> Debt:
+def pending(
+    name: str, epoch: int, number: int, rows: int = 2, since_ms: int = 10**15
+) -> PendingCommit:
     number_of = record(epoch, number, Offsets()).transaction
     path = f"{name}/{epoch}.{number}.avro"
-    return Debt(number_of, RIVAL, UUIDS[name], name, path, 100, rows, since_ms)
+    return PendingCommit(number_of, RIVAL, UUIDS[name], name, path, 100, rows, since_ms)
 
 
-def deciding(epoch: int = EPOCH - 1, number: int = 4, *debts: Debt) -> CommitRecord:
-    """What the lead's record says."""
-    return replace(record(epoch, number, offsets(10, 20), RIVAL), followers=UUIDS, debts=debts)
+def deciding(
+    epoch: int = EPOCH - 1, number: int = 4, *pending_commits: PendingCommit
+) -> CommitRecord:
+    """What the primary table's record says."""
+    return replace(
+        record(epoch, number, offsets(10, 20), RIVAL),
+        secondaries=UUIDS,
+        pending_commits=pending_commits,
+    )
 
 
 def following(
-    *debts: Debt,
-    followers: tuple[TableView, ...] | None = None,
+    *pending_commits: PendingCommit,
+    secondaries: tuple[TableView, ...] | None = None,
     settings: CoordinatorSettings = SETTINGS,
 ) -> Coordinator:
-    """One that has not begun; the lead's record names these debts."""
-    made = Coordinator(view(deciding(EPOCH - 1, 4, *debts)), settings)
-    made.follow(*((follower(ONE), follower(OTHER)) if followers is None else followers))
+    """One that has not begun; the primary table's record names these pending commits."""
+    made = Coordinator(view(deciding(EPOCH - 1, 4, *pending_commits)), settings)
+    made.follow(*((secondary(ONE), secondary(OTHER)) if secondaries is None else secondaries))
     return made
 
 
 def announces(coordinator: Coordinator, rows: int = 3, aside: dict[str, int] | None = None) -> None:
-    """A status with rows for the lead and for followers, whose files are all that they are owed."""
+    """A status with rows for the primary table and for secondary tables, whose files are all that
+    they are pending."""
     term = coordinator.term
     transaction = term.closing
     begin, other = term.offsets[P0], term.offsets[P1]
@@ -96,25 +105,28 @@ def _folder(name: str, transaction: int) -> str:
 
 
 def drafting(settings: CoordinatorSettings = SETTINGS) -> Coordinator:
-    """One that has judged a status with rows for both followers."""
+    """One that has judged a status with rows for both secondary tables."""
     made = following(settings=settings)
     made.until(Phase.COLLECTING)
     announces(made)
     return made
 
 
-def paying(settings: CoordinatorSettings = SETTINGS) -> Coordinator:
-    """One that has decided, and said so: the lead is read before the followers are paid."""
+def delivering(settings: CoordinatorSettings = SETTINGS) -> Coordinator:
+    """One that has decided, and said so: the primary table is read before the secondary tables are
+    delivered to."""
     made = drafting(settings)
-    made.until(Phase.PAYING)
+    made.until(Phase.DELIVERING)
     return made
 
 
-def paid_by(coordinator: Coordinator) -> dict[str, list[TransactionId]]:
-    """What the payments that it wants are for."""
+def delivered_by(coordinator: Coordinator) -> dict[str, list[TransactionId]]:
+    """What the deliveries that it wants are for."""
     return {
-        payment.base.table: [debt.transaction for debt in payment.debts]
-        for payment in coordinator.only(PayDebts).payments
+        delivery.base.table: [
+            pending_commit.transaction for pending_commit in delivery.pending_commits
+        ]
+        for delivery in coordinator.only(DeliverPendingCommits).deliveries
     }
 
 

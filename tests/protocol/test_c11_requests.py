@@ -16,9 +16,9 @@ OPERATOR = Sender("operator", "o1")
 
 
 def asks(coordinator: Coordinator, event: Pause | Resume, seen: tuple[int, int]) -> None:
-    owed = coordinator.owed
+    pending = coordinator.pending
     coordinator.hears(event, OPERATOR, epoch=seen[0], transaction=seen[1], sequence=0)
-    coordinator.owed = owed
+    coordinator.pending = pending
 
 
 def stored(coordinator: Coordinator) -> tuple[int, int, bool]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from protocol.coordinating import SETTINGS, Coordinator
-from protocol.parking import ASIDE, ORDERS, UUID, ledgers, table
+from protocol.suspension import ASIDE, ORDERS, UUID, ledgers, table
 from protocol.values import (
     ALICE,
     BOB,
@@ -170,23 +170,23 @@ def of_orders(made: Wedged, *, below: str = f"s3://{ORDERS}/data") -> WriteStatu
 
 def ledger(settings: CoordinatorSettings = SETTINGS) -> Wedged:
     made = Wedged(ledgers().table, settings)
-    made.follow(*ledgers().followers.values())
+    made.follow(*ledgers().secondaries.values())
     made.state = replace(made.state, identity=replace(made.state.identity, routed=True))
     return made
 
 
-def test_a_routed_table_that_alone_is_at_fault_is_parked_and_the_others_go_on() -> None:
+def test_a_routed_table_that_alone_is_at_fault_is_suspended_and_the_others_go_on() -> None:
     made = ledger()
-    made.followers[ORDERS] = table()
+    made.secondaries[ORDERS] = table()
     for _ in range(6):
         made.is_answered(lambda: of_orders(made, below="s3://elsewhere"))
 
     assert made.phase is Phase.OPEN
-    assert made.term.parked[ORDERS].why.startswith(f"HG-216 {ALICE} is refused 6 times in a row")
+    assert made.term.suspended[ORDERS].why.startswith(f"HG-216 {ALICE} is refused 6 times in a row")
     assert not made.state.refused
     made.until(Phase.COLLECTING)
     made.waits(SETTINGS.commit_timeout_ms)
-    assert made.attempt.record.parked, "so that a new coordinator knows"
+    assert made.attempt.record.suspended, "so that a new coordinator knows"
 
 
 def test_what_is_wrong_with_a_table_that_start_names_stops_the_sink() -> None:
@@ -203,16 +203,16 @@ def test_what_is_wrong_with_a_table_that_start_names_stops_the_sink() -> None:
     assert type(made.error) is StatusRefused
 
 
-def test_a_table_that_cannot_be_read_is_parked_only_after_minutes() -> None:
+def test_a_table_that_cannot_be_read_is_suspended_only_after_minutes() -> None:
     """I3: mostly it can be read soon; all others wait for as long, and people know why."""
     made = ledger(CALMLY)
     began_ms = made.now_ms
     made.until(Phase.COLLECTING)
-    while ORDERS not in made.term.parked:
+    while ORDERS not in made.term.suspended:
         made.is_answered(lambda: of_orders(made))
         made.until(Phase.OPEN)
     assert made.now_ms - began_ms >= PASSING_MS_MIN
-    assert "cannot be read now" in made.term.parked[ORDERS].why
+    assert "cannot be read now" in made.term.suspended[ORDERS].why
 
 
 def test_who_reads_beside_a_zombie_stops_the_sink_only_after_minutes_and_both_are_named() -> None:

@@ -1,13 +1,13 @@
-"""D1: one table leads, all others follow: claims touch the lead alone."""
+"""D1: one table leads, all others follow: claims touch the primary table alone."""
 
 from __future__ import annotations
 
 from protocol.coordinating import EPOCH
-from protocol.following import ONE, OTHER, follower, following
+from protocol.following import ONE, OTHER, following, secondary
 from protocol.values import TABLE
 
 from headgate.control_protocol.events import StartCommit
-from headgate.coordinator.actions import DraftManifests, PayDebts
+from headgate.coordinator.actions import DeliverPendingCommits, DraftManifests
 from headgate.coordinator.transitions import Phase
 
 
@@ -18,17 +18,17 @@ def test_a_claim_is_one_commit_on_the_lead() -> None:
     assert not coordinator.attempt.files
     coordinator.until(Phase.OPEN)
     assert not coordinator.wants(DraftManifests)
-    assert not coordinator.wants(PayDebts)
-    assert coordinator.followers == {ONE: follower(ONE), OTHER: follower(OTHER)}
+    assert not coordinator.wants(DeliverPendingCommits)
+    assert coordinator.secondaries == {ONE: secondary(ONE), OTHER: secondary(OTHER)}
 
 
-def test_the_lead_knows_its_followers_by_uuid_and_the_settings() -> None:
+def test_the_primary_knows_its_secondaries_by_uuid_and_the_settings() -> None:
     coordinator = following()
     coordinator.until(Phase.CLAIMING)
-    assert coordinator.attempt.record.followers == {ONE: "uuid-one", OTHER: "uuid-other"}
+    assert coordinator.attempt.record.secondaries == {ONE: "uuid-one", OTHER: "uuid-other"}
 
 
-def test_start_names_the_followers_behind_the_lead() -> None:
+def test_start_names_the_secondaries_behind_the_lead() -> None:
     coordinator = following()
     coordinator.until(Phase.STARTING)
     (start,) = coordinator.said

@@ -1,4 +1,5 @@
-"""D4: a debt is paid only when a fresh read shows it under the lead's tag."""
+"""D4: a pending commit is delivered only when a fresh read shows it under the primary table's
+tag."""
 
 from __future__ import annotations
 
@@ -6,22 +7,25 @@ from dataclasses import replace
 
 import pytest
 from protocol.coordinating import EPOCH
-from protocol.following import ONE, OTHER, deciding, paying
+from protocol.following import ONE, OTHER, deciding, delivering
 from protocol.values import RIVAL, offsets, record, view
 
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.coordinator.actions import DescribeFollowers, PayDebts, ReadTable
+from headgate.coordinator.actions import DeliverPendingCommits, DescribeSecondaries, ReadTable
 from headgate.coordinator.transitions import Phase
 
 
-def test_the_lead_is_read_first_then_the_followers_and_then_they_are_paid() -> None:
-    coordinator = paying()
+def test_the_primary_is_read_first_then_the_secondaries_and_then_they_are_delivered() -> None:
+    coordinator = delivering()
     assert coordinator.wants(ReadTable)
-    assert not coordinator.wants(PayDebts)
+    assert not coordinator.wants(DeliverPendingCommits)
     coordinator.reads()
-    assert coordinator.wants(DescribeFollowers)
+    assert coordinator.wants(DescribeSecondaries)
     coordinator.follows()
-    assert {p.base.table for p in coordinator.only(PayDebts).payments} == {ONE, OTHER}
+    assert {p.base.table for p in coordinator.only(DeliverPendingCommits).deliveries} == {
+        ONE,
+        OTHER,
+    }
 
 
 @pytest.mark.parametrize(
@@ -33,22 +37,22 @@ def test_the_lead_is_read_first_then_the_followers_and_then_they_are_paid() -> N
     ],
     ids=["the decision is not there", "another has claimed", "another table"],
 )
-def test_what_is_not_there_is_not_paid(found: TableView, phase: Phase) -> None:
-    coordinator = paying()
+def test_what_is_not_there_is_not_delivered(found: TableView, phase: Phase) -> None:
+    coordinator = delivering()
     coordinator.reads(found)
     assert coordinator.phase is phase
-    assert not coordinator.wants(PayDebts)
+    assert not coordinator.wants(DeliverPendingCommits)
 
 
 def test_neither_is_what_another_history_shows() -> None:
-    """A promoted replica has the decision, and may lack a payment that was struck off (D7)."""
-    coordinator = paying()
+    """A promoted replica has the decision, and may lack a delivery that was acknowledged (D7)."""
+    coordinator = delivering()
     coordinator.reads(replace(coordinator.table, head=900, tag=900))
     assert coordinator.phase is Phase.RECOVERING
-    assert not coordinator.wants(PayDebts)
+    assert not coordinator.wants(DeliverPendingCommits)
 
 
 def test_neither_is_what_a_rollback_took() -> None:
-    coordinator = paying()
+    coordinator = delivering()
     coordinator.reads(replace(coordinator.table, lineage=Lineage.ROLLED_BACK))
     assert coordinator.phase is Phase.RECOVERING

@@ -1,14 +1,24 @@
-"""D9: a follower of another lead, or beyond this one; and a lead that went back."""
+"""D9: a secondary table of another primary table, or beyond this one; and a primary table that went
+back."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
-from protocol.following import LEAD, ONE, OTHER, deciding, follower, following, owed, paid_by
+from protocol.following import (
+    ONE,
+    OTHER,
+    PRIMARY,
+    deciding,
+    delivered_by,
+    following,
+    pending,
+    secondary,
+)
 from protocol.values import offsets, record, view
 
-from headgate.control_protocol.errors import FollowerForeign
+from headgate.control_protocol.errors import SecondaryForeign
 from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Lineage, TableView
@@ -28,26 +38,26 @@ def found_again(coordinator: Coordinator) -> None:
     coordinator.follows()
 
 
-def test_one_that_another_table_paid_stops_the_sink() -> None:
-    coordinator = following(followers=(follower(ONE, lead="uuid-0"), follower(OTHER)))
+def test_one_that_another_table_delivered_stops_the_sink() -> None:
+    coordinator = following(secondaries=(secondary(ONE, primary="uuid-0"), secondary(OTHER)))
     found_again(coordinator)
-    assert isinstance(coordinator.error, FollowerForeign)
+    assert isinstance(coordinator.error, SecondaryForeign)
     assert "uuid-0" in coordinator.error.message
 
 
 def test_one_beyond_the_leads_decision_stops_the_sink() -> None:
-    coordinator = following(followers=(follower(ONE, EPOCH - 1, 5), follower(OTHER)))
+    coordinator = following(secondaries=(secondary(ONE, EPOCH - 1, 5), secondary(OTHER)))
     found_again(coordinator)
-    assert isinstance(coordinator.error, FollowerForeign)
+    assert isinstance(coordinator.error, SecondaryForeign)
     assert "decided is 6.4" in coordinator.error.message
 
 
 def test_it_is_gone_on_with_where_the_policy_says_so() -> None:
     settings = replace(SETTINGS, on_table_recreated=TableRecreatedPolicy.RESTART)
-    theirs = (follower(ONE, lead="uuid-0"), follower(OTHER))
-    coordinator = following(followers=theirs, settings=settings)
+    theirs = (secondary(ONE, primary="uuid-0"), secondary(OTHER))
+    coordinator = following(secondaries=theirs, settings=settings)
     coordinator.until(Phase.CLAIMING)
-    (claim,) = coordinator.attempt.record.debts
+    (claim,) = coordinator.attempt.record.pending_commits
     assert (claim.table, claim.manifest, claim.transaction) == (
         ONE,
         "",
@@ -55,54 +65,61 @@ def test_it_is_gone_on_with_where_the_policy_says_so() -> None:
     )
 
 
-def back(*followers: TableView) -> Coordinator:
-    """The lead was rolled back behind 6.4, which its tag names still, and is followed there."""
+def back(*secondaries: TableView) -> Coordinator:
+    """The primary table was rolled back behind 6.4, which its tag names still, and is followed
+    there."""
     settings = replace(SETTINGS, on_rollback=RollbackPolicy.FOLLOW_TABLE)
-    coordinator = following(followers=followers, settings=settings)
-    older = replace(deciding(EPOCH - 1, 2, owed(ONE, EPOCH - 1, 2)), offsets=offsets(5, 20))
-    newer = deciding(EPOCH - 1, 4, owed(ONE, EPOCH - 1, 4))
+    coordinator = following(secondaries=secondaries, settings=settings)
+    older = replace(deciding(EPOCH - 1, 2, pending(ONE, EPOCH - 1, 2)), offsets=offsets(5, 20))
+    newer = deciding(EPOCH - 1, 4, pending(ONE, EPOCH - 1, 4))
     coordinator.table = view(newer, lineage=Lineage.ROLLED_BACK, on_branch=older)
     return coordinator
 
 
-def test_a_lead_that_went_back_claims_its_followers_before_start() -> None:
-    coordinator = back(follower(ONE, EPOCH - 1, 1), follower(OTHER))
+def test_a_primary_that_went_back_claims_its_secondaries_before_start() -> None:
+    coordinator = back(secondary(ONE, EPOCH - 1, 1), secondary(OTHER))
     coordinator.until(Phase.CLAIMING)
-    debts = coordinator.attempt.record.debts
-    assert [(debt.table, debt.rows, debt.claim) for debt in debts] == [
+    pending_commits = coordinator.attempt.record.pending_commits
+    assert [
+        (pending_commit.table, pending_commit.rows, pending_commit.claim)
+        for pending_commit in pending_commits
+    ] == [
         (ONE, 2, False),
         (ONE, 0, True),
         (OTHER, 0, True),
     ]
-    coordinator.until(Phase.PAYING)
+    coordinator.until(Phase.DELIVERING)
     coordinator.reads()
     coordinator.follows()
-    claimed_at = debts[1].transaction
-    assert paid_by(coordinator) == {ONE: [debts[0].transaction, claimed_at], OTHER: [claimed_at]}
+    claimed_at = pending_commits[1].transaction
+    assert delivered_by(coordinator) == {
+        ONE: [pending_commits[0].transaction, claimed_at],
+        OTHER: [claimed_at],
+    }
     assert not coordinator.said
-    coordinator.pays()
+    coordinator.delivers()
     coordinator.follows()
     assert coordinator.phase is Phase.STARTING
 
 
 def test_start_waits_for_that_however_long_it_takes() -> None:
-    coordinator = back(follower(ONE, EPOCH - 1, 1), follower(OTHER))
-    coordinator.until(Phase.PAYING)
+    coordinator = back(secondary(ONE, EPOCH - 1, 1), secondary(OTHER))
+    coordinator.until(Phase.DELIVERING)
     for _ in range(5):
         coordinator.reads()
         coordinator.follows()
         coordinator.unanswered()
-        assert coordinator.phase is Phase.PAYING
+        assert coordinator.phase is Phase.DELIVERING
         coordinator.waits(60_000)
     coordinator.until(Phase.STARTING)
 
 
-def test_what_a_zombie_paid_meanwhile_is_said_to_be_there() -> None:
-    coordinator = back(follower(ONE, EPOCH - 1, 1), follower(OTHER))
-    coordinator.until(Phase.PAYING)
+def test_what_a_zombie_delivered_meanwhile_is_said_to_be_there() -> None:
+    coordinator = back(secondary(ONE, EPOCH - 1, 1), secondary(OTHER))
+    coordinator.until(Phase.DELIVERING)
     coordinator.reads()
-    ahead = replace(record(EPOCH - 1, 4, offsets(10, 20)), lead=LEAD)
-    coordinator.follows(replace(follower(ONE, snapshot=88), record=ahead, branch_record=ahead))
+    ahead = replace(record(EPOCH - 1, 4, offsets(10, 20)), primary=PRIMARY)
+    coordinator.follows(replace(secondary(ONE, snapshot=88), record=ahead, branch_record=ahead))
     coordinator.until(Phase.STARTING)
     (start,) = coordinator.said
     assert isinstance(start, StartCommit)
@@ -110,24 +127,26 @@ def test_what_a_zombie_paid_meanwhile_is_said_to_be_there() -> None:
     assert start.tables[1].offsets == Offsets(dict.fromkeys(list(offsets(10)), 10))
 
 
-def test_a_follower_claimed_for_a_lead_that_was_created_anew_since_is_claimed_again() -> None:
+def test_a_secondary_claimed_for_a_primary_that_was_created_anew_since_is_claimed_again() -> None:
     """Its record names the table of that name which is gone, with an epoch as high as ours."""
     settings = replace(SETTINGS, on_table_recreated=TableRecreatedPolicy.RESTART)
-    theirs = (follower(ONE, EPOCH, 0, lead="uuid-gone"), follower(OTHER))
-    coordinator = following(followers=theirs, settings=settings)
+    theirs = (secondary(ONE, EPOCH, 0, primary="uuid-gone"), secondary(OTHER))
+    coordinator = following(secondaries=theirs, settings=settings)
     coordinator.table = view()
     coordinator.start = offsets(0, 0)
-    coordinator.until(Phase.PAYING)
+    coordinator.until(Phase.DELIVERING)
     coordinator.reads()
     coordinator.follows()
-    assert ONE in paid_by(coordinator)
+    assert ONE in delivered_by(coordinator)
 
 
-def test_an_upgrade_claims_followers_whose_record_names_no_lead() -> None:
+def test_an_upgrade_claims_secondaries_whose_record_names_no_lead() -> None:
     """Version 1 committed the quarantine first, and died before the table."""
-    ahead = follower(ONE, EPOCH - 1, 5, lead=None)
-    coordinator = following(followers=(ahead, follower(OTHER)))
+    ahead = secondary(ONE, EPOCH - 1, 5, primary=None)
+    coordinator = following(secondaries=(ahead, secondary(OTHER)))
     coordinator.until(Phase.CLAIMING)
-    assert [debt.table for debt in coordinator.attempt.record.debts] == [ONE]
+    assert [
+        pending_commit.table for pending_commit in coordinator.attempt.record.pending_commits
+    ] == [ONE]
     coordinator.until(Phase.STARTING)
-    assert coordinator.followers[ONE].record.lead == LEAD  # type: ignore[union-attr]
+    assert coordinator.secondaries[ONE].record.primary == PRIMARY  # type: ignore[union-attr]

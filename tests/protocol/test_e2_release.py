@@ -8,7 +8,7 @@ import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, gain, offsets, status
 
-from headgate.control_protocol.errors import LeadReleased
+from headgate.control_protocol.errors import LeadershipReleased
 from headgate.control_protocol.events import Notice, NoticeKind, Presence, PresenceKind
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Refused, Unknown
@@ -40,10 +40,10 @@ def unanswered(made: Coordinator, ms: int, *, peer: Sender | None = BOB) -> None
 
 def fails(made: Coordinator, why: str = "HG-401 no answer") -> None:
     """What it asked for last."""
-    owed, made.owed = made.owed, None
-    if isinstance(owed, CommitTable):
+    pending, made.pending = made.pending, None
+    if isinstance(pending, CommitTable):
         made.unsure()
-    elif owed is not None:
+    elif pending is not None:
         made.given(CallFailed(why))
 
 
@@ -55,7 +55,7 @@ def test_after_a_minute_without_an_answer_the_lead_goes_to_another(phase: Phase)
     assert made.phase is phase
     unanswered(made, TURN_MS)
 
-    assert type(made.error) is LeadReleased
+    assert type(made.error) is LeadershipReleased
     assert made.error.away_ms == PATIENCE_MS_MIN
     assert COORDINATOR.member in made.error.message
 
@@ -76,9 +76,9 @@ def test_a_table_that_can_be_read_but_not_committed_to_is_no_answer() -> None:
         made.hears(ALIVE, BOB)
         fails(made)
         made.waits(TURN_MS)
-        if isinstance(made.owed, ReadTable):
+        if isinstance(made.pending, ReadTable):
             made.reads()
-    assert type(made.error) is LeadReleased
+    assert type(made.error) is LeadershipReleased
 
 
 @pytest.mark.parametrize("answer", [Refused("the head moved"), Unknown("HG-103", rights=True)])
@@ -86,17 +86,17 @@ def test_a_refusal_is_an_answer_that_others_would_get_as_well(answer: Refused | 
     made = committing()
     for _ in range(3 * PATIENCE_MS_MIN // TURN_MS):
         made.hears(ALIVE, BOB)
-        if isinstance(made.owed, CommitTable):
-            made.owed = None
+        if isinstance(made.pending, CommitTable):
+            made.pending = None
             made.given(CommitAnswered(answer))
         made.waits(TURN_MS)
-        if isinstance(made.owed, ReadTable):
+        if isinstance(made.pending, ReadTable):
             made.reads()
     assert made.phase is Phase.COMMITTING
 
 
 def test_so_is_that_rights_are_missing() -> None:
-    """The lead would go round among participants that all have the same."""
+    """The primary table would go round among participants that all have the same."""
     made = Coordinator.at(Phase.RECOVERING)
     for _ in range(3 * PATIENCE_MS_MIN // TURN_MS):
         made.hears(ALIVE, BOB, epoch=made.state.highest_epoch)

@@ -128,9 +128,9 @@ def test_c8_a_commit_that_landed_unknown_and_was_rolled_back_is_not_built_upon()
 
 def test_pause_said_while_the_coordinator_claims_is_kept() -> None:
     coordinator = Coordinator.at(Phase.CLAIMING)
-    claimed = coordinator.owed
+    claimed = coordinator.pending
     coordinator.hears(Pause(), BOB, epoch=EPOCH - 1, transaction=4)
-    coordinator.owed = claimed
+    coordinator.pending = claimed
     coordinator.goes_on()
     (start,) = coordinator.said
     assert isinstance(start, StartCommit)
@@ -142,10 +142,10 @@ def test_pause_said_while_the_coordinator_claims_is_kept() -> None:
 def test_resume_said_between_two_terms_is_kept(phase: Phase) -> None:
     stored = record(EPOCH - 1, 4, offsets(10, 20), RIVAL, paused=True)
     coordinator = Coordinator.at(phase, table=view(stored))
-    owed = coordinator.owed
+    pending = coordinator.pending
     coordinator.hears(Pause(), BOB, epoch=EPOCH - 1, transaction=4)
     coordinator.hears(Resume(), BOB, epoch=EPOCH - 1, transaction=4)
-    coordinator.owed = owed
+    coordinator.pending = pending
     coordinator.until(Phase.STARTING)
     (start,) = coordinator.said
     assert isinstance(start, StartCommit)
@@ -165,7 +165,7 @@ def test_pause_said_in_front_of_a_start_that_did_not_know_of_it_is_put_right_at_
     idle = status(1, {P0: (10, 10), P1: (20, 20)})
     coordinator.hears(idle, ALICE, transaction=1)
     for _ in range(6):
-        if coordinator.owed is not None:
+        if coordinator.pending is not None:
             coordinator.goes_on()
         coordinator.waits(1)
 

@@ -114,7 +114,7 @@ def test_one_that_was_heard_after_all_is_not() -> None:
     assert participant.said == []
 
 
-def test_an_answer_is_owed_until_then_and_the_next_one_waits() -> None:
+def test_an_answer_is_pending_until_then_and_the_next_one_waits() -> None:
     participant = Participant.writing(AT)
     participant.answers(1, {P0: 15, P1: 20})
     participant.start(2, AT, settled_to=12)

@@ -148,7 +148,7 @@ AT = offsets(10, 20)
 
 
 def practised(phase: Part) -> Participant:
-    """Two transactions, rows in the first; now it waits, writes, or owes an answer."""
+    """Two transactions, rows in the first; now it waits, writes, or has pending an answer."""
     participant = Participant.writing(AT)
     participant.hears(gain(P0), BOB)
     said = AbortCommit(ControlOffset(participant.next_offset), AT)

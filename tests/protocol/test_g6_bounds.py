@@ -28,11 +28,11 @@ ALIVE = gain(kind=PresenceKind.ALIVE)
 @pytest.mark.parametrize("phase", [Phase.FOLLOWING, Phase.RECOVERING, Phase.CLAIMING, Phase.OPEN])
 def test_an_epoch_that_leaps_moves_no_table(phase: Phase) -> None:
     coordinator = Coordinator.at(phase)
-    owed = coordinator.owed
+    pending = coordinator.pending
     for sender in (ALICE, RIVAL):
         for event in (ALIVE, EndCommit()):
             coordinator.hears(event, sender, epoch=NUMBER_MAX)
-    coordinator.owed = owed
+    coordinator.pending = pending
     coordinator.until(Phase.OPEN)
     assert coordinator.term.epoch == EPOCH
 

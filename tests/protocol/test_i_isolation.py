@@ -1,4 +1,4 @@
-"""I1 to I5: a table that has trouble is parked, and all others go on."""
+"""I1 to I5: a table that has trouble is suspended, and all others go on."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
-from protocol.following import follower
-from protocol.parking import (
+from protocol.following import secondary
+from protocol.suspension import (
     ASIDE,
     CLICKS,
     ORDERS,
@@ -15,7 +15,7 @@ from protocol.parking import (
     announces,
     collecting,
     ledgers,
-    owed,
+    pending,
     reads,
     table,
 )
@@ -27,28 +27,28 @@ from headgate.control_protocol.errors import (
     RecordUnreadable,
     TableMissing,
     TableRolledBack,
-    TooManyParked,
+    TooManySuspended,
 )
 from headgate.control_protocol.events import Resume, StartCommit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Lineage, TableView, Unknown
-from headgate.control_protocol.record import Parked
+from headgate.control_protocol.record import Suspended
 from headgate.coordinator.actions import (
     CommitTable,
-    DescribeFollowers,
+    DeliveriesAnswered,
+    DeliverPendingCommits,
+    DescribeSecondaries,
     Drafted,
     DraftManifests,
-    PayDebts,
-    PaymentsAnswered,
     Stop,
 )
-from headgate.coordinator.parking import PARKED_MAX, REFUSALS_MAX
 from headgate.coordinator.speech import start_event
+from headgate.coordinator.suspension import REFUSALS_MAX, SUSPENDED_MAX
 from headgate.coordinator.transitions import Phase
 
 GONE = TableMissing("there is no table lake.orders")
 NOT_ALLOWED = MissingRights("lake.orders cannot be read: Forbidden")
-DROPPED = Parked(ORDERS, "HG-102 there is no table lake.orders")
+DROPPED = Suspended(ORDERS, "HG-102 there is no table lake.orders")
 SHARED = replace(table(), others={SinkName("twin"): {"trips": "id-trips"}})
 
 
@@ -58,10 +58,10 @@ def begun(made: Coordinator) -> Coordinator:
     return made
 
 
-def parked_by(made: Coordinator) -> dict[str, str]:
+def suspended_by(made: Coordinator) -> dict[str, str]:
     stored = made.table.record
     assert stored is not None
-    return {parked.table: parked.why for parked in stored.parked}
+    return {suspended.table: suspended.why for suspended in stored.suspended}
 
 
 @pytest.mark.parametrize(
@@ -73,28 +73,28 @@ def parked_by(made: Coordinator) -> dict[str, str]:
         (SHARED, "HG-113"),
     ],
 )
-def test_i1_a_table_that_is_not_in_order_is_parked(view: TableView, code: str) -> None:
+def test_i1_a_table_that_is_not_in_order_is_suspended(view: TableView, code: str) -> None:
     made = collecting()
     made.state = replace(made.state, term=replace(made.term, topic_ids={"trips": "id-trips"}))
     announces(made)
     reads(made, view)
     assert made.phase is not Phase.STOPPED
-    assert made.term.parked[ORDERS].why.startswith(code)
+    assert made.term.suspended[ORDERS].why.startswith(code)
 
 
 @pytest.mark.parametrize("error", [GONE, RecordUnreadable("the tag carries no record")])
-def test_i1_one_that_is_gone_or_unreadable_is_parked_and_offsets_stay(
+def test_i1_one_that_is_gone_or_unreadable_is_suspended_and_offsets_stay(
     error: HeadgateError,
 ) -> None:
     made = collecting()
     announces(made)
     reads(made, troubles={ORDERS: error})
-    assert made.term.parked[ORDERS].why.startswith(error.code)
-    assert f"{ORDERS} is parked" in made.told
+    assert made.term.suspended[ORDERS].why.startswith(error.code)
+    assert f"{ORDERS} is suspended" in made.told
     assert made.term.settlement is not None
     assert made.term.settlement.offsets == offsets(10, 20), "I2: refused once, whole"
-    assert f"files of {ORDERS}, which is parked" in made.term.settlement.reason
-    assert made.term.settlement.parked == {ORDERS: made.term.parked[ORDERS].why}
+    assert f"files of {ORDERS}, which is suspended" in made.term.settlement.reason
+    assert made.term.settlement.suspended == {ORDERS: made.term.suspended[ORDERS].why}
 
 
 def test_i1_the_record_says_so_and_so_does_every_start() -> None:
@@ -103,48 +103,48 @@ def test_i1_the_record_says_so_and_so_does_every_start() -> None:
     reads(made, troubles={ORDERS: GONE})
     assert made.wants(CommitTable), "nothing else is new"
     begun(made)
-    assert parked_by(made) == {ORDERS: f"HG-102 {GONE.message}"}
-    assert start_event(made.state, first=False).parked == parked_by(made)
+    assert suspended_by(made) == {ORDERS: f"HG-102 {GONE.message}"}
+    assert start_event(made.state, first=False).suspended == suspended_by(made)
 
 
 def test_i1_rights_are_missing_only_when_they_are_missing_again_and_again() -> None:
     made = collecting()
     for number in range(1, REFUSALS_MAX + 1):
-        assert ORDERS not in made.term.parked
+        assert ORDERS not in made.term.suspended
         announces(made, number=number)
         reads(made, troubles={ORDERS: NOT_ALLOWED})
         made.until(Phase.COLLECTING)
-    assert made.term.parked[ORDERS].why.startswith("HG-103")
+    assert made.term.suspended[ORDERS].why.startswith("HG-103")
 
 
 def test_i1_what_participants_say_is_looked_into() -> None:
     """They have kept its records in the quarantine; offsets move on."""
     made = collecting()
     announces(made, at=None, troubles={ORDERS: "HG-102 there is no table lake.orders any more"})
-    assert made.only(DescribeFollowers).tables == (ORDERS,)
+    assert made.only(DescribeSecondaries).tables == (ORDERS,)
     reads(made, troubles={ORDERS: GONE})
-    assert made.term.parked[ORDERS].why.startswith("HG-102")
+    assert made.term.suspended[ORDERS].why.startswith("HG-102")
     begun(made)
     assert made.term.offsets[P0] == 13
 
 
-def test_i1_a_participants_word_alone_parks_nothing_that_is_in_order() -> None:
+def test_i1_a_participants_word_alone_suspends_nothing_that_is_in_order() -> None:
     made = collecting()
     announces(made, at=None, troubles={ORDERS: "HG-102 there is no table lake.orders any more"})
     reads(made, table())
-    assert not made.term.parked
+    assert not made.term.suspended
 
 
-def test_i1_one_without_rights_for_participants_is_parked_in_the_end() -> None:
+def test_i1_one_without_rights_for_participants_is_suspended_in_the_end() -> None:
     made = collecting()
     for number in range(1, REFUSALS_MAX + 1):
         announces(made, at=None, number=number, troubles={ORDERS: "HG-103 not for this role"})
         reads(made, table())
         made.until(Phase.COLLECTING)
-    assert made.term.parked[ORDERS].why == "HG-103 not for this role"
+    assert made.term.suspended[ORDERS].why == "HG-103 not for this role"
 
 
-def test_i1_one_that_cannot_be_drafted_for_ends_the_epoch_parked() -> None:
+def test_i1_one_that_cannot_be_drafted_for_ends_the_epoch_suspended() -> None:
     made = collecting()
     announces(made)
     reads(made, table())
@@ -152,58 +152,60 @@ def test_i1_one_that_cannot_be_drafted_for_ends_the_epoch_parked() -> None:
     made.given(Drafted((), {ORDERS: GONE}))
     assert made.phase is Phase.RECOVERING
     made.until(Phase.OPEN)
-    assert parked_by(made) == {ORDERS: f"HG-102 {GONE.message}"}
+    assert suspended_by(made) == {ORDERS: f"HG-102 {GONE.message}"}
     assert made.term.epoch == EPOCH + 1
 
 
-def paying(view: TableView | None = None) -> Coordinator:
-    """The lead has decided rows for one table, which is about to be paid."""
+def delivering(view: TableView | None = None) -> Coordinator:
+    """The primary table has decided rows for one table, which is about to be delivered."""
     made = collecting()
     announces(made)
     reads(made, table())
-    made.until(Phase.PAYING)
+    made.until(Phase.DELIVERING)
     made.reads()
-    assert ORDERS in made.only(DescribeFollowers).tables
-    reads(made, follower(ASIDE), *([view] if view else []))
+    assert ORDERS in made.only(DescribeSecondaries).tables
+    reads(made, secondary(ASIDE), *([view] if view else []))
     return made
 
 
-def test_i1_a_table_that_was_rolled_back_is_not_paid_and_the_loss_still_shows() -> None:
-    made = paying(table(lineage=Lineage.ROLLED_BACK))
-    assert not made.wants(PayDebts)
+def test_i1_a_table_that_was_rolled_back_is_not_delivered_and_the_loss_still_shows() -> None:
+    made = delivering(table(lineage=Lineage.ROLLED_BACK))
+    assert not made.wants(DeliverPendingCommits)
     assert made.phase is Phase.OPEN
-    assert made.term.parked[ORDERS].why.startswith("HG-201")
-    assert [debt.table for debt in made.term.debts] == [ORDERS], "I3: it is owed still"
+    assert made.term.suspended[ORDERS].why.startswith("HG-201")
+    assert [pending_commit.table for pending_commit in made.term.pending_commits] == [ORDERS], (
+        "I3: it is pending still"
+    )
     made.until(Phase.COLLECTING)
     announces(made, at=None, number=2)
     made.until(Phase.OPEN)
-    assert parked_by(made)[ORDERS].startswith("HG-201")
+    assert suspended_by(made)[ORDERS].startswith("HG-201")
     stored = made.table.record
     assert stored is not None
-    assert ORDERS in {debt.table for debt in stored.debts}
+    assert ORDERS in {pending_commit.table for pending_commit in stored.pending_commits}
 
 
-def test_i1_a_payment_that_is_forbidden_again_and_again_parks_its_table() -> None:
-    made = paying(table())
+def test_i1_a_delivery_that_is_forbidden_again_and_again_suspends_its_table() -> None:
+    made = delivering(table())
     for _ in range(REFUSALS_MAX):
-        assert not made.term.parked
-        made.only(PayDebts)
-        made.given(PaymentsAnswered({ORDERS: Unknown("Forbidden", rights=True)}))
-        reads(made, follower(ASIDE), table())
-        if not made.term.parked:
+        assert not made.term.suspended
+        made.only(DeliverPendingCommits)
+        made.given(DeliveriesAnswered({ORDERS: Unknown("Forbidden", rights=True)}))
+        reads(made, secondary(ASIDE), table())
+        if not made.term.suspended:
             made.waits(SETTINGS.retry_backoff_max_ms)
             made.reads()
-            reads(made, follower(ASIDE), table())
-    assert made.term.parked[ORDERS].why.startswith("HG-103")
+            reads(made, secondary(ASIDE), table())
+    assert made.term.suspended[ORDERS].why.startswith("HG-103")
     assert made.phase is Phase.OPEN
 
 
-def test_i2_status_of_a_table_parked_since_is_refused_and_others_are_in() -> None:
-    made = collecting(parked=(DROPPED,))
-    assert made.term.parked == {ORDERS: DROPPED}
+def test_i2_status_of_a_table_suspended_since_is_refused_and_others_are_in() -> None:
+    made = collecting(suspended=(DROPPED,))
+    assert made.term.suspended == {ORDERS: DROPPED}
     announces(made)
     assert made.term.settlement is not None
-    assert "which is parked" in made.term.settlement.reason
+    assert "which is suspended" in made.term.settlement.reason
     assert made.term.settlement.offsets == offsets(10, 20)
     made.until(Phase.COLLECTING)
     announces(made, at=None, number=2)
@@ -211,37 +213,37 @@ def test_i2_status_of_a_table_parked_since_is_refused_and_others_are_in() -> Non
     assert made.term.offsets == offsets(13, 20)
 
 
-def test_i3_one_that_cannot_be_reached_is_not_parked_and_its_debts_wait() -> None:
-    made = paying()
+def test_i3_one_that_cannot_be_reached_is_not_suspended_and_its_pending_commits_wait() -> None:
+    made = delivering()
     assert made.phase is Phase.OPEN
-    assert not made.term.parked
-    assert [debt.table for debt in made.term.debts] == [ORDERS]
+    assert not made.term.suspended
+    assert [pending_commit.table for pending_commit in made.term.pending_commits] == [ORDERS]
 
 
-def test_i3_unless_its_debts_have_waited_for_half_of_what_they_may() -> None:
-    late = replace(owed(EPOCH - 1, 4), since_ms=0)
+def test_i3_unless_its_pending_commits_have_waited_for_half_of_what_they_may() -> None:
+    late = replace(pending(EPOCH - 1, 4), since_ms=0)
     settings = replace(SETTINGS, claim_age_max_ms=1_100_000_000)
     made = ledgers(late, settings=settings)
-    made.until(Phase.PAYING)
+    made.until(Phase.DELIVERING)
     made.reads()
-    reads(made, follower(ASIDE))
-    assert made.term.parked[ORDERS].why.startswith("HG-401")
-    assert made.term.debts == (late,), "it is owed still"
+    reads(made, secondary(ASIDE))
+    assert made.term.suspended[ORDERS].why.startswith("HG-401")
+    assert made.term.pending_commits == (late,), "it is pending still"
 
 
 def test_i3_nor_does_one_that_owes_too_much_hold_up_the_others() -> None:
-    debts = tuple(owed(EPOCH - 1, 4) for _ in range(200))
-    made = ledgers(*debts, owed(EPOCH - 1, 4, name=CLICKS))
-    made.until(Phase.PAYING)
+    pending_commits = tuple(pending(EPOCH - 1, 4) for _ in range(200))
+    made = ledgers(*pending_commits, pending(EPOCH - 1, 4, name=CLICKS))
+    made.until(Phase.DELIVERING)
     made.reads()
-    reads(made, follower(ASIDE))
-    assert set(made.term.parked) == {ORDERS}
+    reads(made, secondary(ASIDE))
+    assert set(made.term.suspended) == {ORDERS}
     assert made.phase is Phase.OPEN
 
 
 def test_i4_without_a_quarantine_the_sink_stops_by_name() -> None:
     made = collecting()
-    made.state = replace(made.state, identity=replace(made.state.identity, followers=()))
+    made.state = replace(made.state, identity=replace(made.state.identity, secondaries=()))
     announces(made)
     reads(made, table(lineage=Lineage.ROLLED_BACK))
     assert made.phase is Phase.STOPPED
@@ -249,42 +251,44 @@ def test_i4_without_a_quarantine_the_sink_stops_by_name() -> None:
 
 
 def test_i4_a_quarantine_that_has_trouble_stops_the_sink() -> None:
-    made = paying(table())
-    made.pays()
-    reads(made, replace(follower(ASIDE), lineage=Lineage.ROLLED_BACK), table())
+    made = delivering(table())
+    made.delivers()
+    reads(made, replace(secondary(ASIDE), lineage=Lineage.ROLLED_BACK), table())
     assert made.phase is Phase.RECOVERING
-    made.followers[ASIDE] = replace(follower(ASIDE), lineage=Lineage.ROLLED_BACK)
+    made.secondaries[ASIDE] = replace(secondary(ASIDE), lineage=Lineage.ROLLED_BACK)
     made.until(Phase.STOPPED)
     assert isinstance(made.only(Stop).error, TableRolledBack)
 
 
 def test_i4_trouble_of_all_tables_is_not_theirs() -> None:
-    many = tuple(Parked(f"lake.t{number}", "HG-103 no") for number in range(PARKED_MAX))
-    made = collecting(parked=many)
+    many = tuple(Suspended(f"lake.t{number}", "HG-103 no") for number in range(SUSPENDED_MAX))
+    made = collecting(suspended=many)
     announces(made)
     reads(made, troubles={ORDERS: GONE})
-    assert isinstance(made.only(Stop).error, TooManyParked)
+    assert isinstance(made.only(Stop).error, TooManySuspended)
 
 
 # ------------------------------------------------------------------------------------- lives on
 
 
-def test_i1_a_claim_carries_on_what_is_parked() -> None:
-    made = ledgers(owed(EPOCH - 1, 4), parked=(DROPPED,))
+def test_i1_a_claim_carries_on_what_is_suspended() -> None:
+    made = ledgers(pending(EPOCH - 1, 4), suspended=(DROPPED,))
     made.until(Phase.STARTING)
-    assert parked_by(made) == {ORDERS: DROPPED.why}
+    assert suspended_by(made) == {ORDERS: DROPPED.why}
     (start,) = (event for event in made.said if isinstance(event, StartCommit))
-    assert start.parked == {ORDERS: DROPPED.why}
+    assert start.suspended == {ORDERS: DROPPED.why}
     made.until(Phase.OPEN)
-    assert Phase.PAYING not in {phase for step in made.walk for phase in step}, "nothing is paid"
+    assert Phase.DELIVERING not in {phase for step in made.walk for phase in step}, (
+        "nothing is delivered"
+    )
 
 
 @pytest.mark.parametrize("lineage", [Lineage.ROLLED_BACK, Lineage.TAG_MISSING])
-def test_i1_a_claim_parks_what_went_wrong_meanwhile(lineage: Lineage) -> None:
-    made = ledgers(owed(EPOCH - 1, 4))
-    made.followers[ORDERS] = table(lineage=lineage)
+def test_i1_a_claim_suspends_what_went_wrong_meanwhile(lineage: Lineage) -> None:
+    made = ledgers(pending(EPOCH - 1, 4))
+    made.secondaries[ORDERS] = table(lineage=lineage)
     made.until(Phase.OPEN)
-    assert list(parked_by(made)) == [ORDERS]
+    assert list(suspended_by(made)) == [ORDERS]
 
 
 # -------------------------------------------------------------------------------------- resumed
@@ -297,101 +301,107 @@ def asks(made: Coordinator, *tables: str) -> None:
     assert seen is not None
     made.hears(Resume(tables), BOB, epoch=EPOCH, transaction=seen.transaction.number)
     made.waits(0)
-    assert ORDERS in made.only(DescribeFollowers).tables
+    assert ORDERS in made.only(DescribeSecondaries).tables
 
 
 def test_i5_a_table_that_is_in_order_again_is_open_at_once() -> None:
-    made = ledgers(parked=(DROPPED,))
+    made = ledgers(suspended=(DROPPED,))
     asks(made, ORDERS)
     reads(made, table())
     assert f"{ORDERS} takes rows again" in made.told
     made.described()
-    assert not start_event(made.state, first=False).parked
+    assert not start_event(made.state, first=False).suspended
     made.until(Phase.COLLECTING)
     announces(made)
     begun(made)
-    assert parked_by(made) == {}
+    assert suspended_by(made) == {}
     assert made.term.offsets == offsets(13, 20)
 
 
-def test_i5_one_that_lost_rows_is_paid_first_and_takes_rows_then() -> None:
-    """The payment moves the tag to where a person has put the branch."""
+def test_i5_one_that_lost_rows_is_delivered_first_and_takes_rows_then() -> None:
+    """The delivery moves the tag to where a person has put the branch."""
     back = replace(DROPPED, why="HG-201 was rolled back")
-    made = ledgers(owed(EPOCH - 1, 4), parked=(back,))
-    made.followers[ORDERS] = table(lineage=Lineage.ROLLED_BACK, head=40)
+    made = ledgers(pending(EPOCH - 1, 4), suspended=(back,))
+    made.secondaries[ORDERS] = table(lineage=Lineage.ROLLED_BACK, head=40)
     asks(made, ORDERS)
-    reads(made, made.followers[ORDERS])
-    assert made.term.parked[ORDERS].resuming
+    reads(made, made.secondaries[ORDERS])
+    assert made.term.suspended[ORDERS].resuming
     made.described()
     made.until(Phase.COLLECTING)
     announces(made, at=None)
-    made.until(Phase.PAYING)
+    made.until(Phase.DELIVERING)
     stored = made.table.record
     assert stored is not None
-    assert stored.parked[0].resuming
-    assert ORDERS in {debt.table for debt in stored.debts}
+    assert stored.suspended[0].resuming
+    assert ORDERS in {pending_commit.table for pending_commit in stored.pending_commits}
     made.until(Phase.OPEN)
-    assert not made.term.parked
-    assert made.followers[ORDERS].lineage is Lineage.CONTAINS_TAG
+    assert not made.term.suspended
+    assert made.secondaries[ORDERS].lineage is Lineage.CONTAINS_TAG
     made.until(Phase.COLLECTING)
     announces(made, at=None, number=2)
     begun(made)
-    assert parked_by(made) == {}
+    assert suspended_by(made) == {}
 
 
-def test_i5_without_any_debt_it_is_paid_nothing_all_the_same() -> None:
-    made = ledgers(parked=(replace(DROPPED, why="HG-201 was rolled back"),))
-    made.followers[ORDERS] = table(lineage=Lineage.ROLLED_BACK, head=40)
+def test_i5_without_any_pending_commit_it_is_delivered_nothing_all_the_same() -> None:
+    made = ledgers(suspended=(replace(DROPPED, why="HG-201 was rolled back"),))
+    made.secondaries[ORDERS] = table(lineage=Lineage.ROLLED_BACK, head=40)
     asks(made, ORDERS)
-    reads(made, made.followers[ORDERS])
+    reads(made, made.secondaries[ORDERS])
     made.described()
     made.until(Phase.COLLECTING)
     announces(made, at=None)
-    made.until(Phase.PAYING)
-    assert [debt.manifest for debt in made.term.debts if debt.table == ORDERS] == [""]
+    made.until(Phase.DELIVERING)
+    assert [
+        pending_commit.manifest
+        for pending_commit in made.term.pending_commits
+        if pending_commit.table == ORDERS
+    ] == [""]
     made.until(Phase.OPEN)
-    assert not made.term.parked
+    assert not made.term.suspended
 
 
-def test_i5_one_that_was_paid_by_who_did_not_live_to_open_it_is_opened() -> None:
+def test_i5_one_that_was_delivered_by_who_did_not_live_to_open_it_is_opened() -> None:
     """Nobody would ask for it once more: it is resuming already (seed 69024)."""
-    made = ledgers(parked=(replace(DROPPED, resuming=True),))
+    made = ledgers(suspended=(replace(DROPPED, resuming=True),))
     made.until(Phase.OPEN)
     made.waits(SETTINGS.commit_interval_ms)
-    assert made.only(DescribeFollowers).tables == (ORDERS,)
+    assert made.only(DescribeSecondaries).tables == (ORDERS,)
     reads(made, table(lineage=Lineage.CONTAINS_TAG))
     assert f"{ORDERS} takes rows again" in made.told
-    assert not made.term.parked
+    assert not made.term.suspended
 
 
 @pytest.mark.parametrize(("views", "troubles"), [((), {ORDERS: GONE}), ((), {}), ((SHARED,), {})])
-def test_i5_what_still_has_trouble_stays_parked_and_says_why(
+def test_i5_what_still_has_trouble_stays_suspended_and_says_why(
     views: tuple[TableView, ...], troubles: dict[str, HeadgateError]
 ) -> None:
-    made = ledgers(parked=(DROPPED,))
+    made = ledgers(suspended=(DROPPED,))
     asks(made, ORDERS)
     made.state = replace(made.state, term=replace(made.term, topic_ids={"trips": "id-trips"}))
     reads(made, *views, troubles=troubles)
-    assert f"{ORDERS} stays parked" in made.told
-    assert made.term.parked[ORDERS].since_ms > 0
+    assert f"{ORDERS} stays suspended" in made.told
+    assert made.term.suspended[ORDERS].since_ms > 0
 
 
-def test_i5_one_that_was_made_anew_is_filled_and_what_the_old_one_was_owed_lapses() -> None:
-    made = ledgers(owed(EPOCH - 1, 4), parked=(DROPPED,))
+def test_i5_one_that_was_made_anew_is_filled_and_what_the_old_one_was_pending_expires() -> None:
+    made = ledgers(pending(EPOCH - 1, 4), suspended=(DROPPED,))
     asks(made, ORDERS)
     reads(made, table(uuid="uuid-anew"))
-    assert not made.term.parked
+    assert not made.term.suspended
     made.described()
     made.until(Phase.COLLECTING)
     announces(made, at=None)
     begun(made)
     stored = made.table.record
     assert stored is not None
-    assert [debt.follower for debt in stored.lapsed] == [UUID]
-    assert stored.debts == () or all(debt.follower != UUID for debt in stored.debts)
+    assert [pending_commit.secondary for pending_commit in stored.expired] == [UUID]
+    assert stored.pending_commits == () or all(
+        pending_commit.secondary != UUID for pending_commit in stored.pending_commits
+    )
 
 
-def test_i5_nobody_resumes_what_is_not_parked() -> None:
+def test_i5_nobody_resumes_what_is_not_suspended() -> None:
     made = ledgers()
     made.until(Phase.OPEN)
     made.hears(Resume((ORDERS,)), BOB, epoch=EPOCH, transaction=0)
@@ -399,10 +409,10 @@ def test_i5_nobody_resumes_what_is_not_parked() -> None:
     assert not made.term.paused
 
 
-def test_parked_tables_travel_in_the_record() -> None:
+def test_suspended_tables_travel_in_the_record() -> None:
     from headgate.control_protocol.record_codec import decode, encode
 
     stored = replace(
-        record(EPOCH, 4, offsets(10, 20)), parked=(DROPPED, Parked("a.b", "x", 7, True))
+        record(EPOCH, 4, offsets(10, 20)), suspended=(DROPPED, Suspended("a.b", "x", 7, True))
     )
     assert decode(SINK, encode(stored)) == stored

@@ -1,4 +1,4 @@
-"""N5: a table that was filled and is gone is parked; a new one must be asked for."""
+"""N5: a table that was filled and is gone is suspended; a new one must be asked for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,18 @@ from dataclasses import replace
 
 import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
-from protocol.parking import ASIDE, CLICKS, ORDERS, UUID, announces, ledgers, owed, reads, table
 from protocol.participating import Participant
+from protocol.suspension import (
+    ASIDE,
+    CLICKS,
+    ORDERS,
+    UUID,
+    announces,
+    ledgers,
+    pending,
+    reads,
+    table,
+)
 from protocol.values import ALICE, BOB, P0, SINK, offsets, proposal, record
 
 from headgate.control_protocol.column_growth import Refusal
@@ -20,48 +30,50 @@ from headgate.control_protocol.filled_tables import (
     newly_filled,
 )
 from headgate.control_protocol.ports import CommitAttempt
-from headgate.control_protocol.record import Parked
+from headgate.control_protocol.record import Suspended
 from headgate.control_protocol.table_changes import Changed
 from headgate.coordinator.actions import (
     ChangeTables,
     CommitTable,
-    DescribeFollowers,
+    DeliveriesAnswered,
+    DescribeSecondaries,
     Drafted,
-    PaymentsAnswered,
     Stop,
     TablesChanged,
 )
 from headgate.coordinator.evolution import GATHERING_MS
-from headgate.coordinator.parking import payable
 from headgate.coordinator.speech import start_event
+from headgate.coordinator.suspension import deliverable
 from headgate.coordinator.transitions import Phase
 from headgate.participant.state import Told
-from headgate.participant.work import with_parked
+from headgate.participant.work import with_suspended
 
 GONE = TableMissing("there is no table lake.orders")
-DROPPED = Parked(ORDERS, "HG-102 there is no table lake.orders")
+DROPPED = Suspended(ORDERS, "HG-102 there is no table lake.orders")
 
 
-def remembering(*debts: object, parked: tuple[Parked, ...] = (), **identity: bool) -> Coordinator:
+def remembering(
+    *pending_commits: object, suspended: tuple[Suspended, ...] = (), **identity: bool
+) -> Coordinator:
     """A ledger's coordinator before its claim; the ledger has filled orders in earlier epochs."""
-    made = ledgers(*debts, parked=parked)  # type: ignore[arg-type]
+    made = ledgers(*pending_commits, suspended=suspended)  # type: ignore[arg-type]
     made.table = replace(made.table, filled={ORDERS: UUID, CLICKS: f"uuid-{CLICKS}"})
     known = replace(made.state.identity, makes=True, **identity)
     made.state = replace(made.state, identity=known)
     return made
 
 
-def asking(made: Coordinator) -> DescribeFollowers:
-    """Until it has asked for the followers."""
-    while not made.all(DescribeFollowers):
+def asking(made: Coordinator) -> DescribeSecondaries:
+    """Until it has asked for the secondary tables."""
+    while not made.all(DescribeSecondaries):
         made.goes_on()
-    return made.only(DescribeFollowers)
+    return made.only(DescribeSecondaries)
 
 
-def parked_by(made: Coordinator) -> dict[str, str]:
+def suspended_by(made: Coordinator) -> dict[str, str]:
     stored = made.table.record
     assert stored is not None
-    return {parked.table: parked.why for parked in stored.parked}
+    return {suspended.table: suspended.why for suspended in stored.suspended}
 
 
 def decision(made: Coordinator) -> CommitAttempt:
@@ -76,7 +88,7 @@ def proposes(made: Coordinator, uuid: str = "") -> None:
     made.hears(asked, ALICE, transaction=1)
     made.waits(GATHERING_MS)
     assert [want.at.table for want in made.only(ChangeTables).wants] == [ORDERS]
-    made.owed = None
+    made.pending = None
     words = f"HG-102 {GONE.message}"
     made.given(TablesChanged((Changed(ORDERS, why=words, dropped=True),)))
 
@@ -87,11 +99,11 @@ def proposes(made: Coordinator, uuid: str = "") -> None:
 def test_n5_the_decision_that_first_owes_rows_to_a_table_remembers_it() -> None:
     decided = replace(
         record(3, 4, offsets(10, 20)),
-        followers={ASIDE: "uuid-aside"},
-        debts=(
-            owed(3, 4),
-            replace(owed(3, 4, name=CLICKS), manifest=""),
-            replace(owed(3, 4), table=ASIDE, follower="uuid-aside"),
+        secondaries={ASIDE: "uuid-aside"},
+        pending_commits=(
+            pending(3, 4),
+            replace(pending(3, 4, name=CLICKS), manifest=""),
+            replace(pending(3, 4), table=ASIDE, secondary="uuid-aside"),
         ),
     )
     filled = newly_filled(decided, {})
@@ -116,32 +128,32 @@ def test_n5_a_thousand_tables_are_remembered_in_a_hundred_bytes_each() -> None:
 # ----------------------------------------------------------------------------------- between epochs
 
 
-def test_n5_a_claim_looks_for_what_was_filled_and_parks_what_is_gone() -> None:
+def test_n5_a_claim_looks_for_what_was_filled_and_suspends_what_is_gone() -> None:
     made = remembering()
     assert asking(made).remembered == {ORDERS, CLICKS}
-    reads(made, made.followers[ASIDE], troubles={ORDERS: GONE})
-    assert f"{ORDERS} is parked" in made.told
+    reads(made, made.secondaries[ASIDE], troubles={ORDERS: GONE})
+    assert f"{ORDERS} is suspended" in made.told
     made.until(Phase.OPEN)
-    assert parked_by(made) == {ORDERS: f"HG-102 {GONE.message}"}
+    assert suspended_by(made) == {ORDERS: f"HG-102 {GONE.message}"}
     said = start_event(made.state, first=True)
     assert isinstance(said, StartCommit)
-    assert said.parked[ORDERS].startswith("HG-102")
+    assert said.suspended[ORDERS].startswith("HG-102")
 
 
-def test_n5_who_is_parked_is_not_looked_for_again() -> None:
-    assert asking(remembering(parked=(DROPPED,))).remembered == {CLICKS}
+def test_n5_who_is_suspended_is_not_looked_for_again() -> None:
+    assert asking(remembering(suspended=(DROPPED,))).remembered == {CLICKS}
 
 
 def test_n5_a_ledger_that_knows_nothing_of_before_behaves_as_before() -> None:
     made = ledgers()
     assert asking(made).remembered == frozenset()
     made.until(Phase.OPEN)
-    assert not made.term.parked
+    assert not made.term.suspended
 
 
 def test_n5_without_a_quarantine_the_sink_stops() -> None:
     made = remembering()
-    made.state = replace(made.state, identity=replace(made.state.identity, followers=()))
+    made.state = replace(made.state, identity=replace(made.state.identity, secondaries=()))
     asking(made)
     reads(made, troubles={ORDERS: GONE})
     assert made.only(Stop).error.code == "HG-102"
@@ -156,18 +168,18 @@ def test_n5_a_busy_sink_too_looks_now_and_then() -> None:
     made.now_ms += SETTINGS.table_check_interval_ms
     made.until(Phase.PREPARING)
     assert asking(made).remembered == {ORDERS, CLICKS}
-    reads(made, made.followers[ASIDE], troubles={ORDERS: GONE})
-    assert made.term.parked.keys() == {ORDERS}
+    reads(made, made.secondaries[ASIDE], troubles={ORDERS: GONE})
+    assert made.term.suspended.keys() == {ORDERS}
     made.described()
     made.until(Phase.COLLECTING)
     announces(made, at=None)
     made.until(Phase.OPEN)
-    assert parked_by(made).keys() == {ORDERS}
+    assert suspended_by(made).keys() == {ORDERS}
     made.until(Phase.PREPARING)
-    assert not made.all(DescribeFollowers)
+    assert not made.all(DescribeSecondaries)
 
 
-def test_n5_a_table_that_was_filled_is_not_made_anew_but_parked() -> None:
+def test_n5_a_table_that_was_filled_is_not_made_anew_but_suspended() -> None:
     made = remembering()
     made.until(Phase.OPEN)
     proposes(made)
@@ -175,7 +187,7 @@ def test_n5_a_table_that_was_filled_is_not_made_anew_but_parked() -> None:
     assert isinstance(tables, Tables)
     (start,) = tables.tables
     assert start.refused[0].reason == f"HG-102 {GONE.message}"
-    assert made.term.parked[ORDERS].why == f"HG-102 {GONE.message}"
+    assert made.term.suspended[ORDERS].why == f"HG-102 {GONE.message}"
     assert "is not made" not in made.told
 
 
@@ -186,54 +198,54 @@ def resumed(made: Coordinator) -> Coordinator:
     made.until(Phase.OPEN)
     made.hears(Resume((ORDERS,)), BOB, epoch=EPOCH)
     made.waits(0)
-    reads(made, made.followers[ASIDE], troubles={ORDERS: GONE})
+    reads(made, made.secondaries[ASIDE], troubles={ORDERS: GONE})
     return made
 
 
-def test_n5_resume_lets_it_be_made_anew_and_what_it_was_owed_lapses() -> None:
-    made = resumed(remembering(owed(EPOCH - 1, 4), parked=(DROPPED,)))
+def test_n5_resume_lets_it_be_made_anew_and_what_it_was_pending_expires() -> None:
+    made = resumed(remembering(pending(EPOCH - 1, 4), suspended=(DROPPED,)))
     assert "is created again" in made.told
-    assert not made.term.parked
+    assert not made.term.suspended
     made.described()
     made.until(Phase.COLLECTING)
     announces(made, at=None)
     attempt = decision(made)
     assert attempt.forgets == {ORDERS}
-    assert attempt.record.parked == ()
-    assert [debt.table for debt in attempt.record.lapsed] == [ORDERS]
-    assert all(debt.table != ORDERS for debt in attempt.record.debts)
+    assert attempt.record.suspended == ()
+    assert [pending_commit.table for pending_commit in attempt.record.expired] == [ORDERS]
+    assert all(pending_commit.table != ORDERS for pending_commit in attempt.record.pending_commits)
     made.until(Phase.OPEN)
     assert made.term.forgotten == frozenset()
 
 
-def test_n5_nothing_is_paid_to_it_when_there_was_no_decision() -> None:
-    made = resumed(remembering(owed(EPOCH - 1, 4), parked=(DROPPED,)))
-    assert made.term.debts
-    assert payable(made.term) == ()
+def test_n5_nothing_is_delivered_to_it_when_there_was_no_decision() -> None:
+    made = resumed(remembering(pending(EPOCH - 1, 4), suspended=(DROPPED,)))
+    assert made.term.pending_commits
+    assert deliverable(made.term) == ()
 
 
-def test_n5_where_nobody_makes_tables_it_stays_parked() -> None:
-    made = remembering(parked=(DROPPED,))
+def test_n5_where_nobody_makes_tables_it_stays_suspended() -> None:
+    made = remembering(suspended=(DROPPED,))
     made.state = replace(made.state, identity=replace(made.state.identity, makes=False))
     resumed(made)
-    assert f"{ORDERS} stays parked" in made.told
+    assert f"{ORDERS} stays suspended" in made.told
 
 
 # ---------------------------------------------------------------------------- on_missing = "create"
 
 
-def test_n5_create_looks_for_nothing_and_parks_nothing() -> None:
-    made = remembering(owed(EPOCH - 1, 4), makes_anew=True)
+def test_n5_create_looks_for_nothing_and_suspends_nothing() -> None:
+    made = remembering(pending(EPOCH - 1, 4), makes_anew=True)
     assert asking(made).remembered == frozenset()
-    reads(made, made.followers[ASIDE], troubles={ORDERS: GONE})
+    reads(made, made.secondaries[ASIDE], troubles={ORDERS: GONE})
     assert "is created again" in made.told
     claim = decision(made)
     assert claim.record.claim
     assert claim.forgets == {ORDERS}
-    assert [debt.table for debt in claim.record.lapsed] == [ORDERS]
-    assert claim.record.debts == ()
+    assert [pending_commit.table for pending_commit in claim.record.expired] == [ORDERS]
+    assert claim.record.pending_commits == ()
     made.until(Phase.OPEN)
-    assert not made.term.parked
+    assert not made.term.suspended
 
 
 def test_n5_create_answers_who_asks_of_the_old_table_to_look_again() -> None:
@@ -243,7 +255,7 @@ def test_n5_create_answers_who_asks_of_the_old_table_to_look_again() -> None:
     (tables,) = made.said
     assert isinstance(tables, Tables)
     assert tables.tables == (TableStart(ORDERS, "", 0, 0, ""),)
-    assert not made.term.parked
+    assert not made.term.suspended
     assert made.term.forgotten == {ORDERS}
 
 
@@ -255,7 +267,7 @@ def test_n5_create_refuses_the_files_of_the_old_one_once_it_is_gone() -> None:
     reads(made, troubles={ORDERS: GONE})
     made.until(Phase.OPEN)
     assert made.term.offsets[P0] == before
-    assert not made.term.parked
+    assert not made.term.suspended
 
 
 @pytest.mark.parametrize("makes_anew", [False, True])
@@ -264,28 +276,28 @@ def test_n5_one_that_goes_while_manifests_are_drafted(makes_anew: bool) -> None:
     made.until(Phase.COLLECTING)
     announces(made)
     reads(made, table())
-    made.owed = None
+    made.pending = None
     made.given(Drafted((), {ORDERS: GONE}))
     assert made.phase is Phase.RECOVERING
     made.until(Phase.OPEN)
-    assert (ORDERS in parked_by(made)) is not makes_anew
+    assert (ORDERS in suspended_by(made)) is not makes_anew
 
 
-def test_n5_create_gives_up_what_cannot_be_paid_any_more() -> None:
-    made = remembering(owed(EPOCH - 1, 4), makes_anew=True)
-    made.followers[ORDERS] = table()
-    made.until(Phase.PAYING)
-    while made.phase is Phase.PAYING and not made.all(DescribeFollowers):
+def test_n5_create_gives_up_what_cannot_be_delivered_any_more() -> None:
+    made = remembering(pending(EPOCH - 1, 4), makes_anew=True)
+    made.secondaries[ORDERS] = table()
+    made.until(Phase.DELIVERING)
+    while made.phase is Phase.DELIVERING and not made.all(DescribeSecondaries):
         made.goes_on()
-    made.followers.pop(ORDERS)
-    reads(made, made.followers[ASIDE], troubles={ORDERS: GONE})
+    made.secondaries.pop(ORDERS)
+    reads(made, made.secondaries[ASIDE], troubles={ORDERS: GONE})
     assert made.term.forgotten == {ORDERS}
-    if made.phase is Phase.PAYING:
-        made.owed = None
-        made.given(PaymentsAnswered({}))
+    if made.phase is Phase.DELIVERING:
+        made.pending = None
+        made.given(DeliveriesAnswered({}))
     made.until(Phase.COLLECTING)
     announces(made, at=None)
-    assert [debt.table for debt in decision(made).record.lapsed] == [ORDERS]
+    assert [pending_commit.table for pending_commit in decision(made).record.expired] == [ORDERS]
 
 
 @pytest.mark.parametrize("uuid", [UUID, "uuid-anew"])
@@ -297,14 +309,14 @@ def test_n5_n4_one_that_somebody_else_made_in_its_place_is_filled_and_said(
     announces(made)
     reads(made, table(uuid=uuid))
     assert ("not the table that was filled before" in made.told) is (uuid != UUID)
-    assert not made.term.parked
+    assert not made.term.suspended
 
 
-def test_n5_a_participant_forgets_the_answer_when_it_hears_who_is_parked() -> None:
+def test_n5_a_participant_forgets_the_answer_when_it_hears_who_is_suspended() -> None:
     """Else it would divert records of the table still, long after a person has resumed it."""
     participant = Participant.writing(offsets(10, 20))
     gone = TableStart(ORDERS, "", 0, 0, "", refused=(Refusal((), "HG-102 dropped"),))
     participant.state = replace(
         participant.state, told={ORDERS: Told(gone, 10**9), CLICKS: Told(gone, 10**9)}
     )
-    assert with_parked(participant.state, {ORDERS: "HG-102"}).told.keys() == {CLICKS}
+    assert with_suspended(participant.state, {ORDERS: "HG-102"}).told.keys() == {CLICKS}

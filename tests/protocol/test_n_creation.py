@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
-from protocol.following import deciding, follower
+from protocol.following import deciding, secondary
 from protocol.participating import SETTINGS as PARTICIPANT
 from protocol.participating import Participant, claimed
 from protocol.values import ALICE, BOB, P0, P1, SINK, TABLE, offsets, proposal, view
@@ -177,7 +177,7 @@ def asks(
 def opened(*proposals: tuple[Sender, Proposal]) -> Coordinator:
     """A ledger's coordinator with a quarantine, that has heard these."""
     coordinator = Coordinator(view(deciding(EPOCH - 1, 4)), SETTINGS)
-    coordinator.follow(follower(ASIDE))
+    coordinator.follow(secondary(ASIDE))
     identity = replace(coordinator.state.identity, routed=True)
     coordinator.state = replace(coordinator.state, identity=identity)
     coordinator.until(Phase.OPEN)
@@ -188,7 +188,7 @@ def opened(*proposals: tuple[Sender, Proposal]) -> Coordinator:
 
 
 def changes(coordinator: Coordinator, *said: Changed) -> None:
-    coordinator.owed = None
+    coordinator.pending = None
     coordinator.given(TablesChanged(said))
 
 
@@ -267,11 +267,11 @@ def test_r5_the_ledger_and_the_quarantine_are_nobodys_to_change() -> None:
 def test_s8_a_known_table_is_written_under_its_new_schema() -> None:
     coordinator = opened((ALICE, asks(1, ORDERS, "uuid-new")))
     known = replace(view(None, uuid="uuid-new"), table=ORDERS)
-    followers = {**coordinator.term.followers, ORDERS: known}
-    term = replace(coordinator.term, followers=followers)
+    secondaries = {**coordinator.term.secondaries, ORDERS: known}
+    term = replace(coordinator.term, secondaries=secondaries)
     coordinator.state = replace(coordinator.state, term=term)
     changes(coordinator, there())
-    assert coordinator.term.followers[ORDERS].schema_id == 3
+    assert coordinator.term.secondaries[ORDERS].schema_id == 3
 
 
 def test_g6_what_is_asked_for_at_once_and_what_is_remembered_is_bounded() -> None:

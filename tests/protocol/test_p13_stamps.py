@@ -35,7 +35,7 @@ class Stamping(Coordinator):
         return self.state.term.closing
 
     def described(self) -> None:
-        self.owed = None
+        self.pending = None
         self.stamps += 1
         self.given(SourcesDescribed(self.sources, self.start, stamp=stamp(self.stamps)))
 
@@ -65,7 +65,7 @@ def test_start_says_the_stamp_that_came_with_the_sources() -> None:
 def test_start_says_it_again_after_a_failed_append() -> None:
     coordinator = Stamping.at(Phase.CLOSING)
     before = coordinator.said
-    coordinator.owed = None
+    coordinator.pending = None
     coordinator.waits(0)
     coordinator.waits(SETTINGS.commit_timeout_ms)
     assert coordinator.said == before
@@ -225,7 +225,7 @@ def test_files_that_waited_for_too_long_are_given_up() -> None:
 def test_files_refused_for_good_begin_a_new_epoch() -> None:
     """Others rolled back what was written: the ranges are written again, under another stamp."""
     coordinator = committing()
-    coordinator.owed = None
+    coordinator.pending = None
     coordinator.given(CommitAnswered(Refused("the instant was rolled back", for_good=True)))
     assert coordinator.phase is Phase.RECOVERING
     assert coordinator.wants(ReadTable)

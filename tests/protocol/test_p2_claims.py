@@ -38,7 +38,8 @@ def test_hc06_nothing_is_read_between_the_answer_and_the_next_start() -> None:
 
 
 def test_a_transaction_is_open_to_a_participant_until_its_own_answer() -> None:
-    """START 2 is heard, but the files of the answer that is owed lie in transaction 1's folder."""
+    """START 2 is heard, but the files of the answer that is pending lie in transaction 1's
+    folder."""
     participant = Participant.writing(AT)
     participant.end(1)
     participant.start(2, AT, settled_to=12)

@@ -37,8 +37,9 @@ AGEING = replace(SETTINGS, claim_age_max_ms=100_000)
 def test_no_machine_can_ask_for_a_deletion() -> None:
     """Whoever adds an action that touches files must come by here.
 
-    ``TidyDrafts`` deletes manifests that nobody decided on (D2), and no data file; ``StrikeOff``
-    key files of debts that a read shows as paid (D7), which no snapshot refers to.
+    ``TidyDrafts`` deletes manifests that nobody decided on (D2), and no data file;
+    ``AcknowledgeDelivered`` key files of pending commits that a read shows as delivered (D7), which
+    no snapshot refers to.
     """
     wanted = get_args(coordinator_actions.Action) + get_args(participant_actions.Action)
 
@@ -48,14 +49,14 @@ def test_no_machine_can_ask_for_a_deletion() -> None:
         "ChangeTables",
         "CommitTable",
         "CopyOffsets",
-        "DescribeFollowers",
+        "DescribeSecondaries",
         "DescribeSources",
         "DraftManifests",
         "EvolveTable",
-        "PayDebts",
+        "DeliverPendingCommits",
         "ReadTable",
         "Stop",
-        "StrikeOff",
+        "AcknowledgeDelivered",
         "Submit",
         "Tell",
         "TidyDrafts",

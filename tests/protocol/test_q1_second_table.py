@@ -29,6 +29,6 @@ def test_its_record_counts_its_own_rows_and_the_tables_names_it() -> None:
     assert table
     assert aside
     assert (table.records, table.quarantined) == (7, 2)
-    assert table.followers == {"lake.trips_quarantine": "uuid-q"}
-    assert (aside.records, aside.quarantined, aside.lead) == (2, 0, "uuid-1")
+    assert table.secondaries == {"lake.trips_quarantine": "uuid-q"}
+    assert (aside.records, aside.quarantined, aside.primary) == (2, 0, "uuid-1")
     assert aside.transaction == table.transaction

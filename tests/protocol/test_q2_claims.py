@@ -13,10 +13,10 @@ from scenarios.stage import COORDINATORS, SINK, Stage
 
 from headgate.control_protocol.errors import SinkNameTaken
 from headgate.control_protocol.identifiers import Epoch, TopicId, tag_name
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.testing import CommitFault, FakeCatalog
 from headgate.coordinator.actions import Led
-from headgate.coordinator.debts import payments
+from headgate.coordinator.pending_commits import deliveries
 from headgate.coordinator.recovery import next_epoch
 from headgate.coordinator.settings import (
     CoordinatorSettings,
@@ -43,11 +43,11 @@ def test_a_claim_touches_the_table_alone() -> None:
     exactly_once(stage)
 
 
-def test_a_dead_coordinators_late_payment_is_refused_once_another_paid() -> None:
+def test_a_dead_coordinators_late_delivery_is_refused_once_another_delivered() -> None:
     stage, quarantine = at_work()
     stage.produce(3, 3)
     quarantine.faults.append(CommitFault.LATE_UNKNOWN)
-    stage.nodes["alice"].dies_at = "paid"
+    stage.nodes["alice"].dies_at = "delivered"
     stage.until("killed")
     stage.session_expires("alice", "bob")
     stage.until("quarantine: bob commits")
@@ -57,38 +57,38 @@ def test_a_dead_coordinators_late_payment_is_refused_once_another_paid() -> None
     exactly_once(stage)
 
 
-def test_one_that_lands_before_that_is_found_and_struck_off() -> None:
+def test_one_that_lands_before_that_is_found_and_acknowledged() -> None:
     stage, quarantine = at_work()
     stage.produce(3, 3)
     quarantine.faults.append(CommitFault.LATE_UNKNOWN)
-    stage.nodes["alice"].dies_at = "paid"
+    stage.nodes["alice"].dies_at = "delivered"
     stage.until("killed")
     assert quarantine.land() is None
-    paid = quarantine.sequence_number
+    delivered = quarantine.sequence_number
     stage.session_expires("alice", "bob")
     stage.until("bob:    START")
     stage.passes(500)
-    assert quarantine.sequence_number == paid
+    assert quarantine.sequence_number == delivered
     stage.settles()
     exactly_once(stage)
 
 
-def paid_by(lead: CommitRecord, before: CommitRecord | None) -> CommitRecord:
-    """The follower's record after a payment."""
-    owed = Debt(lead.transaction, COORDINATOR, "uuid-q", "lake.q", "m.avro", rows=2)
-    follower = replace(view(before), uuid="uuid-q", table="lake.q")
-    (payment,) = payments(view(lead), (owed,), {"lake.q": follower}, ())
-    return payment.record
+def delivered_by(primary: CommitRecord, before: CommitRecord | None) -> CommitRecord:
+    """The secondary table's record after a delivery."""
+    pending = PendingCommit(primary.transaction, COORDINATOR, "uuid-q", "lake.q", "m.avro", rows=2)
+    secondary = replace(view(before), uuid="uuid-q", table="lake.q")
+    (delivery,) = deliveries(view(primary), (pending,), {"lake.q": secondary}, ())
+    return delivery.record
 
 
-def test_its_topic_ids_are_those_of_its_newest_payment() -> None:
+def test_its_topic_ids_are_those_of_its_newest_delivery() -> None:
     """Kept from the first one on, they would call the rows of a topic created anew the old's."""
     anew = record(8, 1, offsets(2, 1), topic_ids={"trips": TopicId("anew")})
-    stored = paid_by(anew, record(6, 3, offsets(7, 5)))
+    stored = delivered_by(anew, record(6, 3, offsets(7, 5)))
 
     assert stored.topic_ids == {"trips": "anew"}
     assert stored.offsets == offsets(2, 1)
-    again = paid_by(replace(anew, offsets=offsets(1, 3)), stored)
+    again = delivered_by(replace(anew, offsets=offsets(1, 3)), stored)
     assert again.offsets == offsets(2, 3)
 
 
@@ -107,13 +107,13 @@ def test_one_of_another_group_is_not_claimed() -> None:
 
 
 def test_its_offsets_never_go_back() -> None:
-    stored = paid_by(record(8, 1, offsets(6, 9)), record(6, 3, offsets(7, 5)))
+    stored = delivered_by(record(8, 1, offsets(6, 9)), record(6, 3, offsets(7, 5)))
     assert stored.offsets == offsets(7, 9)
 
 
 def test_those_of_a_topic_that_was_created_anew_do_not_count() -> None:
     kept = record(6, 3, offsets(7, 5), topic_ids={"trips": TopicId("another")})
-    assert paid_by(record(8, 1, offsets(6, 1)), kept).offsets == offsets(6, 1)
+    assert delivered_by(record(8, 1, offsets(6, 1)), kept).offsets == offsets(6, 1)
 
 
 def test_an_epoch_is_above_that_of_all() -> None:

@@ -1,4 +1,4 @@
-"""Q3: the table's call comes first, and decides; the quarantine is paid."""
+"""Q3: the table's call comes first, and decides; the quarantine is delivered to."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_foreign_commits_on_the_quarantine_are_built_upon() -> None:
     exactly_once(stage)
 
 
-def test_a_zombie_between_the_two_calls_finds_paid_what_it_owes() -> None:
+def test_a_zombie_between_the_two_calls_finds_delivered_what_it_owes() -> None:
     stage, quarantine = at_work()
     stage.produce(3, 3)
     quarantine.faults.append(CommitFault.LATE_UNKNOWN)

@@ -13,8 +13,8 @@ from headgate.control_protocol.events import Claim, TableStatus, WriteStatus, Wr
 from headgate.control_protocol.identifiers import ControlOffset, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.coordinator.admission import (
-    FollowerStandard,
     Prefixes,
+    SecondaryStandard,
     Standard,
     Verdict,
     judge,
@@ -31,12 +31,12 @@ def verdict(
 ) -> Verdict:
     first = Prefixes(folder(7, 1).rpartition("/")[0], TransactionNumber(1))
     second = Prefixes(ROOT, TransactionNumber(1))
-    followers = {ASIDE: FollowerStandard(second, ahead or Offsets())} if kept else {}
+    secondaries = {ASIDE: SecondaryStandard(second, ahead or Offsets())} if kept else {}
     files = (data_file(f"{folder(7, 1)}/a.parquet", claim.records),) if claim.records else ()
     tables = (TableStatus(TABLE, files), TableStatus(ASIDE, aside))
     status = WriteStatus(1, {P0: claim}, tables)
     heard = HeardStatus(ControlOffset(9), ALICE, TransactionNumber(1), status)
-    return judge([heard], Standard(offsets(10), frozenset({P0}), TABLE, first, followers))
+    return judge([heard], Standard(offsets(10), frozenset({P0}), TABLE, first, secondaries))
 
 
 def aside_file(records: int, path: str = f"{ROOT}/1/q.parquet") -> WrittenFile:
@@ -49,7 +49,7 @@ CLAIM = Claim(OffsetRange(10, 15), records=3, quarantined=2, bad=2)
 def test_both_are_in_or_neither() -> None:
     found = verdict(CLAIM, (aside_file(2),))
     assert found.refused == ()
-    assert found.follower_files == {ASIDE: (aside_file(2),)}
+    assert found.secondary_files == {ASIDE: (aside_file(2),)}
     assert (found.records, found.quarantined, found.bad) == (3, 2, 2)
 
 
@@ -69,7 +69,7 @@ def test_files_that_do_not_hold_just_that_are_refused_with_the_rows(
 ) -> None:
     found = verdict(CLAIM, aside)
     assert objection in found.refused[0]
-    assert (found.files, found.follower_files, found.offsets) == ((), {}, offsets(10))
+    assert (found.files, found.secondary_files, found.offsets) == ((), {}, offsets(10))
 
 
 def test_fewer_are_right_only_where_the_quarantine_is_ahead() -> None:

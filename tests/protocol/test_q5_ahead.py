@@ -22,7 +22,7 @@ TABLE_VIEW = view(record(EPOCH - 1, 4, offsets(10, 20), RIVAL))
 def told(aside: Offsets, *, topic_id: str = "trips-id-1") -> Offsets:
     """What START says of a quarantine whose record has these offsets."""
     kept = record(EPOCH - 1, 4, aside, RIVAL, topic_ids={"trips": TopicId(topic_id)})
-    kept = replace(kept, lead=TABLE_VIEW.uuid)
+    kept = replace(kept, primary=TABLE_VIEW.uuid)
     coordinator = Coordinator(TABLE_VIEW)
     coordinator.follow(replace(view(kept), uuid="uuid-q", table="lake.aside"))
     coordinator.until(Phase.STARTING)

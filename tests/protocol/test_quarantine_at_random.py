@@ -45,7 +45,7 @@ def befalls(stage: Stage, quarantine: FakeCatalog, dice: random.Random) -> None:
             catalog.compact()
     if dice.random() < 0.5:
         node = stage.nodes[dice.choice([n for n, node in stage.nodes.items() if not node.gone])]
-        node.dies_at = dice.choice(["paid", "committed", "append", "appended"])
+        node.dies_at = dice.choice(["delivered", "committed", "append", "appended"])
 
 
 def replaced(stage: Stage, dice: random.Random) -> None:

@@ -6,23 +6,23 @@ from dataclasses import replace
 
 import pytest
 from protocol.coordinating import EPOCH, SETTINGS, WALL_AHEAD_MS, Coordinator
-from protocol.following import LEAD, deciding, follower, owed
+from protocol.following import PRIMARY, deciding, pending, secondary
 from protocol.values import ALICE, P0, P1, SINK, TABLE, data_file, folder, offsets, view
 
 from headgate.control_protocol.errors import (
-    FollowerForeign,
     HeadgateError,
+    SecondaryForeign,
 )
 from headgate.control_protocol.events import Claim, Settlement, TableStatus, WriteStatus
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.coordinator.actions import (
     CallFailed,
     CommitTable,
-    DescribeFollowers,
+    DescribeSecondaries,
     DraftManifests,
-    FollowersRead,
+    SecondariesRead,
 )
 from headgate.coordinator.speech import start_event
 from headgate.coordinator.transitions import Phase
@@ -36,10 +36,10 @@ def table(uuid: str = UUID, lineage: Lineage = Lineage.FRESH) -> TableView:
     return replace(fresh, lineage=lineage)
 
 
-def collecting(*debts: Debt) -> Coordinator:
+def collecting(*pending_commits: PendingCommit) -> Coordinator:
     """A ledger's coordinator that knows its quarantine, and is about to judge."""
-    made = Coordinator(view(deciding(EPOCH - 1, 4, *debts)), SETTINGS)
-    made.follow(follower(ASIDE))
+    made = Coordinator(view(deciding(EPOCH - 1, 4, *pending_commits)), SETTINGS)
+    made.follow(secondary(ASIDE))
     made.state = replace(made.state, identity=replace(made.state.identity, routed=True))
     made.until(Phase.COLLECTING)
     return made
@@ -48,8 +48,8 @@ def collecting(*debts: Debt) -> Coordinator:
 def knowing() -> Coordinator:
     """It has read the routed table in this epoch."""
     made = collecting()
-    followers = {**made.term.followers, ORDERS: table()}
-    made.state = replace(made.state, term=replace(made.term, followers=followers))
+    secondaries = {**made.term.secondaries, ORDERS: table()}
+    made.state = replace(made.state, term=replace(made.term, secondaries=secondaries))
     return made
 
 
@@ -71,9 +71,9 @@ def announces(
 
 
 def reads(made: Coordinator, *tables: TableView) -> None:
-    made.owed = None
+    made.pending = None
     views = {found.table: found for found in tables}
-    made.given(FollowersRead(views, made.now_ms + WALL_AHEAD_MS))
+    made.given(SecondariesRead(views, made.now_ms + WALL_AHEAD_MS))
 
 
 def settlement(made: Coordinator) -> Settlement:
@@ -90,7 +90,7 @@ def stopped(made: Coordinator) -> HeadgateError:
 def test_an_unknown_table_is_read_before_its_status_is_judged() -> None:
     made = collecting()
     announces(made)
-    assert made.only(DescribeFollowers).tables == (ORDERS,)
+    assert made.only(DescribeSecondaries).tables == (ORDERS,)
     made.waits(SETTINGS.commit_timeout_ms)
     assert not made.actions, "asked once"
     reads(made, table())
@@ -102,7 +102,7 @@ def test_an_unknown_table_is_read_before_its_status_is_judged() -> None:
 def test_a_known_one_is_not_read_again() -> None:
     made = knowing()
     announces(made)
-    assert not made.wants(DescribeFollowers)
+    assert not made.wants(DescribeSecondaries)
     assert made.wants(DraftManifests)
 
 
@@ -110,7 +110,7 @@ def test_a_table_whose_owner_moved_its_data_is_read_again_and_its_files_are_in()
     """Else every status with files of it would be refused whole, for as long as the epoch lasts."""
     made = knowing()
     announces(made, at="elsewhere")
-    assert made.only(DescribeFollowers).tables == (ORDERS,)
+    assert made.only(DescribeSecondaries).tables == (ORDERS,)
     reads(made, replace(table(), data_location="s3://elsewhere/data"))
     assert made.wants(DraftManifests)
     assert settlement(made).offsets == offsets(13, 20)
@@ -123,7 +123,7 @@ def test_who_has_not_seen_yet_that_it_moved_writes_on_where_it_was() -> None:
     made.until(Phase.OPEN)
     made.until(Phase.COLLECTING)
     announces(made, number=2, begin=13)
-    assert not made.wants(DescribeFollowers)
+    assert not made.wants(DescribeSecondaries)
     assert made.wants(DraftManifests)
     assert settlement(made).offsets == offsets(16, 20)
 
@@ -141,7 +141,7 @@ def test_where_it_cannot_be_asked_it_is_asked_again() -> None:
     announces(made)
     made.given(CallFailed("no catalog"))
     made.waits(SETTINGS.retry_backoff_max_ms)
-    assert made.only(DescribeFollowers).tables == (ORDERS,)
+    assert made.only(DescribeSecondaries).tables == (ORDERS,)
 
 
 @pytest.mark.parametrize("found", [(), (table(uuid="uuid-another"),)])
@@ -181,7 +181,8 @@ def test_table_appears_twice_in_a_status_and_is_refused_whole() -> None:
 
 
 def test_table_appears_twice_in_a_transaction_and_is_drafted_once() -> None:
-    """Files of two statuses, under two schemas: one draft, and one debt for each partition spec."""
+    """Files of two statuses, under two schemas: one draft, and one pending commit for each
+    partition spec."""
     made = collecting()
     base = f"s3://{ORDERS}/data/headgate/{SINK}/{EPOCH}-c1/1"
     for number, (at, begin, end) in enumerate(((P0, 10, 13), (P1, 20, 22)), start=1):
@@ -216,43 +217,43 @@ def test_start_says_the_folder_and_names_no_routed_table() -> None:
     assert [named.table for named in start.tables] == [TABLE, ASIDE]
 
 
-def test_a_table_of_another_lead_stops_the_sink_by_name() -> None:
+def test_a_table_of_another_primary_stops_the_sink_by_name() -> None:
     """It is the ledger that was re-created, or set back: no trouble of one table."""
     made = collecting()
     announces(made)
-    reads(made, replace(follower(ASIDE, lead="uuid-lost"), table=ORDERS, uuid=UUID))
-    assert type(stopped(made)) is FollowerForeign
+    reads(made, replace(secondary(ASIDE, primary="uuid-lost"), table=ORDERS, uuid=UUID))
+    assert type(stopped(made)) is SecondaryForeign
     assert ORDERS in stopped(made).message
 
 
-def test_a_table_that_a_newer_coordinator_paid_makes_it_read_the_lead() -> None:
+def test_a_table_that_a_newer_coordinator_delivered_makes_it_read_the_lead() -> None:
     """Who slept through another's claim is not the one to accuse the table (seed 22857)."""
     made = collecting()
     announces(made)
-    reads(made, replace(follower(ASIDE, EPOCH + 1, 1), table=ORDERS, uuid=UUID))
+    reads(made, replace(secondary(ASIDE, EPOCH + 1, 1), table=ORDERS, uuid=UUID))
     assert made.phase is Phase.RECOVERING
     made.reads(view(deciding(EPOCH + 1, 1)))
     made.until(Phase.OPEN)
     assert made.term.epoch == EPOCH + 2
 
 
-def test_a_table_that_was_paid_more_than_the_lead_ever_decided_stops_the_sink() -> None:
+def test_a_table_that_was_delivered_more_than_the_primary_ever_decided_stops_the_sink() -> None:
     made = collecting()
     announces(made)
-    ahead = replace(follower(ASIDE, EPOCH + 1, 1), table=ORDERS, uuid=UUID)
+    ahead = replace(secondary(ASIDE, EPOCH + 1, 1), table=ORDERS, uuid=UUID)
     reads(made, ahead)
     for _ in range(2):
         made.reads()
-        assert ORDERS in made.only(DescribeFollowers).tables
+        assert ORDERS in made.only(DescribeSecondaries).tables
         made.follows(ahead)
-    assert type(stopped(made)) is FollowerForeign
+    assert type(stopped(made)) is SecondaryForeign
     assert ORDERS in stopped(made).message
 
 
-def test_a_claim_carries_on_what_is_owed_to_a_table_that_cannot_be_read() -> None:
+def test_a_claim_carries_on_what_is_pending_to_a_table_that_cannot_be_read() -> None:
     """One bad table holds up no start."""
-    debt = replace(owed(ASIDE, EPOCH - 1, 4), table=ORDERS, follower=UUID)
-    made = collecting(debt)
-    assert debt in made.term.debts
+    pending_commit = replace(pending(ASIDE, EPOCH - 1, 4), table=ORDERS, secondary=UUID)
+    made = collecting(pending_commit)
+    assert pending_commit in made.term.pending_commits
     assert made.term.epoch == EPOCH
-    assert made.term.view.uuid == LEAD
+    assert made.term.view.uuid == PRIMARY

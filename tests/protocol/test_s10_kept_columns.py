@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from integration.iceberg.sink_commits import SINK, SinkOnTable, record
 from local_catalog import local_catalog
-from protocol.parking import ORDERS, announces, collecting, reads, table
+from protocol.suspension import ORDERS, announces, collecting, reads, table
 from pyiceberg.schema import Schema
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import DoubleType
@@ -20,7 +20,7 @@ from headgate.control_protocol.ports import CommitAttempt, Draft
 from headgate.coordinator.actions import Drafted, DraftManifests
 from headgate.coordinator.transitions import Phase
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.secondary_tables import FollowerTables
+from headgate.tables.secondary_tables import SecondaryTables
 
 COLUMNS = {"id": "long not null", "pad": "string", "fare": "float"}
 ROWS = pa.table(
@@ -127,38 +127,49 @@ def test_s10_a_routed_table_is_drafted_nothing_and_names_its_trouble(sink: SinkO
     change(sink, LOSES["dropped"][0])
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     draft = Draft(sink.view, transaction, Sender("member", "life"), files, 0)
-    followers = FollowerTables(lambda _: sink.table, threads=False, required=())
-    answer = followers.draft([draft])[sink.identifier]
+    secondaries = SecondaryTables(lambda _: sink.table, threads=False, required=())
+    answer = secondaries.draft([draft])[sink.identifier]
     assert isinstance(answer, TableChanged)
     assert "no column 'pad' any more" in answer.message
 
 
 @pytest.mark.parametrize("how", LOSES)
-def test_s10_a_debt_with_values_that_would_be_lost_is_not_paid(sink: SinkOnTable, how: str) -> None:
-    """Decided while the table had the column; where debts gather (V4), that is long ago."""
+def test_s10_a_pending_commit_with_values_that_would_be_lost_is_not_delivered(
+    sink: SinkOnTable, how: str
+) -> None:
+    """Decided while the table had the column; where pending commits gather (V4), that is long
+    ago."""
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     files = sink.attempt(ROWS).files
-    debts = sink.table.draft(Draft(sink.view, transaction, Sender("member", "life"), files, 0))
+    pending_commits = sink.table.draft(
+        Draft(sink.view, transaction, Sender("member", "life"), files, 0)
+    )
     change(sink, LOSES[how][0])
-    owed = CommitAttempt(sink.view, record(1, 1, 9), debts=debts)
+    pending = CommitAttempt(sink.view, record(1, 1, 9), pending_commits=pending_commits)
     with pytest.raises(TableChanged, match=LOSES[how][1]):
-        sink.table.commit(owed)
-    followers = FollowerTables(lambda _: sink.table, threads=False, required=())
-    answer = followers.pay([owed], 1_000)[sink.identifier]
+        sink.table.commit(pending)
+    secondaries = SecondaryTables(lambda _: sink.table, threads=False, required=())
+    answer = secondaries.deliver([pending], 1_000)[sink.identifier]
     assert isinstance(answer, TableChanged)
 
 
 @pytest.mark.parametrize("how", KEEPS)
-def test_s10_a_debt_that_loses_nothing_is_paid(sink: SinkOnTable, how: str) -> None:
+def test_s10_a_pending_commit_that_loses_nothing_is_delivered(sink: SinkOnTable, how: str) -> None:
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     files = sink.attempt(ROWS).files
-    debts = sink.table.draft(Draft(sink.view, transaction, Sender("member", "life"), files, 0))
+    pending_commits = sink.table.draft(
+        Draft(sink.view, transaction, Sender("member", "life"), files, 0)
+    )
     change(sink, KEEPS[how])
-    sink.landed(sink.table.commit(CommitAttempt(sink.view, record(1, 1, 9), debts=debts)))
+    sink.landed(
+        sink.table.commit(
+            CommitAttempt(sink.view, record(1, 1, 9), pending_commits=pending_commits)
+        )
+    )
     assert sink.loaded().scan().to_arrow().num_rows == 2
 
 
-def test_s10_a_routed_table_whose_columns_were_dropped_is_parked() -> None:
+def test_s10_a_routed_table_whose_columns_were_dropped_is_suspended() -> None:
     made = collecting()
     announces(made)
     reads(made, table())
@@ -166,4 +177,4 @@ def test_s10_a_routed_table_whose_columns_were_dropped_is_parked() -> None:
     changed = TableChanged("lake.orders has no column 'pad' any more", "undo the change")
     made.given(Drafted((), {ORDERS: changed}))
     made.until(Phase.OPEN)
-    assert made.term.parked[ORDERS].why == f"HG-208 {changed.message}"
+    assert made.term.suspended[ORDERS].why == f"HG-208 {changed.message}"

@@ -140,7 +140,7 @@ def idle_until_it_looks(coordinator: Coordinator) -> None:
         next_end(coordinator)
         if coordinator.wants(ReadTable):
             return
-        coordinator.owed = coordinator.only(DescribeSources)
+        coordinator.pending = coordinator.only(DescribeSources)
         nobody_has_anything(coordinator)
     raise AssertionError("never looked at the table")
 
@@ -160,7 +160,7 @@ def test_an_idle_sink_renews_its_tag_after_foreign_commits() -> None:
     assert coordinator.phase is Phase.SETTLING
     assert coordinator.term.view.head == coordinator.term.view.tag
     next_end(coordinator)
-    coordinator.owed = coordinator.only(DescribeSources)
+    coordinator.pending = coordinator.only(DescribeSources)
     nobody_has_anything(coordinator)
     assert coordinator.phase is Phase.SETTLING, "once is enough"
 
@@ -194,7 +194,7 @@ def test_a_sink_that_commits_does_not_look() -> None:
     for _ in range(6):
         next_end(coordinator)
         assert not coordinator.wants(ReadTable)
-        coordinator.owed = coordinator.only(DescribeSources)
+        coordinator.pending = coordinator.only(DescribeSources)
         nobody_has_anything(coordinator)
 
 

@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import MaintenanceUnfit
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
 from headgate.tables.iceberg.maintenance.orphan_files import SKEW_MS, Ages, Found, Orphans
@@ -171,95 +171,105 @@ def test_snapshots_on_any_branch_or_tag_keep_their_files(sink: Maintained) -> No
     assert before <= sink.stored()
 
 
-def test_what_is_owed_stays_with_its_drafts_and_goes_when_nobody_is(make: Make) -> None:
-    """As a quarantine: its rows are decided by the lead, and not paid yet."""
-    lead = make()
-    files = lead.written(5)
-    lead.next_offset = 0
-    follower = IcebergTable(lead.catalog, "db.trips", SINK, threads=False)
-    record = lead._record(0)
-    draft = Draft(follower.read(), record.transaction, record.coordinator, files, 0)
-    debts = follower.draft(draft)
+def test_what_is_pending_stays_with_its_drafts_and_goes_when_nobody_is(make: Make) -> None:
+    """As a quarantine: its rows are decided by the primary table, and not delivered yet."""
+    primary = make()
+    files = primary.written(5)
+    primary.next_offset = 0
+    secondary = IcebergTable(primary.catalog, "db.trips", SINK, threads=False)
+    record = primary._record(0)
+    draft = Draft(secondary.read(), record.transaction, record.coordinator, files, 0)
+    pending_commits = secondary.draft(draft)
     aged(files)
-    manifest = Path(debts[0].manifest.removeprefix("file://"))
+    manifest = Path(pending_commits[0].manifest.removeprefix("file://"))
     os.utime(manifest, (1, 1))
 
-    assert len(orphans(lead).found().files) == 2, "as long as nobody has decided it"
-    owe(lead, debts=debts)
-    assert orphans(lead).found().files == ()
-    owe(lead, lapsed=debts)
-    assert orphans(lead).found().files == (), "a person may want them"
-    owe(lead)
-    search = orphans(lead)
+    assert len(orphans(primary).found().files) == 2, "as long as nobody has decided it"
+    owe(primary, pending_commits=pending_commits)
+    assert orphans(primary).found().files == ()
+    owe(primary, expired=pending_commits)
+    assert orphans(primary).found().files == (), "a person may want them"
+    owe(primary)
+    search = orphans(primary)
     found = search.found()
     assert len(found.files) == 2
     assert search.delete(found) == 2
     assert not manifest.exists()
 
 
-def test_u2_key_files_that_are_owed_stay_with_their_drafts(make: Make) -> None:
-    lead = make()
-    table = lead.catalog.load_table("db.trips")
+def test_u2_key_files_that_are_pending_stay_with_their_drafts(make: Make) -> None:
+    primary = make()
+    table = primary.catalog.load_table("db.trips")
     path = f"{sinks_folder(table, SINK)}/1-a/1/some-keys.parquet"
     table.io.new_output(path).create().close()
     keys = (WrittenFile(path, 3, 10, FileKind.KEYS),)
     aged(keys)
-    lead.next_offset = 0
-    follower = IcebergTable(lead.catalog, "db.trips", SINK, threads=False)
-    record = lead._record(0)
-    debts = follower.draft(Draft(follower.read(), record.transaction, record.coordinator, keys))
-    os.utime(Path(debts[0].manifest.removeprefix("file://")), (1, 1))
+    primary.next_offset = 0
+    secondary = IcebergTable(primary.catalog, "db.trips", SINK, threads=False)
+    record = primary._record(0)
+    pending_commits = secondary.draft(
+        Draft(secondary.read(), record.transaction, record.coordinator, keys)
+    )
+    os.utime(Path(pending_commits[0].manifest.removeprefix("file://")), (1, 1))
 
-    assert len(orphans(lead).found().files) == 2, "as long as nobody has decided it"
-    owe(lead, debts=debts)
-    assert orphans(lead).found().files == ()
-    owe(lead)
-    assert "some-keys.parquet" in names(orphans(lead).found())
+    assert len(orphans(primary).found().files) == 2, "as long as nobody has decided it"
+    owe(primary, pending_commits=pending_commits)
+    assert orphans(primary).found().files == ()
+    owe(primary)
+    assert "some-keys.parquet" in names(orphans(primary).found())
 
 
-def test_d7_key_files_that_were_paid_and_struck_off_are_not_awaited(make: Make) -> None:
-    """The lead's record names them until its next decision, which may be long in coming."""
-    lead = make()
-    lead.next_offset = 0
-    ensure_table(lead.catalog, "db.keyed", TableDeclaration({"id": "long"}))
-    follower = IcebergTable(lead.catalog, "db.keyed", SINK, threads=False)
-    record = replace(lead._record(0), lead=lead.view.uuid)
+def test_d7_key_files_that_were_delivered_and_acknowledged_are_not_awaited(make: Make) -> None:
+    """The primary table's record names them until its next decision, which may be long in
+    coming."""
+    primary = make()
+    primary.next_offset = 0
+    ensure_table(primary.catalog, "db.keyed", TableDeclaration({"id": "long"}))
+    secondary = IcebergTable(primary.catalog, "db.keyed", SINK, threads=False)
+    record = replace(primary._record(0), primary=primary.view.uuid)
     older = TransactionId(Epoch(0), TransactionNumber(0))
     claim = replace(record, transaction=older)
-    assert isinstance(follower.commit(CommitAttempt(follower.read(), claim)), Landed)
-    table = lead.catalog.load_table("db.keyed")
+    assert isinstance(secondary.commit(CommitAttempt(secondary.read(), claim)), Landed)
+    table = primary.catalog.load_table("db.keyed")
     path = f"{sinks_folder(table, SINK)}/1-a/1/some-keys.parquet"
     table.io.new_output(path).create().close()
     keys = (WrittenFile(path, 3, 10, FileKind.KEYS),)
-    debts = follower.draft(Draft(follower.read(), record.transaction, record.coordinator, keys))
-    owe(lead, debts=debts)
-    follower.strike_off(debts)
-    search = Orphans(lead.catalog, SINK, "db.trips", "db.keyed", AGES)
+    pending_commits = secondary.draft(
+        Draft(secondary.read(), record.transaction, record.coordinator, keys)
+    )
+    owe(primary, pending_commits=pending_commits)
+    secondary.acknowledge(pending_commits)
+    search = Orphans(primary.catalog, SINK, "db.trips", "db.keyed", AGES)
     with pytest.raises(FileNotFoundError):
         search.found()
 
-    assert isinstance(follower.commit(CommitAttempt(follower.read(), record)), Landed)
+    assert isinstance(secondary.commit(CommitAttempt(secondary.read(), record)), Landed)
     assert search.found().files == ()
 
 
 def owe(
-    lead: Maintained, *, debts: tuple[Debt, ...] = (), lapsed: tuple[Debt, ...] = ()
+    primary: Maintained,
+    *,
+    pending_commits: tuple[PendingCommit, ...] = (),
+    expired: tuple[PendingCommit, ...] = (),
 ) -> CommitRecord:
-    lead.number += 1
-    record = replace(lead._record(0), debts=debts, lapsed=lapsed)
-    outcome = lead.sink.commit(CommitAttempt(lead.view, record))
+    primary.number += 1
+    record = replace(primary._record(0), pending_commits=pending_commits, expired=expired)
+    outcome = primary.sink.commit(CommitAttempt(primary.view, record))
     assert isinstance(outcome, Landed)
-    lead.view = outcome.view
+    primary.view = outcome.view
     return record
 
 
-def test_what_cannot_be_read_of_debts_leaves_everything(sink: Maintained) -> None:
+def test_what_cannot_be_read_of_pending_commits_leaves_everything(sink: Maintained) -> None:
     record = sink._record(0)
     missing = f"{sink.table.metadata.location}/metadata/headgate/trips/1-x/1-s0.avro"
     uuid = str(sink.table.metadata.table_uuid)
-    debt = Debt(record.transaction, record.coordinator, uuid, "db.trips", missing)
+    pending_commit = PendingCommit(
+        record.transaction, record.coordinator, uuid, "db.trips", missing
+    )
     aged(sink.written(5))
-    owe(sink, debts=(debt,))
+    owe(sink, pending_commits=(pending_commit,))
 
     with pytest.raises(FileNotFoundError):
         orphans(sink).found()
@@ -366,19 +376,19 @@ def test_no_setting_deletes_what_may_still_be_committed(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------- mutants, planted here
 
 
-def test_planted_forgotten_drafts_lose_what_is_owed(
+def test_planted_forgotten_drafts_lose_what_is_pending(
     sink: Maintained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = sink.written(5)
     sink.next_offset = 0
     record = sink._record(0)
     draft = Draft(sink.sink.read(), record.transaction, record.coordinator, files, 0)
-    debts = sink.sink.draft(draft)
+    pending_commits = sink.sink.draft(draft)
     aged(files)
-    owe(sink, debts=debts)
+    owe(sink, pending_commits=pending_commits)
     assert orphans(sink).found().files == ()
 
-    monkeypatch.setattr("headgate.tables.iceberg.maintenance.orphan_files._owed", lambda *_: ())
+    monkeypatch.setattr("headgate.tables.iceberg.maintenance.orphan_files._pending", lambda *_: ())
 
     assert names(orphans(sink).found()) == [Path(files[0].path).name]
 

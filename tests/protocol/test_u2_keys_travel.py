@@ -9,7 +9,7 @@ from protocol.values import ALICE, LOCATION, P0, TABLE, folder, offsets
 from headgate.control_protocol.events import Claim, FileKind, TableStatus, WriteStatus, WrittenFile
 from headgate.control_protocol.identifiers import ControlOffset, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.coordinator.admission import FollowerStandard, Prefixes, Standard, Verdict, judge
+from headgate.coordinator.admission import Prefixes, SecondaryStandard, Standard, Verdict, judge
 from headgate.coordinator.state import HeardStatus
 
 PREFIXES = Prefixes(folder(1, 1).rsplit("/", 1)[0], TransactionNumber(9))
@@ -51,11 +51,11 @@ def test_a_key_file_lies_under_the_prefix_and_counts_once() -> None:
     assert "named twice" in why
 
 
-def test_a_table_without_a_key_and_a_follower_take_no_key_files() -> None:
+def test_a_table_without_a_key_and_a_secondary_take_no_key_files() -> None:
     (why,) = judged(CLAIM, ROWS, KEYS, by=replace(KEYED, keyed=False)).refused
     assert "has no key" in why
 
-    aside = replace(KEYED, followers={"lake.aside": FollowerStandard(PREFIXES)})
+    aside = replace(KEYED, secondaries={"lake.aside": SecondaryStandard(PREFIXES)})
     said = WriteStatus(
         1,
         {P0: Claim(OffsetRange(0, 2), quarantined=2)},
@@ -73,19 +73,19 @@ def of(said: WriteStatus) -> HeardStatus:
     return HeardStatus(ControlOffset(0), ALICE, TransactionNumber(1), said)
 
 
-def test_a_follower_that_has_a_key_takes_key_files() -> None:
+def test_a_secondary_that_has_a_key_takes_key_files() -> None:
     place = "s3://lake.orders/data/headgate/sink/1-c1"
     prefixes = Prefixes(place, TransactionNumber(9))
     rows = replace(ROWS, path=f"{place}/1/rows.parquet")
     keys = replace(KEYS, path=f"{place}/1/keys.parquet")
     said = WriteStatus(1, {P0: CLAIM}, (TableStatus("lake.orders", (rows, keys), "uuid-orders"),))
     heard = HeardStatus(ControlOffset(1), ALICE, TransactionNumber(1), said)
-    orders = FollowerStandard(prefixes, uuid="uuid-orders", keyed=True)
+    orders = SecondaryStandard(prefixes, uuid="uuid-orders", keyed=True)
     ledger = replace(KEYED, keyed=False, routed=True)
 
-    verdict = judge([heard], replace(ledger, followers={"lake.orders": orders}))
+    verdict = judge([heard], replace(ledger, secondaries={"lake.orders": orders}))
     assert verdict.refused == ()
-    assert verdict.follower_files == {"lake.orders": (rows, keys)}
+    assert verdict.secondary_files == {"lake.orders": (rows, keys)}
     plain = replace(orders, keyed=False)
-    (why,) = judge([heard], replace(ledger, followers={"lake.orders": plain})).refused
+    (why,) = judge([heard], replace(ledger, secondaries={"lake.orders": plain})).refused
     assert "key files of lake.orders, which has no key" in why

@@ -18,8 +18,8 @@ from headgate.control_protocol.key_errors import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.coordinator.debts import payments
+from headgate.control_protocol.record import CommitRecord, PendingCommit
+from headgate.coordinator.pending_commits import deliveries
 from headgate.coordinator.settings import OffsetPolicy
 from headgate.coordinator.transitions import Phase
 
@@ -215,14 +215,14 @@ def test_a_topic_that_was_created_anew_with_more_partitions_stops_the_sink() -> 
     assert "re-created" in coordinator.error.hint
 
 
-def test_payments_say_what_the_decision_says() -> None:
+def test_deliveries_say_what_the_decision_says() -> None:
     decided = replace(record(EPOCH, 3, offsets(1, 2, 0)), generations={TOPIC: (2,)})
-    lead, follower = view(decided), replace(view(uuid="uuid-2"), table="lake.other")
-    debt = Debt(
-        decided.transaction, decided.coordinator, follower.uuid, follower.table, "m", rows=1
+    primary, secondary = view(decided), replace(view(uuid="uuid-2"), table="lake.other")
+    pending_commit = PendingCommit(
+        decided.transaction, decided.coordinator, secondary.uuid, secondary.table, "m", rows=1
     )
-    (payment,) = payments(lead, (debt,), {follower.table: follower}, ())
-    assert payment.record.generations == {TOPIC: (2,)}
+    (delivery,) = deliveries(primary, (pending_commit,), {secondary.table: secondary}, ())
+    assert delivery.record.generations == {TOPIC: (2,)}
 
 
 HEAD = KeyedHead({"a": [(1, 0, 7), (2, 0, 8), (3, 2, 0), (4, 1, 5)]}, generations={"topic": (2, 3)})

@@ -1,6 +1,6 @@
 """Tables that version 1 of the record left behind, also in the middle of its two commits, go on.
 
-Version 1 committed the quarantine first, and claimed both tables; nothing was owed.
+Version 1 committed the quarantine first, and claimed both tables; nothing was pending.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing import FakeCatalog
-from headgate.coordinator.debts import claimed
+from headgate.coordinator.pending_commits import claimed
 from headgate.tables.iceberg import commit_request
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -93,10 +93,10 @@ def test_a_sink_of_version_1_goes_on() -> None:
     stage, quarantine = at_work()
     stage.kill("alice")
     written_by_version_1(stage)
-    assert under_tag(quarantine).lead is None
+    assert under_tag(quarantine).primary is None
     stage.produce(4, 4)
     upgraded(stage)
-    assert under_tag(quarantine).lead == stage.catalog.uuid
+    assert under_tag(quarantine).primary == stage.catalog.uuid
     stage.settles()
     exactly_once(stage)
 
@@ -136,21 +136,21 @@ def test_real_tables_in_the_old_form_are_read_and_their_quarantine_is_claimed(
     catalog = sqlite_catalog.catalog
     for name in ("db.rows", "db.aside"):
         ensure_table(catalog, name, TableDeclaration({"id": "long"}))
-    lead, aside = (IcebergTable(catalog, name, SINK) for name in ("db.rows", "db.aside"))
+    primary, aside = (IcebergTable(catalog, name, SINK) for name in ("db.rows", "db.aside"))
     uuid = aside.read().uuid
-    record = replace(under_tag(at_work()[0].catalog), followers={}, debts=())
-    for table, quarantine in ((lead, uuid), (aside, None)):
+    record = replace(under_tag(at_work()[0].catalog), secondaries={}, pending_commits=())
+    for table, quarantine in ((primary, uuid), (aside, None)):
         outcome = committed_in_the_old_form(table, record, quarantine)
         assert isinstance(outcome, Landed)
 
-    view, follower = lead.read(), aside.read()
+    view, secondary = primary.read(), aside.read()
     assert view.record
-    assert view.record.follower("db.aside") == uuid
-    assert (view.record.debts, view.record.lead) == ((), None)
-    (debt,) = claimed(record, view.record, {"db.aside": follower}, view)
-    assert (debt.follower, debt.manifest) == (uuid, "")
-    assert follower.record
-    assert follower.record.offsets[TopicPartition("trips", 0)] == 5
+    assert view.record.secondary("db.aside") == uuid
+    assert (view.record.pending_commits, view.record.primary) == ((), None)
+    (pending_commit,) = claimed(record, view.record, {"db.aside": secondary}, view)
+    assert (pending_commit.secondary, pending_commit.manifest) == (uuid, "")
+    assert secondary.record
+    assert secondary.record.offsets[TopicPartition("trips", 0)] == 5
 
 
 def committed_in_the_old_form(

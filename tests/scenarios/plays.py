@@ -160,7 +160,8 @@ def coordinator_dies_while_committing_and_it_lands_first(stage: Stage) -> None:
 
 @play("The coordinator dies between the table and the quarantine")
 def coordinator_dies_before_the_quarantine(stage: Stage) -> None:
-    """The table has decided, and names what the quarantine is owed: the next claim pays it."""
+    """The table has decided, and names what the quarantine is pending: the next claim delivers to
+    it."""
     stage.keep_bad_records()
     both_at_work(stage)
     stage.produce(2, 2)
@@ -176,27 +177,28 @@ def coordinator_dies_before_the_quarantine(stage: Stage) -> None:
 
 @play("A crash between tables 3 and 4 of 10")
 def crash_between_tables_3_and_4_of_10(stage: Stage) -> None:
-    """Of ten debts three are struck off; the claim carries seven on, and they are paid."""
+    """Of ten pending commits three are acknowledged; the claim carries seven on, and they are
+    delivered."""
     stage.spread_bad_records(10)
     both_at_work(stage)
     stage.produce(28, 0)
     stage.direct("alice decides what ten tables shall receive, and is killed at table 4")
-    stage.followers["lake.f04"].faults.append(CommitFault.LATE_UNKNOWN)
-    stage.nodes["alice"].dies_at = "paid lake.f04"
+    stage.secondaries["lake.f04"].faults.append(CommitFault.LATE_UNKNOWN)
+    stage.nodes["alice"].dies_at = "delivered lake.f04"
     stage.until("killed")
-    stage.direct("bob claims, and pays seven of them")
+    stage.direct("bob claims, and delivers seven of them")
     stage.session_expires("alice", "bob")
     stage.until("lake.f10: bob commits")
-    late = stage.followers["lake.f04"].land()
+    late = stage.secondaries["lake.f04"].land()
     stage.lines.append(f"        lake.f04: alice's late call -> {late}")
     stage.settles()
-    assert all(catalog.records() for catalog in stage.followers.values())
+    assert all(catalog.records() for catalog in stage.secondaries.values())
 
 
-@play("A follower cannot be reached, or refuses")
-def follower_is_away(stage: Stage) -> None:
-    """Offsets move on; what it is owed waits, and is paid when it is there again."""
-    stage.settings = replace(COORDINATORS, pay_timeout_ms=50)
+@play("A secondary table cannot be reached, or refuses")
+def secondary_is_away(stage: Stage) -> None:
+    """Offsets move on; what is pending for it waits, and is delivered when it is there again."""
+    stage.settings = replace(COORDINATORS, delivery_timeout_ms=50)
     stage.keep_bad_records()
     both_at_work(stage)
     stage.direct("the quarantine takes no commit, five calls long")
@@ -209,10 +211,12 @@ def follower_is_away(stage: Stage) -> None:
 
 
 @play(
-    "A follower was paid by another table, or beyond this one's decisions (HG-215)", stops="HG-215"
+    "A secondary table was delivered to by another table, or beyond this one's decisions (HG-215)",
+    stops="HG-215",
 )
-def follower_of_another_table(stage: Stage) -> None:
-    """A table of the same name was put in the place of the lead, with the lead's record."""
+def secondary_of_another_table(stage: Stage) -> None:
+    """A table of the same name was put in the place of the primary table, with the primary table's
+    record."""
     stage.keep_bad_records()
     both_at_work(stage)
     stage.direct("the table is replaced by a copy of it, under another UUID; bob begins")
@@ -232,12 +236,13 @@ def _three_tables(stage: Stage) -> None:
 
 @play("One table of many is dropped, broken, refused or renamed")
 def one_table_is_dropped(stage: Stage) -> None:
-    """Parked as its next rows are drafted; its records go to the quarantine, the others go on."""
+    """Suspended as its next rows are drafted; its records go to the quarantine, the others go
+    on."""
     _three_tables(stage)
     stage.direct("lake.b is dropped")
     stage.others["lake.b"].drop()
     stage.produce(3, 3)
-    stage.until("lake.b=parked")
+    stage.until("lake.b=suspended")
     stage.produce(3, 3)
     stage.until("ACK", 2)
     stage.direct("it is restored, and an operator resumes it")
@@ -251,12 +256,12 @@ def one_table_is_dropped(stage: Stage) -> None:
 
 @play("One table of many is dropped, broken, refused or renamed")
 def one_table_refuses(stage: Stage) -> None:
-    """Three payments in a row are not allowed: it is parked."""
+    """Three deliveries in a row are not allowed: it is suspended."""
     _three_tables(stage)
     stage.direct("rights on lake.c are taken")
     stage.others["lake.c"].forbidden = True
     stage.produce(3, 3)
-    stage.until("lake.c=parked")
+    stage.until("lake.c=suspended")
     stage.produce(3, 3)
     stage.until("ACK", 2)
     stage.direct("rights are given back, and an operator resumes it")
@@ -268,13 +273,13 @@ def one_table_refuses(stage: Stage) -> None:
 
 
 @play("One table of many is dropped, broken, refused or renamed", stops="HG-201")
-def quarantine_is_parked(stage: Stage) -> None:
+def quarantine_is_suspended(stage: Stage) -> None:
     """There is nowhere to put what is diverted: the sink stops by the quarantine's error."""
     _three_tables(stage)
     stage.direct("lake.b is dropped, and the quarantine is set back")
     stage.others["lake.b"].drop()
     stage.produce(3, 3)
-    stage.until("lake.b=parked")
+    stage.until("lake.b=suspended")
     stage.produce(3, 3)
     stage.until("quarantine: alice commits")
     assert stage.quarantine is not None

@@ -25,8 +25,8 @@ def brief(said: Envelope) -> str:
             schema = f" schema={start.tables[0].schema_id}" if start.tables[0].schema_id else ""
             ahead = start.tables[1].offsets if len(start.tables) > 1 else Offsets()
             aside = f" quarantine {brief_offsets(ahead)}" if ahead else ""
-            parked = "".join(f" {table}=parked" for table in start.parked)
-            said_of = f"L={settled_to} {brief_offsets(start.offsets)}{schema}{aside}{parked}"
+            suspended = "".join(f" {table}=suspended" for table in start.suspended)
+            said_of = f"L={settled_to} {brief_offsets(start.offsets)}{schema}{aside}{suspended}"
             return f"START {number}  {said_of}"
         case EndCommit():
             return f"END {number}"

@@ -43,7 +43,7 @@ from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.state import State
-from headgate.tables.secondary_tables import FollowerTables
+from headgate.tables.secondary_tables import SecondaryTables
 
 SINK = SinkName("rides")
 TOPICS = ("trips",)
@@ -95,23 +95,23 @@ class Stage:
         )
 
     @property
-    def followers(self) -> dict[str, FakeCatalog]:
+    def secondaries(self) -> dict[str, FakeCatalog]:
         kept = {self.quarantine.table: self.quarantine} if self.quarantine else {}
         return {**kept, **self.others}
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The followers that START names."""
-        return tuple(name for name in self.followers if name not in self.routed)
+        """The secondary tables that START names."""
+        return tuple(name for name in self.secondaries if name not in self.routed)
 
     def called(self, name: str) -> str:
         return "quarantine" if self.quarantine and name == self.quarantine.table else name
 
-    def spread_bad_records(self, followers: int) -> None:
+    def spread_bad_records(self, secondaries: int) -> None:
         """As ``keep_bad_records``, in turn into so many tables."""
         self.others = {
             name: FakeCatalog(storage=self.catalog.storage, table=name, uuid=f"uuid-{name}")
-            for name in (f"lake.f{number:02}" for number in range(1, followers + 1))
+            for name in (f"lake.f{number:02}" for number in range(1, secondaries + 1))
         }
 
     def route(self, *tables: str) -> None:
@@ -219,8 +219,8 @@ class Stage:
         return len(wanted - there)
 
     def rows(self) -> list[SourceRecord]:
-        """Of the table and of its followers."""
-        return [r for c in (self.catalog, *self.followers.values()) for r in c.records()]
+        """Of the table and of its secondary tables."""
+        return [r for c in (self.catalog, *self.secondaries.values()) for r in c.records()]
 
     def doubles(self) -> int:
         rows = self.rows()
@@ -245,14 +245,14 @@ class Node:
         self.dies_at: str | None = None
         self.coordinator: CoordinatorDriver | None = None
         self.writer = FakeBatchWriter(stage.source, stage.catalog.storage, stage.clock, 0)
-        if stage.followers:
+        if stage.secondaries:
             self.writer.bad = lambda record: record.offset % 3 == 2
             self.writer.route = lambda record: record.offset // 3
             if stage.routed:
                 self.writer.bad = lambda _record: False
                 self.writer.takes = stage.place
             self.writer.held = lambda: [
-                row for catalog in stage.followers.values() for row in catalog.records()
+                row for catalog in stage.secondaries.values() for row in catalog.records()
             ]
         self.participant = ParticipantDriver(
             State(SINK, Sender(name, str(life)), PARTICIPANTS, alive_due_ms=10**9),
@@ -306,8 +306,8 @@ class Node:
                 Clerk(self, stage.catalog, "table"),
                 FakeTopics(stage.source, TOPICS),
                 stage.clock,
-                followers=FollowerTables(
-                    lambda name: Clerk(self, stage.followers[name], stage.called(name)),
+                secondaries=SecondaryTables(
+                    lambda name: Clerk(self, stage.secondaries[name], stage.called(name)),
                     threads=False,
                     required=stage.named if stage.routed else None,
                 ),
@@ -316,11 +316,11 @@ class Node:
                 SINK,
                 "rides-group",
                 sender,
-                followers=stage.named,
+                secondaries=stage.named,
                 routed=bool(stage.routed),
             )
             self.coordinator = CoordinatorDriver(identity, stage.settings, world, StartAt())
-        self.coordinator.lead()
+        self.coordinator.primary()
 
     def failure(self) -> BaseException | None:
         return None
@@ -364,10 +364,13 @@ class Clerk(FakeTable):
         outcome = super().commit(attempt)
         record = attempt.record
         what = "claim" if record.claim else f"{record.records} rows"
-        if attempt.debts:
-            what = f"paid {record.records} rows"
-        elif record.debts:
-            what += f", owes {sum(debt.rows for debt in record.debts)}"
+        if attempt.pending_commits:
+            what = f"delivered {record.records} rows"
+        elif record.pending_commits:
+            what += (
+                ", has pending "
+                f"{sum(pending_commit.rows for pending_commit in record.pending_commits)}"
+            )
         match outcome:
             case Landed(snapshot):
                 answer = f"snapshot {snapshot}"
@@ -379,6 +382,6 @@ class Clerk(FakeTable):
             f"        {self._name}: {self._node.name} commits {record.transaction} ({what}), "
             f"{brief_offsets(record.offsets)} -> {answer}"
         )
-        self._node.reaches("committed" if self._name == "table" else "paid")
-        self._node.reaches(f"paid {self._name}")
+        self._node.reaches("committed" if self._name == "table" else "delivered")
+        self._node.reaches(f"delivered {self._name}")
         return outcome

@@ -78,7 +78,7 @@ class Calm:
             return
         self._end_comes_soon(envelope)
         refused = isinstance(event, AbortCommit) or (isinstance(event, Settlement) and event.reason)
-        known = isinstance(event, Settlement) and "which is parked" in event.reason  # I2
+        known = isinstance(event, Settlement) and "which is suspended" in event.reason  # I2
         # Behind a forged number that leapt, an old status said again counts as one to judge (G6).
         known |= self._world.struck["old event said again"] > 0
         if self._world.stamps and refused:  # P13: what comes late, and after that, comes again

@@ -186,7 +186,7 @@ def _coordinators(dice: random.Random, weather: Weather) -> CoordinatorSettings:
         election_timeout_ms=1_000,
         idleness_ms=dice.choice((2_000, FOR_EVER_MS, FOR_EVER_MS)),
         claim_age_max_ms=dice.choice((3_000, FOR_EVER_MS)) if wild else FOR_EVER_MS,
-        pay_timeout_ms=100,
+        delivery_timeout_ms=100,
         retry_backoff_ms=20,
         retry_backoff_max_ms=300,
         on_rollback=dice.choice(list(RollbackPolicy)),
@@ -227,7 +227,8 @@ EXPECTED = {
         else frozenset()
     ),
     "delete tag": lambda s: _stops(s.on_tag_missing, "HG-203"),
-    # a zombie of the table before may pay a follower that the new one has claimed (seed 201305)
+    # a zombie of the table before may deliver to a secondary table that the new one has claimed
+    # (seed 201305)
     "recreate table": lambda s: _stops(s.on_table_recreated, "HG-202", "HG-215"),
     "recreate topic": lambda s: _stops(s.on_topic_recreated, "HG-206"),
     "expire source": lambda s: _stops(s.on_offset_out_of_range, "HG-205"),

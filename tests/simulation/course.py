@@ -97,7 +97,7 @@ class Course:
     def _until_no_lag(self) -> None:
         world = self._world
         left, moved_ms, resumed = self._left(), world.clock.now_ms, False
-        while (world.oracle.lag() or world.oracle.owed()) and not world.stopped():
+        while (world.oracle.lag() or world.oracle.pending()) and not world.stopped():
             world.turn()
             self._operate_until_heard(Resume())
             before, left = left, self._left()
@@ -108,16 +108,19 @@ class Course:
             if world.clock.now_ms - moved_ms > PROGRESS_WITHIN_MS:
                 late = (
                     f"the faults are over, these do not come: {world.oracle.lag()}, "
-                    f"{world.oracle.owed()} debts are owed"
+                    f"{world.oracle.pending()} pending commits are pending"
                 )
                 raise Violation(Kind.STARVATION, late)
 
     def _until_resumed(self) -> None:
-        """I5: an operator's word for a parked table is heeded, and what it was owed is paid."""
+        """I5: an operator's word for a suspended table is heeded, and what was pending for it is
+        delivered."""
         world = self._world
         if not world.trouble.struck or world.quarantine is None:
             return
-        world.quarantine.kills_left = 0  # what is owed to a parked table keeps nobody waiting
+        world.quarantine.kills_left = (
+            0  # what is pending for a suspended table keeps nobody waiting
+        )
         self._wait(2 * SETTLED_AFTER_MS)
         until_ms = world.clock.now_ms + PROGRESS_WITHIN_MS
         while world.trouble.to_be_resumed() and not world.stopped():
@@ -127,10 +130,10 @@ class Course:
         self._until_no_lag()
 
     def _left(self) -> tuple[object, int]:
-        """What is to come; a coordinator that still dies unpaid makes it later."""
+        """What is to come; a coordinator that still dies undelivered makes it later."""
         quarantine = self._world.quarantine
         oracle = self._world.oracle
-        return (oracle.lag(), oracle.owed()), quarantine.kills_left if quarantine else 0
+        return (oracle.lag(), oracle.pending()), quarantine.kills_left if quarantine else 0
 
     def _epilogue(self) -> None:
         """Whatever was before: now the sink is as good as new, and stays so through a move."""
@@ -145,12 +148,12 @@ class Course:
             self._pause_outlives_its_coordinator()
 
     def _nothing_left_behind(self) -> None:
-        """D7, where no coordinator died between a payment and the read that shows it."""
+        """D7, where no coordinator died between a delivery and the read that shows it."""
         world = self._world
         if world.climate.weather is Weather.CALM and not world.climate.elections and world.kept:
             left = world.kept.left_behind()
             if left:
-                raise Violation(Kind.WASTE, f"key files that were paid are left: {left[:3]}")
+                raise Violation(Kind.WASTE, f"key files that were delivered are left: {left[:3]}")
 
     def _quickly(self) -> None:
         world = self._world

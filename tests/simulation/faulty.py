@@ -34,14 +34,14 @@ from headgate.control_protocol.ports import (
     CommitOutcome,
     Draft,
     Evolved,
-    Follower,
     Landed,
     Lineage,
+    SecondaryTable,
     TableView,
     TopicState,
     Unknown,
 )
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.testing import (
     CommitFault,
     FakeBatchWriter,
@@ -132,17 +132,17 @@ class FaultyLog(Struck):
 
 
 class FaultyTable(Struck):
-    """``called`` is "" for the lead, and tells the followers' calls from its."""
+    """``called`` is "" for the primary table, and tells the secondary tables' calls from its."""
 
     def __init__(
-        self, world: World, node: Node, table: Follower, catalog: Any, *, called: str = ""
+        self, world: World, node: Node, table: SecondaryTable, catalog: Any, *, called: str = ""
     ) -> None:
         self._of(world, node)
         self._catalog = catalog
         self._table, self._called = table, called
 
     @property
-    def bare(self) -> Follower:
+    def bare(self) -> SecondaryTable:
         """The table itself."""
         return self._table
 
@@ -177,7 +177,7 @@ class FaultyTable(Struck):
         )
         self._world.catalog_is_slow()
         self._strike(f"{self._called}committed")
-        if not self._called and attempt.record.debts:
+        if not self._called and attempt.record.pending_commits:
             self._world.strike_between(self._node)
         return outcome
 
@@ -199,23 +199,25 @@ class FaultyTable(Struck):
         self._strike("evolved")
         return evolved
 
-    def draft(self, draft: Draft) -> tuple[Debt, ...]:
+    def draft(self, draft: Draft) -> tuple[PendingCommit, ...]:
         self._strike(f"{self._called}draft")
         self._refuse_if_cut_off()
         quarantine = self._world.quarantine
         assert quarantine is not None
-        debts = self._table.draft(draft)
-        for debt in debts:
-            kind = FileKind.KEYS if debt.deletes else FileKind.ROWS
-            quarantine.was_drafted(debt, [file for file in draft.files if file.kind is kind])
+        pending_commits = self._table.draft(draft)
+        for pending_commit in pending_commits:
+            kind = FileKind.KEYS if pending_commit.deletes else FileKind.ROWS
+            quarantine.was_drafted(
+                pending_commit, [file for file in draft.files if file.kind is kind]
+            )
         self._strike(f"{self._called}drafted")
-        return debts
+        return pending_commits
 
-    def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
-        self._table.tidy(before, owed)
+    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
+        self._table.tidy(before, pending)
 
-    def strike_off(self, debts: Sequence[Debt]) -> None:
-        self._table.strike_off(debts)
+    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
+        self._table.acknowledge(pending_commits)
 
     def _lie(self, attempt: CommitAttempt) -> CommitOutcome:
         """Said to have landed; the table never hears of it."""
@@ -238,7 +240,8 @@ class FaultyTable(Struck):
 
 
 class Dated:
-    """The lead: what is decided must not be too old then, and bear its transaction's stamp."""
+    """The primary table: what is decided must not be too old then, and bear its transaction's
+    stamp."""
 
     def __init__(self, world: World, table: FaultyTable) -> None:
         self._world, self._table = world, table

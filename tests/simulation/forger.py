@@ -250,12 +250,12 @@ class Forger:
     def _a_proposal(self, base: Envelope) -> Event:
         """In anybody's name, of columns that are there or of none."""
         assert isinstance(base.event, StartCommit)
-        lead = self.dice.choice((base.event.tables[0], self._elsewhere(base.event.tables[0])))
+        primary = self.dice.choice((base.event.tables[0], self._elsewhere(base.event.tables[0])))
         return Proposal(
             number=self.dice.choice((*range(1, 9), LEAP_MAX, NUMBER_MAX)),
-            table=lead.table,
-            uuid=lead.uuid,
-            schema_id=self.dice.choice((lead.schema_id, 99)),
+            table=primary.table,
+            uuid=primary.uuid,
+            schema_id=self.dice.choice((primary.schema_id, 99)),
             columns=Struct(()),
             first=self._offsets(base.event),
             records=FAR,
@@ -265,8 +265,8 @@ class Forger:
         """To somebody's proposal, under the schema that was; or of another table."""
         assert isinstance(base.event, StartCommit)
         whose = Answer(self.dice.choice(self._heard).sender, self.dice.randrange(1, 9))
-        lead = self.dice.choice((base.event.tables[0], self._elsewhere(base.event.tables[0])))
-        return Tables((whose,), (lead,))
+        primary = self.dice.choice((base.event.tables[0], self._elsewhere(base.event.tables[0])))
+        return Tables((whose,), (primary,))
 
     def _a_request(self, _: Envelope) -> Event:
         return self.dice.choice((Pause(), Resume()))

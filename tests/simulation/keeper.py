@@ -156,7 +156,7 @@ class Keeper:
 
 
 class KeepersPort:
-    """The catalog of one table, and of the lead, as a process beside the sink calls it."""
+    """The catalog of one table, and of the primary table, as a process beside the sink calls it."""
 
     def __init__(self, world: World, catalog: RealCatalog, others: Callable[..., None]) -> None:
         self._world, self._catalog, self._others = world, catalog, others

@@ -1,4 +1,5 @@
-"""The followers' checker: looks at every step, and knows only these tables and what is bad."""
+"""The secondary tables' checker: looks at every step, and knows only these tables and what is
+bad."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from verdicts import Kind, Violation
 
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
-from headgate.control_protocol.record import CommitRecord, Debt, Parked
+from headgate.control_protocol.record import CommitRecord, PendingCommit, Suspended
 from headgate.control_protocol.testing import SourceRecord
 
 
 class _Table:
-    """One follower, as it was looked at last."""
+    """One secondary table, as it was looked at last."""
 
     def __init__(self, sink: SinkName, catalog: Any) -> None:
         self.catalog = catalog
@@ -41,9 +42,9 @@ class _Table:
         if not self.branch.moved():
             return False
         if self.closed and self.branch.stored()[1] != self.snapshot:
-            raise Violation(Kind.UNTRUTH, f"{self.catalog.table} was set back, and is paid on")
+            raise Violation(Kind.UNTRUTH, f"{self.catalog.table} was set back, and is delivered on")
         for record, snapshot in self.branch.stored_since(self.snapshot):
-            if self.newest is not None and self.newest.lead == record.lead:
+            if self.newest is not None and self.newest.primary == record.primary:
                 fell(self.newest, record)
             self.newest, self.snapshot = record, snapshot
         self._only_more()
@@ -67,14 +68,20 @@ class _Table:
             lost = sorted(before - self.rows)[:5]
             raise Violation(Kind.LOSS, f"rows are gone from {catalog.table}: {lost}")
 
-    def owes(self, debt: Debt, lead: str) -> bool:
-        """D6, in the checker's own words: nothing at or above it is in the follower's record."""
+    def owes(self, pending_commit: PendingCommit, primary: str) -> bool:
+        """D6, in the checker's own words: nothing at or above it is in the secondary table's
+        record."""
         newest = self.newest
-        return newest is None or newest.lead != lead or newest.transaction < debt.transaction
+        return (
+            newest is None
+            or newest.primary != primary
+            or newest.transaction < pending_commit.transaction
+        )
 
 
 class _KeyedTable(_Table):
-    """One whose rows are replaced: ``rows`` are all records that it was paid, whatever lives."""
+    """One whose rows are replaced: ``rows`` are all records that it was delivered to, whatever
+    lives."""
 
     def __init__(self, sink: SinkName, catalog: Any, keys: Keys, kept: Kept) -> None:
         super().__init__(sink, catalog)
@@ -83,11 +90,11 @@ class _KeyedTable(_Table):
         self._counted: int | None = None
 
     def _only_more(self) -> None:
-        """U1, for a payment: the fold of what was decided up to its transaction, and no more."""
+        """U1, for a delivery: the fold of what was decided up to its transaction, and no more."""
         catalog, live = self.catalog, self.catalog.records()
         if self.newest is not None:
             self.rows |= self._kept.received(catalog.table, self.newest)
-        self._keys.are_folded(live, self.rows, self._kept.lapsed)
+        self._keys.are_folded(live, self.rows, self._kept.expired)
         since = [record for record, _ in self.branch.stored_since(self._counted)]
         counted = live_by_counts(self._live, since)
         if len(live) != counted:
@@ -99,12 +106,13 @@ class _KeyedTable(_Table):
 class Kept:
     """Rules Q1, Q7 and D: whether a row is in two tables or in none, the oracle says.
 
-    ``rows`` are those in the followers, as of the last look; ``owed`` those of the debts in the
-    lead's record that no follower shows as paid; ``lapsed`` those that it gave up by name.
+    ``rows`` are those in the secondary tables, as of the last look; ``pending`` those of the
+    pending commits in the lead's record that no secondary table shows as delivered; ``expired``
+    those that it gave up by name.
     """
 
     def __init__(self, sink: SinkName, quarantine: Quarantine, keys: Keys | None = None) -> None:
-        """``keys``: of those followers that have them."""
+        """``keys``: of those secondary tables that have them."""
         self._quarantine = quarantine
         self._tables: dict[str, _Table] = {}
         for name, catalog in quarantine.catalogs.items():
@@ -112,35 +120,46 @@ class Kept:
                 self._tables[name] = _KeyedTable(sink, catalog, keys, self)
             else:
                 self._tables[name] = _Table(sink, catalog)
-        self._decided: dict[str, Debt] = {}
-        """Everything that was ever owed, by its manifest."""
-        self._owed: tuple[Debt, ...] = ()
-        self._given_up: tuple[Debt, ...] = ()
-        self._lead = ""
-        self._parked: dict[str, Parked] = {}
+        self._decided: dict[str, PendingCommit] = {}
+        """Everything that was ever pending, by its manifest."""
+        self._pending: tuple[PendingCommit, ...] = ()
+        self._given_up: tuple[PendingCommit, ...] = ()
+        self._primary = ""
+        self._suspended: dict[str, Suspended] = {}
         self._asked = False
-        """An operator wanted parked tables filled again."""
+        """An operator wanted suspended tables filled again."""
         self._ids: dict[str, list[str]] = {}
-        """Of each topic the ids that the lead has known, in order."""
+        """Of each topic the ids that the primary table has known, in order."""
         self.rows: frozenset[SourceRecord] = frozenset()
-        self.lapsed: set[SourceRecord] = set()
+        self.expired: set[SourceRecord] = set()
 
     def learn(self, decided: CommitRecord | None) -> None:
-        """The lead knows these topics, and a follower that is paid since may."""
+        """The primary table knows these topics, and a secondary table that is delivered since
+        may."""
         for topic, id_ in decided.topic_ids.items() if decided else ():
             if id_ not in self._ids.setdefault(topic, []):
                 self._ids[topic].append(id_)
 
-    def learn_debts(self, decided: CommitRecord) -> None:
-        """The lead owes this, or lets it lapse."""
-        self._decided |= {debt.manifest: debt for debt in decided.debts if debt.manifest}
-        self.lapsed.update(row for debt in decided.lapsed for row in self._of(debt))
+    def learn_pending_commits(self, decided: CommitRecord) -> None:
+        """The primary table has pending this, or lets it expire."""
+        self._decided |= {
+            pending_commit.manifest: pending_commit
+            for pending_commit in decided.pending_commits
+            if pending_commit.manifest
+        }
+        self.expired.update(
+            row for pending_commit in decided.expired for row in self._of(pending_commit)
+        )
 
     def received(self, table: str, record: CommitRecord) -> frozenset[SourceRecord]:
-        """What a follower with this record has been paid, of all that was ever decided for it."""
-        debts = (d for d in self._decided.values() if d.table == table)
-        paid = (d for d in debts if d.transaction <= record.transaction)
-        return frozenset(row for debt in paid for row in self._of(debt)) - self.lapsed
+        """What a secondary table with this record has been delivered, of all that was ever decided
+        for it."""
+        pending_commits = (d for d in self._decided.values() if d.table == table)
+        delivered = (d for d in pending_commits if d.transaction <= record.transaction)
+        return (
+            frozenset(row for pending_commit in delivered for row in self._of(pending_commit))
+            - self.expired
+        )
 
     def look(self) -> bool:
         """Whether anything has changed."""
@@ -151,7 +170,7 @@ class Kept:
         self.rows = frozenset(rows)
         doubled = sorted(row for row, times in rows.items() if times > 1)
         if doubled:
-            raise Violation(Kind.DOUBLE, f"rows in two followers: {doubled[:5]}")
+            raise Violation(Kind.DOUBLE, f"rows in two secondary tables: {doubled[:5]}")
         for row in self.rows - before:
             self._belongs(row)
         return True
@@ -161,97 +180,118 @@ class Kept:
         at = TopicPartition(row.topic, row.partition)
         known = record.topic_ids.get(row.topic) if record else None
         if record is None or (known != row.topic_id and not self._since(row, known)):
-            raise Violation(Kind.DOUBLE, f"the follower's record knows no topic of {row}")
+            raise Violation(Kind.DOUBLE, f"the secondary table's record knows no topic of {row}")
         if known != row.topic_id:
             return
         if row.offset >= record.offsets.get(at, 0):
-            raise Violation(Kind.DOUBLE, f"beyond the follower's offsets: {row}")
+            raise Violation(Kind.DOUBLE, f"beyond the secondary table's offsets: {row}")
         if self._quarantine.misplaced(name, row):
             raise Violation(Kind.UNTRUTH, f"{name} holds what it can never be given: {row}")
 
     def _since(self, row: SourceRecord, known: str | None) -> bool:
-        """Whether the topic was re-created between the decision and the payment."""
+        """Whether the topic was re-created between the decision and the delivery."""
         ids = self._ids.get(row.topic, [])
         return known in ids and row.topic_id in ids[: ids.index(known)]
 
-    def beside(self, record: CommitRecord, lead: str) -> None:
-        """The lead has this record now. Q7: it is within the limits. D8: what lapses is named."""
-        self._owed, self._given_up, self._lead = record.debts, record.lapsed, lead
-        self.lapsed.update(row for debt in record.lapsed for row in self._of(debt))
-        self._beside_parked(record)
+    def beside(self, record: CommitRecord, primary: str) -> None:
+        """The primary table has this record now. Q7: it is within the limits. D8: what expires is
+        named."""
+        self._pending, self._given_up, self._primary = (
+            record.pending_commits,
+            record.expired,
+            primary,
+        )
+        self.expired.update(
+            row for pending_commit in record.expired for row in self._of(pending_commit)
+        )
+        self._beside_suspended(record)
         objection = self._quarantine.limits.too_many(record.quarantined)
         if objection and not self._quarantine.diverts:  # what is diverted is not bad
             raise Violation(Kind.UNTRUTH, f"committed as {record.transaction}: {objection}")
 
-    def _beside_parked(self, record: CommitRecord) -> None:
-        """I1: parking is carried on until a person ends it. I2: nothing new is owed meanwhile."""
-        before, now = self._parked, {parked.table: parked for parked in record.parked}
+    def _beside_suspended(self, record: CommitRecord) -> None:
+        """I1: suspending is carried on until a person ends it. I2: nothing new is pending
+        meanwhile."""
+        before, now = (
+            self._suspended,
+            {suspended.table: suspended for suspended in record.suspended},
+        )
         ended = before.keys() - now.keys()
         if ended and not self._asked:
-            raise Violation(Kind.UNTRUTH, f"{sorted(ended)} were parked, and nobody resumed them")
-        if any(parked.why.startswith(Unreachable.code) for parked in record.parked):
-            self._quarantine.diverts = True  # I3: nothing struck it, it was not paid for too long
-        for debt in record.debts:
-            fresh = debt.manifest and debt.transaction == record.transaction
-            if fresh and debt.table in before.keys() & now.keys():
-                raise Violation(Kind.UNTRUTH, f"{debt.table} is parked, and is owed {debt}")
-        self._parked = now
+            raise Violation(
+                Kind.UNTRUTH, f"{sorted(ended)} were suspended, and nobody resumed them"
+            )
+        if any(suspended.why.startswith(Unreachable.code) for suspended in record.suspended):
+            self._quarantine.diverts = (
+                True  # I3: nothing struck it, it was not delivered for too long
+            )
+        for pending_commit in record.pending_commits:
+            fresh = pending_commit.manifest and pending_commit.transaction == record.transaction
+            if fresh and pending_commit.table in before.keys() & now.keys():
+                raise Violation(
+                    Kind.UNTRUTH,
+                    f"{pending_commit.table} is suspended, and is pending {pending_commit}",
+                )
+        self._suspended = now
 
     def was_set_back(self, table: str) -> None:
-        """Somebody set a follower to an older snapshot."""
+        """Somebody set a secondary table to an older snapshot."""
         self._tables[table].was_set_back()
 
     def is_asked_for(self, table: str) -> None:
-        """An operator says that a parked table takes rows again: from now on it may be paid."""
+        """An operator says that a suspended table takes rows again: from now on it may be
+        delivered."""
         self._asked, self._tables[table].closed = True, False
 
-    def waits(self, debt: Debt) -> bool:
-        """Whether the debt is of a table that is parked, and so is not paid."""
-        parked = self._parked.get(debt.table)
-        return parked is not None and not parked.resuming
+    def waits(self, pending_commit: PendingCommit) -> bool:
+        """Whether the pending commit is of a table that is suspended, and so is not delivered."""
+        suspended = self._suspended.get(pending_commit.table)
+        return suspended is not None and not suspended.resuming
 
     @property
-    def debts(self) -> tuple[Debt, ...]:
-        """What is owed now."""
-        return tuple(d for d in self._owed if self._tables[d.table].owes(d, self._lead))
+    def pending_commits(self) -> tuple[PendingCommit, ...]:
+        """What is pending now."""
+        return tuple(d for d in self._pending if self._tables[d.table].owes(d, self._primary))
 
     @property
-    def payable(self) -> tuple[Debt, ...]:
-        """D8: what has lapsed, and could still be paid by somebody who slept through that.
+    def deliverable(self) -> tuple[PendingCommit, ...]:
+        """D8: what has expired, and could still be delivered by somebody who slept through that.
 
-        Not while the table is dropped: no payment lands there. It counts again when it is back.
+        Not while the table is dropped: no delivery lands there. It counts again when it is back.
         """
         return tuple(
-            debt
-            for debt in self._given_up
-            if (table := self._tables[debt.table]).catalog.uuid == debt.follower
+            pending_commit
+            for pending_commit in self._given_up
+            if (table := self._tables[pending_commit.table]).catalog.uuid
+            == pending_commit.secondary
             and getattr(table.catalog, "exists", True)
-            and table.owes(debt, self._lead)
+            and table.owes(pending_commit, self._primary)
         )
 
     @property
-    def owed(self) -> frozenset[SourceRecord]:
-        rows = [row for debt in self.debts for row in self._of(debt)]
+    def pending(self) -> frozenset[SourceRecord]:
+        rows = [row for pending_commit in self.pending_commits for row in self._of(pending_commit)]
         if len(set(rows)) < len(rows):
-            raise Violation(Kind.DOUBLE, f"owed twice: {sorted(rows)[:5]}")
+            raise Violation(Kind.DOUBLE, f"pending twice: {sorted(rows)[:5]}")
         both = self.rows & set(rows)
         if both:
-            raise Violation(Kind.DOUBLE, f"owed, and there already: {sorted(both)[:5]}")
+            raise Violation(Kind.DOUBLE, f"pending, and there already: {sorted(both)[:5]}")
         return frozenset(rows)
 
     def left_behind(self) -> list[str]:
-        """Key files of debts that their tables show as paid."""
+        """Key files of pending commits that their tables show as delivered."""
         drafted = self._quarantine.drafted
         return [
             file.path
-            for debt in self._decided.values()
-            if debt.deletes and not self._tables[debt.table].owes(debt, self._lead)
-            for file in drafted.get(debt.manifest, ())
-            if self._tables[debt.table].catalog.storage.holds(file.path)
+            for pending_commit in self._decided.values()
+            if pending_commit.deletes
+            and not self._tables[pending_commit.table].owes(pending_commit, self._primary)
+            for file in drafted.get(pending_commit.manifest, ())
+            if self._tables[pending_commit.table].catalog.storage.holds(file.path)
         ]
 
-    def _of(self, debt: Debt) -> tuple[SourceRecord, ...]:
-        return self._quarantine.records.get(debt.manifest, ())
+    def _of(self, pending_commit: PendingCommit) -> tuple[SourceRecord, ...]:
+        return self._quarantine.records.get(pending_commit.manifest, ())
 
     def good(self, rows: set[SourceRecord]) -> None:
         if self._quarantine.ledger and rows:

@@ -2,7 +2,7 @@
 
 ``run.py --keyed`` makes any seed such a world, over the fake table or (``--real``) the adapter.
 Everything that concerns keys is drawn from dice of its own. Over the adapter, in seeds of
-``payday.ROUTED_KEYS``, the sink's followers have the key.
+``payday.ROUTED_KEYS``, the sink's secondary tables have the key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headgate.control_protocol.testing import SourceRecord
 from headgate.coordinator.settings import RollbackPolicy
 
 KEYS_PER_PARTITION = 1_000
-LEAD = "lake.records"
+PRIMARY = "lake.records"
 BOTH_SHARE = 0.6
 CONTENTS_SHARE = 0.5
 
@@ -63,7 +63,7 @@ class Keys:
         self._homes: dict[int, list[int]] = {}
         self._moves: list[tuple[int, int, int]] = []
         self._of: dict[SourceRecord, int] = {}
-        self.tables: frozenset[str] = frozenset({LEAD})
+        self.tables: frozenset[str] = frozenset({PRIMARY})
         """Those that have a key."""
         self._by_contents = False
         coordinators = climate.coordinators
@@ -117,13 +117,13 @@ class Keys:
         return self._homes.setdefault(partition, list(range(first, first + self._count)))
 
     def deletes(self, record: SourceRecord) -> bool:
-        if LEAD not in self.tables and THIRD not in self.tables and self.goes_third(record):
+        if PRIMARY not in self.tables and THIRD not in self.tables and self.goes_third(record):
             return False
         coin = hash((self._seed, record.partition, record.offset, 8)) % 1_000 / 1_000
         return coin < self._deleting
 
     def of_routes(self, seed: int) -> None:
-        """Followers have the key, and the lead, a ledger, has none."""
+        """Secondary tables have the key, and the primary table, a ledger, has none."""
         self.growth_ms = None  # a partition may stand for a topic of its own
         dice = random.Random(f"keys of routes in {seed}")
         self.tables = frozenset({OTHER, THIRD} if dice.random() < BOTH_SHARE else {OTHER})
@@ -140,7 +140,7 @@ class Keys:
 
     def of_topic(self, _: str) -> bool:
         """All tables are of one."""
-        return LEAD not in self.tables
+        return PRIMARY not in self.tables
 
     def are_folded(
         self,

@@ -19,12 +19,12 @@ from simulation.keyed_fake import KeyedCatalog, KeyedFakeTable
 from simulation.quarantine import ASIDE
 from simulation.real_catalog import RealCatalog
 from simulation.real_port import CatalogPort, real_table
-from simulation.together import FaultyJointPayments
+from simulation.together import FaultyJointDeliveries
 
 from headgate.control_protocol.bad_records import BadRecordLimits
-from headgate.control_protocol.errors import HeadgateError, LeadReleased
+from headgate.control_protocol.errors import HeadgateError, LeadershipReleased
 from headgate.control_protocol.identifiers import Sender, TopicPartition
-from headgate.control_protocol.ports import Follower
+from headgate.control_protocol.ports import SecondaryTable
 from headgate.control_protocol.testing import FakeTable
 from headgate.coordinator.driver import CoordinatorDriver
 from headgate.coordinator.driver import World as CoordinatorWorld
@@ -36,7 +36,7 @@ from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.state import Phase as Participating
 from headgate.participant.state import State
-from headgate.tables.secondary_tables import FollowerTables
+from headgate.tables.secondary_tables import SecondaryTables
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -66,7 +66,7 @@ class Node:
         self._naps: dict[str, Nap] = {}
         self.ports: list[CatalogPort] = []
         """Through which its coordinator of now calls real tables."""
-        self._open: list[Follower] = []
+        self._open: list[SecondaryTable] = []
         """Those tables, to be closed with it."""
 
     def start(self) -> None:
@@ -115,7 +115,7 @@ class Node:
         if self.coordinator is None:
             self.coordinator = self._new_coordinator()
         if "coordinator" not in self.busy:
-            self.coordinator.lead()
+            self.coordinator.primary()
 
     def failure(self) -> BaseException | None:
         return None
@@ -139,7 +139,7 @@ class Node:
                 world.sink,
                 "group",
                 sender,
-                followers=world.quarantine.named if world.quarantine else (),
+                secondaries=world.quarantine.named if world.quarantine else (),
                 routed=bool(world.quarantine and world.quarantine.ledger),
                 paces=world.payday.paces,
                 refresh_ms=world.payday.refresh_ms,
@@ -150,11 +150,11 @@ class Node:
             world.climate.coordinators,
             CoordinatorWorld(
                 self.coordinator_log,
-                Dated(world, FaultyTable(world, self, self._lead(), world.catalog)),
+                Dated(world, FaultyTable(world, self, self._primary(), world.catalog)),
                 FaultyTopics(world, self),
                 world.clock,
-                followers=FollowerTables(
-                    self._follower,
+                secondaries=SecondaryTables(
+                    self._secondary,
                     threads=False,
                     required=world.quarantine.named if world.quarantine else None,
                     joint=self._joint(),
@@ -171,21 +171,21 @@ class Node:
         limits = quarantine.limits if quarantine else BadRecordLimits()
         return replace(limits, may_skip=not self.world.forger.unsigned)
 
-    def _joint(self) -> FaultyJointPayments | None:
+    def _joint(self) -> FaultyJointDeliveries | None:
         world = self.world
         joint = world.payday.joint and isinstance(world.catalog, RealCatalog)
-        return FaultyJointPayments(world, self) if joint else None
+        return FaultyJointDeliveries(world, self) if joint else None
 
-    def _lead(self) -> Follower:
+    def _primary(self) -> SecondaryTable:
         self.ports = []
         return self._opened(self.world.catalog, "")
 
-    def _follower(self, name: str) -> Follower:
-        catalog = self.world.followers[name]
+    def _secondary(self, name: str) -> SecondaryTable:
+        catalog = self.world.secondaries[name]
         called = "quarantine " if name == ASIDE else "other "
         return FaultyTable(self.world, self, self._opened(catalog, called), catalog, called=called)
 
-    def _opened(self, catalog: Any, called: str) -> Follower:
+    def _opened(self, catalog: Any, called: str) -> SecondaryTable:
         if not isinstance(catalog, RealCatalog):
             made = KeyedFakeTable if isinstance(catalog, KeyedCatalog) else FakeTable
             return made(catalog, self.world.sink)
@@ -261,7 +261,7 @@ class Node:
             return bool(run())
         except Killed:
             return True
-        except LeadReleased as released:
+        except LeadershipReleased as released:
             self.world.leaves(self, released.away_ms)
             return True
         except HeadgateError as error:

@@ -93,7 +93,7 @@ class Oracle:
         if moved and self._kept is not None:
             self._kept.learn(self._branch.stored()[0])
             for decided, _ in self._branch.stored_since(self._snapshot):
-                self._kept.learn_debts(decided)
+                self._kept.learn_pending_commits(decided)
         kept_moved = self._kept is not None and self._kept.look()
         if not (moved or kept_moved):
             return
@@ -107,7 +107,7 @@ class Oracle:
             self._valid_through(record)
             if self._kept is not None:
                 self._kept.beside(record, self._catalog.uuid)
-                self.excused |= self._kept.lapsed
+                self.excused |= self._kept.expired
         if record is not None:
             self._rows_are_the_source_up_to(record)
         if self._columns is not None:
@@ -213,17 +213,21 @@ class Oracle:
     def _kept_instead(
         self, there: set[SourceRecord], record: CommitRecord
     ) -> frozenset[SourceRecord]:
-        """What is in the followers or owed to them, and so must not be in the lead."""
+        """What is in the secondary tables or pending for them, and so must not be in the primary
+        table."""
         if self._kept is None:
             return frozenset()
         self._kept.good(there)
-        elsewhere = self._kept.rows | self._kept.owed
+        elsewhere = self._kept.rows | self._kept.pending
         both = there & elsewhere
         if both:
             raise Violation(Kind.DOUBLE, f"rows in both tables: {sorted(both)[:5]}")
         beyond = sorted(row for row in elsewhere if self._lies_beyond(row, record))
         if beyond and self.checks_valid_through:  # nobody set the lead back
-            raise Violation(Kind.DOUBLE, f"in a follower, beyond the lead's offsets: {beyond[:5]}")
+            raise Violation(
+                Kind.DOUBLE,
+                f"in a secondary table, beyond the primary table's offsets: {beyond[:5]}",
+            )
         return elsewhere
 
     @staticmethod
@@ -245,12 +249,16 @@ class Oracle:
 
     # ----------------------------------------------------------------------------------- progress
 
-    def owed(self) -> int:
-        """How many debts no follower shows as paid, or beyond being paid; not of those parked."""
+    def pending(self) -> int:
+        """How many pending commits no secondary table shows as delivered, or beyond being
+        delivered; not of those suspended."""
         kept = self._kept
         if kept is None:
             return 0
-        return sum(not kept.waits(debt) for debt in (*kept.debts, *kept.payable))
+        return sum(
+            not kept.waits(pending_commit)
+            for pending_commit in (*kept.pending_commits, *kept.deliverable)
+        )
 
     def stored(self) -> Mapping[TopicPartition, int]:
         """The next offsets, of the topics as they are now."""

@@ -1,7 +1,8 @@
-"""When the followers of a world are paid: at once, at a pace (V2, V4), or all together (D5).
+"""When the secondary tables of a world are delivered: at once, at a pace (V2, V4), or all together
+(D5).
 
-The seeds of ``PACED`` have followers, and such settings, drawn from dice of their own; so have
-those of ``ROUTED_KEYS``, whose followers have keys in keyed worlds.
+The seeds of ``PACED`` have secondary tables, and such settings, drawn from dice of their own; so
+have those of ``ROUTED_KEYS``, whose secondary tables have keys in keyed worlds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ AT_ONCE_SHARE = 0.4
 
 @dataclass(frozen=True)
 class Payday:
-    """When a seed's followers are paid."""
+    """When a seed's secondary tables are delivered to."""
 
     paces: tuple[Pace, ...] = ()
     refresh_ms: int = 0

@@ -13,7 +13,7 @@ from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.testing import FakeCatalog, FakeClock, FakeStorage, SourceRecord
 
 ASIDE = "lake.records_aside"
@@ -45,7 +45,7 @@ class Quarantine:
         self.diverts = False
         """Some table had trouble: good records may be here (I1)."""
         self.kills_left = dice.choice((0, 1, 3))
-        """How often a coordinator dies between decision and payment."""
+        """How often a coordinator dies between decision and delivery."""
         self.catalogs: dict[str, Any] = {
             ASIDE: FakeCatalog(storage=storage, table=ASIDE, uuid="uuid-aside")
         }
@@ -53,7 +53,8 @@ class Quarantine:
         if dice.random() < 0.5:
             self.catalogs[OTHER] = FakeCatalog(storage=storage, table=OTHER, uuid="uuid-other")
         self.ledger = ledger and is_ledger(seed)
-        """Whether the lead takes no rows: they are routed to tables that START does not name."""
+        """Whether the primary table takes no rows: they are routed to tables that START does not
+        name."""
         if self.ledger:
             for name in (OTHER, THIRD):
                 self.catalogs[name] = FakeCatalog(storage=storage, table=name, uuid=f"uuid-{name}")
@@ -69,21 +70,23 @@ class Quarantine:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The followers that START names."""
+        """The secondary tables that START names."""
         return (ASIDE,) if self.ledger else tuple(self.catalogs)
 
     def misplaced(self, table: str, record: SourceRecord) -> bool:
-        """Whether a follower holds what it can never have been given."""
+        """Whether a secondary table holds what it can never have been given."""
         always = self.always(record)
         if self.diverts and table == ASIDE:
             return False
         return always is (self.ledger and table != ASIDE)
 
-    def was_drafted(self, debt: Debt, files: Sequence[WrittenFile]) -> None:
-        """Key files go when they are paid: what was in them is kept here."""
+    def was_drafted(self, pending_commit: PendingCommit, files: Sequence[WrittenFile]) -> None:
+        """Key files go when they are delivered: what was in them is kept here."""
         stored = self._storage.files
-        self.drafted[debt.manifest] = tuple(files)
-        self.records[debt.manifest] = tuple(r for file in files for r in stored[file.path])
+        self.drafted[pending_commit.manifest] = tuple(files)
+        self.records[pending_commit.manifest] = tuple(
+            r for file in files for r in stored[file.path]
+        )
 
     def takes(self, life: object) -> Callable[[SourceRecord], tuple[Destination, str]] | None:
         """Which routed table takes a good record, and where that lies, as a writer finds it."""
@@ -134,7 +137,8 @@ class Quarantine:
         return held
 
     def router(self, life: object) -> Callable[[SourceRecord], int]:
-        """Which follower takes a record; in some worlds another one in another process's life."""
+        """Which secondary table takes a record; in some worlds another one in another process's
+        life."""
         changes = str(life) if self._routes_change else ""
         return lambda record: self._coin(record, crc32(changes.encode())) < 0.5
 
@@ -144,7 +148,7 @@ def has_one(seed: int) -> bool:
 
 
 def is_ledger(seed: int) -> bool:
-    """Whether its lead takes no rows, unless the climate breaks the lead."""
+    """Whether its primary table takes no rows, unless the climate breaks the primary table."""
     if _has_routes(seed):
         return True
     return has_one(seed) and random.Random(f"a ledger in {seed}").random() < LEDGERS

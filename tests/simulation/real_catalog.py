@@ -365,5 +365,5 @@ def _manifest_file(path: str, count: int) -> ManifestDataFile:
 def real_catalog(
     seed: int, beside: MemoryStorage | None = None, name: str = "lake.records"
 ) -> RealCatalog:
-    """The sink's table; ``beside`` its storage, a follower."""
+    """The sink's table; ``beside`` its storage, a secondary table."""
     return RealCatalog(MemoryStorage() if beside is None else beside, name, serves=seed % 2 == 0)

@@ -68,7 +68,7 @@ class Stamps:
         return stamp in self._said[transaction]
 
     def checks_batch(self, batch: Batch) -> None:
-        """P1, of the lead: the stamp is that of the transaction that is open."""
+        """P1, of the primary table: the stamp is that of the transaction that is open."""
         stamp = batch.table.file_prefix
         if not self.are_of(batch.transaction, stamp):
             raise Violation(Kind.WASTE, f"a batch of transaction {batch.transaction} bears {stamp}")

@@ -1,4 +1,5 @@
-"""Followers that are paid at a pace, refreshed, or all in one call: each record is there once.
+"""Secondary tables that are delivered at a pace, refreshed, or all in one call: each record is
+there once.
 
 More of them: ``make simulate ARGS="--first 800000 --seeds 1000 --real-every 2"``.
 """
@@ -20,13 +21,13 @@ FIRSTS = (PACED[0], PACED[0] + 80)
 
 @cache
 def walked(first: int) -> Tally:
-    """Those that pay together are over real tables."""
+    """Those that deliver together are over real tables."""
     seeds = range(first, first + SEEDS_AT_ONCE)
     return played(seeds, real=frozenset(seed for seed in seeds if payday(seed).joint))
 
 
 @pytest.mark.parametrize("first", FIRSTS)
-def test_every_row_is_there_once_whenever_tables_are_paid(first: int) -> None:
+def test_every_row_is_there_once_whenever_tables_are_delivered(first: int) -> None:
     walk = walked(first)
 
     assert not walk.failed, "\n".join(walk.failed)

@@ -45,7 +45,7 @@ CALLS = (
     *("append", "appended", "read", "seek", "table read", "table was read", "commit", "committed"),
     *("describe", "described", "poll", "polled", "ends", "copy to the group", "submit"),
     *("quarantine table read", "quarantine table was read"),
-    *("quarantine commit", "quarantine committed", "batch done", "decided and not paid"),
+    *("quarantine commit", "quarantine committed", "batch done", "decided and not delivered"),
 )
 """In each of these some process must be struck: before it is made, or when it was answered."""
 

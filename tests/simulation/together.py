@@ -1,4 +1,5 @@
-"""The product's joint payments (D5), on a server that fails in the ways of one: also by halves."""
+"""The product's joint deliveries (D5), on a server that fails in the ways of one: also by
+halves."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from simulation.faulty import FaultyTable, Struck
 from simulation.real_catalog import RealCatalog
 
 from headgate.control_protocol.ports import CommitOutcome
-from headgate.tables.iceberg.multi_table_commit import Calls, JointPayments, Outcome, Payment
+from headgate.tables.iceberg.multi_table_commit import Calls, Delivery, JointDeliveries, Outcome
 
 if TYPE_CHECKING:
     from simulation.node import Node
@@ -32,28 +33,28 @@ class JointFault(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Either(Payment):
-    """A payment that is prepared by the real table, and made alone by the one that fails."""
+class _Either(Delivery):
+    """A delivery that is prepared by the real table, and made alone by the one that fails."""
 
     faulty: FaultyTable
 
-    def paid(self) -> CommitOutcome:
+    def delivered(self) -> CommitOutcome:
         return self.faulty.commit(self.attempt)
 
 
-class FaultyJointPayments(JointPayments):
+class FaultyJointDeliveries(JointDeliveries):
     """The product's, over the catalogs in memory."""
 
     def __init__(self, world: World, node: Node) -> None:
         self._catalog: Any = _JointCatalog(world, node)
         self._apart = False
 
-    def paid(self, payments: Sequence[Payment], calls: Calls) -> list[Outcome]:
+    def delivered(self, deliveries: Sequence[Delivery], calls: Calls) -> list[Outcome]:
         either = []
-        for payment in payments:
-            assert isinstance(payment.table, FaultyTable)
-            either.append(_Either(payment.table.bare, payment.attempt, payment.table))
-        return super().paid(either, calls)
+        for delivery in deliveries:
+            assert isinstance(delivery.table, FaultyTable)
+            either.append(_Either(delivery.table.bare, delivery.attempt, delivery.table))
+        return super().delivered(either, calls)
 
 
 class _JointCatalog(Struck):
@@ -97,7 +98,9 @@ class _JointCatalog(Struck):
 
     def _catalog(self, change: Any) -> RealCatalog:
         named = change.identifier
-        catalog: RealCatalog = self._world.followers[".".join((*named.namespace.root, named.name))]
+        catalog: RealCatalog = self._world.secondaries[
+            ".".join((*named.namespace.root, named.name))
+        ]
         if not catalog.reachable:
             raise ConnectionError("the catalog in memory is not reachable")
         return catalog

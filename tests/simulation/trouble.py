@@ -71,7 +71,7 @@ class Trouble:
 
     @property
     def _catalog(self) -> Any:
-        return self._world.followers[self.table]
+        return self._world.secondaries[self.table]
 
     def strikes_late(self) -> bool:
         """Where it did not come to pass among the faults, it does when they are over."""
@@ -83,12 +83,12 @@ class Trouble:
     def to_be_resumed(self) -> bool:
         """Whether an operator still wants it filled again; it is mended now, if not before."""
         self._mended_ms = min(self._mended_ms, self._world.clock.now_ms)
-        return self._mends and self.struck and self.parked
+        return self._mends and self.struck and self.suspended
 
     @property
-    def parked(self) -> bool:
+    def suspended(self) -> bool:
         newest = self._world.oracle.newest
-        return newest is not None and any(p.table == self.table for p in newest.parked)
+        return newest is not None and any(p.table == self.table for p in newest.suspended)
 
     def _strike(self) -> None:
         world = self._world
@@ -119,18 +119,18 @@ class Trouble:
     def _mend(self, now_ms: int) -> None:
         world = self._world
         self._catalog.exists, self._catalog.forbidden = True, False
-        if not self.parked or self._resuming or not world.log.reachable:
+        if not self.suspended or self._resuming or not world.log.reachable:
             return
         if now_ms - self._asked_ms >= ASKED_AGAIN_MS:
             self.asked, self._asked_ms = True, now_ms
             assert world.kept is not None
             world.kept.is_asked_for(self.table)
-            world.struck["parked table resumed"] += 1
+            world.struck["suspended table resumed"] += 1
             world.events.operate(Resume((self.table,)))
 
     @property
     def _resuming(self) -> bool:
         newest = self._world.oracle.newest
         return newest is not None and any(
-            p.table == self.table and p.resuming for p in newest.parked
+            p.table == self.table and p.resuming for p in newest.suspended
         )

@@ -109,7 +109,7 @@ class Wedge:
             return None
         named = [(batch.table, self._world.catalog)]
         if batch.quarantine:
-            named.append((batch.quarantine, self._world.followers[batch.quarantine.table]))
+            named.append((batch.quarantine, self._world.secondaries[batch.quarantine.table]))
         wrong = [start for start, catalog in named if not self._within(life, start, catalog)]
         if not wrong:
             return None

@@ -97,7 +97,7 @@ class World:
         whole = self.climate.upheaval in (None, "recreate topic")
         routed = real and seed in ROUTED_KEYS and whole
         self.follows_keys = self.keys is not None and routed
-        """Whether tables that rows are routed to have the key, and not the lead."""
+        """Whether tables that rows are routed to have the key, and not the primary table."""
         if self.keys and routed:
             self.keys.of_routes(seed)
         self.rates = self.climate.rates
@@ -177,11 +177,11 @@ class World:
 
     @property
     def catalogs(self) -> tuple[FakeCatalog, ...]:
-        """The lead's, and its followers'."""
-        return (self.catalog, *self.followers.values())
+        """The primary table's, and its secondary tables'."""
+        return (self.catalog, *self.secondaries.values())
 
     @property
-    def followers(self) -> dict[str, Any]:
+    def secondaries(self) -> dict[str, Any]:
         return self.quarantine.catalogs if self.quarantine else {}
 
     def one_catalog(self) -> FakeCatalog:
@@ -232,14 +232,15 @@ class World:
                 raise Killed
 
     def strike_between(self, node: Node) -> None:
-        """The lead has decided, and followers are not paid. In the wildest weather few commits get
-        so far: this strikes for a while when the other faults have stopped."""
+        """The primary table has decided, and secondary tables are not delivered. In the wildest
+        weather few commits get so far: this strikes for a while when the other faults have
+        stopped."""
         quarantine, weather = self.quarantine, self.climate.weather
         if self.calm.on or weather not in (Weather.WILD, Weather.UPHEAVAL) or not quarantine:
             return
         if quarantine.kills_left and self.chance(0.5):
             quarantine.kills_left -= 1
-            self.kill(node, "decided and not paid")
+            self.kill(node, "decided and not delivered")
             raise Killed
 
     def kill(self, node: Node, where: str) -> None:
@@ -401,7 +402,9 @@ class World:
         """P9: what others' orphan clean-up may have removed is committed no more."""
         since_ms = self.clock.now_ms - self.climate.coordinators.claim_age_max_ms
         drafted = self.quarantine.drafted if self.quarantine else {}
-        own = [d for d in attempt.record.debts if d.transaction == attempt.record.transaction]
+        own = [
+            d for d in attempt.record.pending_commits if d.transaction == attempt.record.transaction
+        ]
         for file in (*attempt.files, *(f for d in own for f in drafted.get(d.manifest, ()))):
             written_ms = self.written_ms.get(file.path, since_ms)
             if written_ms < since_ms:

@@ -12,8 +12,7 @@ from headgate.control_protocol.testing.contract.branches import BranchContract
 from headgate.control_protocol.testing.contract.commits import CoreContract
 from headgate.control_protocol.testing.contract.evolution import EvolutionContract
 from headgate.control_protocol.testing.contract.expiry import ExpiryContract
-from headgate.control_protocol.testing.contract.followers import FollowerContract
-from headgate.control_protocol.testing.contract.keys import KeyContract, KeyedFollowerContract
+from headgate.control_protocol.testing.contract.keys import KeyContract, KeyedSecondaryContract
 from headgate.control_protocol.testing.contract.ledger import LedgerContract
 from headgate.control_protocol.testing.contract.others import OthersContract
 from headgate.control_protocol.testing.contract.races import RaceContract
@@ -22,6 +21,7 @@ from headgate.control_protocol.testing.contract.reading import (
     ReaderContract,
 )
 from headgate.control_protocol.testing.contract.rollback import RollbackContract
+from headgate.control_protocol.testing.contract.secondaries import SecondaryContract
 from headgate.control_protocol.testing.contract.stamping import StampContract
 from headgate.control_protocol.testing.contract.tags import TagContract
 
@@ -30,15 +30,15 @@ __all__ = [
     "CoreContract",
     "EvolutionContract",
     "ExpiryContract",
-    "FollowerContract",
     "KeyContract",
-    "KeyedFollowerContract",
+    "KeyedSecondaryContract",
     "LedgerContract",
     "OthersContract",
     "OthersReaderContract",
     "RaceContract",
     "ReaderContract",
     "RollbackContract",
+    "SecondaryContract",
     "StampContract",
     "TagContract",
 ]

@@ -19,10 +19,10 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.record import CommitRecord, KeyCounts
-from headgate.control_protocol.testing.contract.followers import paid
+from headgate.control_protocol.testing.contract.secondaries import delivered
 from headgate.control_protocol.testing.contract.world import (
     KeyChange,
-    KeyedFollowerWorld,
+    KeyedSecondaryWorld,
     KeyedWorld,
     commit,
     landed,
@@ -133,50 +133,50 @@ class KeyContract:
         return landed(self.commits(table, number, *files))
 
 
-class KeyedFollowerContract(KeyContract):
-    """The same of payments, which may bring several transactions at once.
+class KeyedSecondaryContract(KeyContract):
+    """The same of deliveries, which may bring several transactions at once.
 
-    The tests take a fixture ``world``, a ``KeyedFollowerWorld``.
+    The tests take a fixture ``world``, a ``KeyedSecondaryWorld``.
     """
 
-    said = staticmethod(paid)
+    said = staticmethod(delivered)
 
-    def test_u3_a_payment_resolves_all_that_it_brings_and_later_transactions_are_newer(
-        self, world: KeyedFollowerWorld
+    def test_u3_a_delivery_resolves_all_that_it_brings_and_later_transactions_are_newer(
+        self, world: KeyedSecondaryWorld
     ) -> None:
         """Whatever their offsets, and in whatever order their files are named (U3)."""
         before = world.changed(
             put(1, "old", 90), put(2, "old", 91), put(3, "old", 92), gone(4, 93), put(5, "old", 94)
         )
         anew = world.changed(put(4, "new", 0), put(1, "new", 1), gone(5, 2))
-        view = landed(pays_at_once(world.open(), 2, (anew, before)))
+        view = landed(delivers_at_once(world.open(), 2, (anew, before)))
         assert keys(view) == KeyCounts(inserted=4, absent=1, superseded=3)
         assert world.held() == {1: "new", 2: "old", 3: "old", 4: "new"}
         more = (world.changed(put(1, "newest", 2)), world.changed(gone(2, 95), put(9, "9", 96)))
-        view = landed(pays_at_once(world.open(), 4, more))
+        view = landed(delivers_at_once(world.open(), 4, more))
         assert keys(view) == KeyCounts(inserted=1, updated=1, deleted=1)
         assert world.held() == {1: "newest", 3: "old", 4: "new", 9: "9"}
 
     def test_u3_the_same_offset_of_a_topic_and_of_its_older_self_are_two_records(
-        self, world: KeyedFollowerWorld
+        self, world: KeyedSecondaryWorld
     ) -> None:
         before, anew = world.changed(put(1, "old", 0)), world.changed(put(1, "new", 0))
-        view = landed(pays_at_once(world.open(), 2, (anew, before)))
+        view = landed(delivers_at_once(world.open(), 2, (anew, before)))
         assert keys(view) == KeyCounts(inserted=1, superseded=1)
         assert world.held() == {1: "new"}
 
     def test_u8_a_key_in_two_partitions_is_found_between_transactions_too(
-        self, world: KeyedFollowerWorld
+        self, world: KeyedSecondaryWorld
     ) -> None:
         files = (world.changed(put(1, "b", 1, partition=1)), world.changed(put(1, "a", 1)))
         with pytest.raises(KeyInTwoPartitions):
-            pays_at_once(world.open(), 2, files)
+            delivers_at_once(world.open(), 2, files)
         assert world.held() == {}
 
     def test_u2_key_files_are_looked_at_before_they_are_decided_and_outlive_the_answer(
-        self, world: KeyedFollowerWorld
+        self, world: KeyedSecondaryWorld
     ) -> None:
-        """A database that lost the payment may have the decision, and is paid again (D4)."""
+        """A database that lost the delivery may have the decision, and is delivered again (D4)."""
         table, files = world.open(), world.changed(put(1, "a", 1), gone(2, 2))
         assert {file.kind for file in files} == set(FileKind)
         table.refuse_files(files)
@@ -184,7 +184,7 @@ class KeyedFollowerContract(KeyContract):
         world.open().refuse_files(files)
 
     def test_u2_a_key_file_that_is_gone_is_refused_before_it_is_decided(
-        self, world: KeyedFollowerWorld
+        self, world: KeyedSecondaryWorld
     ) -> None:
         """Once it is decided nobody writes it again: what it deletes would stay for ever."""
         (keys_of,) = world.changed(gone(1, 1))
@@ -207,14 +207,16 @@ def keys(view: TableView) -> KeyCounts | None:
     return view.record.keys
 
 
-def pays_at_once(
+def delivers_at_once(
     table: SinkTable, number: int, newest_first: Sequence[Sequence[WrittenFile]]
 ) -> CommitOutcome:
-    """Pay what several transactions brought, up to the one of this number."""
+    """Deliver what several transactions brought, up to the one of this number."""
     numbered = [
         (file, len(newest_first) - place)
         for place, files in enumerate(newest_first)
         for file in files
     ]
     files, numbers = zip(*numbered, strict=True)
-    return table.commit(CommitAttempt(table.read(), paid(1, number), files, transactions=numbers))
+    return table.commit(
+        CommitAttempt(table.read(), delivered(1, number), files, transactions=numbers)
+    )

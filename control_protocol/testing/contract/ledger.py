@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headgate.control_protocol.ports import CommitAttempt, Refused
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.testing.contract.world import World, claimed, commit, landed, record
 
 
@@ -35,10 +35,12 @@ class LedgerContract:
 
 
 def owing(number: int, *tables: str, uuid: str = "u1") -> CommitRecord:
-    """Return a decision that owes rows to these tables."""
+    """Return a decision that has pending rows to these tables."""
     decided = record(1, number, number)
-    debts = (
-        Debt(decided.transaction, decided.coordinator, uuid, table, f"{table}/{number}.avro")
+    pending_commits = (
+        PendingCommit(
+            decided.transaction, decided.coordinator, uuid, table, f"{table}/{number}.avro"
+        )
         for table in tables
     )
-    return replace(decided, debts=tuple(debts))
+    return replace(decided, pending_commits=tuple(pending_commits))

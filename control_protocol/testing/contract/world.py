@@ -20,14 +20,14 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Landed,
-    Lead,
+    PrimaryTable,
     SinkTable,
     TableView,
 )
 from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.stamps import StampingTable
 from headgate.control_protocol.table_history import TableReader
-from headgate.control_protocol.table_kinds import SecondaryTable
+from headgate.control_protocol.table_kinds import SupportsDelivery
 
 
 class World(Protocol):
@@ -52,10 +52,10 @@ class World(Protocol):
         whether it took effect."""
 
 
-class FollowerWorld(World, Protocol):
-    """The table may be paid for what another one decides."""
+class SecondaryWorld(World, Protocol):
+    """The table may be delivered for what another one decides."""
 
-    def open(self, sink: str = "sink") -> SecondaryTable: ...
+    def open(self, sink: str = "sink") -> SupportsDelivery: ...
 
     def unfit_file(self) -> WrittenFile:
         """Return a file that this table cannot take: of other columns, or of no writer's."""
@@ -86,10 +86,10 @@ class KeyedWorld(Protocol):
         """As of any ``World``."""
 
 
-class KeyedFollowerWorld(KeyedWorld, Protocol):
-    """The table is paid for what another one decides."""
+class KeyedSecondaryWorld(KeyedWorld, Protocol):
+    """The table is delivered to for what another one decides."""
 
-    def open(self, sink: str = "sink") -> SecondaryTable: ...
+    def open(self, sink: str = "sink") -> SupportsDelivery: ...
 
 
 class OthersWorld(World, Protocol):
@@ -136,7 +136,7 @@ class StampWorld(World, Protocol):
 class EvolutionWorld(World, Protocol):
     """The table gets new columns."""
 
-    def open(self, sink: str = "sink") -> Lead: ...
+    def open(self, sink: str = "sink") -> PrimaryTable: ...
 
     def columns(self) -> list[str]:
         """Return the names of the columns that a reader of the table finds, in their order."""

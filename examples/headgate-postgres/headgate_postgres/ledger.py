@@ -197,8 +197,8 @@ def position_of(tag: int) -> int:
 def _timeline(connection: Connection) -> int:
     """Return how often the server's history restarted: 0 unless it was promoted or restored.
 
-    It is part of each tag. A replica may lack the newest payments and have the commits that they
-    are for: whoever knows those as paid has read another history, and is refused.
+    It is part of each tag. A replica may lack the newest deliveries and have the commits that they
+    are for: whoever knows those as delivered has read another history, and is refused.
     """
     name = one(connection, _TIMELINE)
     return int(name[:8], 16) - 1 if name else 0

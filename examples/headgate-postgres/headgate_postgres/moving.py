@@ -49,7 +49,7 @@ class Moving:
             raise KeyChanged(
                 "records are to be committed that delete rows by their key, and the settings name "
                 "no key",
-                "put the key back: what was decided is paid by it",
+                "put the key back: what was decided is delivered by it",
             )
 
     def append(self, table: sql.Identifier) -> None:

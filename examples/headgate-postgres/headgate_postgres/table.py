@@ -42,15 +42,15 @@ from headgate_postgres.server import Connection, Server, TableFacts
 from headgate_postgres.staged_files import StagedFiles
 from headgate_postgres.time_limit import (
     COMMIT_S,
+    DELIVERY_S,
     PATIENCE_MS,
-    PAYMENT_S,
     TRANSACTION_S,
     at_most,
     limit_waits,
 )
 
 KEPT = dt.timedelta(hours=1)
-"""How long files of payments are kept: for a replica that lags as much."""
+"""How long files of deliveries are kept: for a replica that lags as much."""
 
 _Commit = Callable[[Connection], None]
 
@@ -97,7 +97,7 @@ class PostgresTable:
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         self._unanswered = None
         sending: list[CommitAttempt] = []
-        within_s = PAYMENT_S if attempt.record.lead else TRANSACTION_S
+        within_s = DELIVERY_S if attempt.record.primary else TRANSACTION_S
         try:
             with self._place.server.connected(within_s) as connection:
                 return self._committed(connection, attempt, sending)
@@ -112,7 +112,7 @@ class PostgresTable:
             return Unknown(repr(error))
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
-        """See ``table_kinds.SecondaryTable``."""
+        """See ``table_kinds.SupportsDelivery``."""
         server, key = self._place.server, self._place.key
         with server.connected() as connection:
             columns = server.facts(connection, key).columns
@@ -197,10 +197,10 @@ class PostgresTable:
     ) -> list[str]:
         """Return the files that nobody asks for once the attempt has landed.
 
-        Files of payments only count once they are old enough: a replica that is promoted without
-        the newest payments may have the decisions, and is paid again.
+        Files of deliveries only count once they are old enough: a replica that is promoted without
+        the newest deliveries may have the decisions, and is delivered again.
         """
-        if attempt.record.lead:
+        if attempt.record.primary:
             age, tag = self._kept, attempt.base.tag
             return self._ledger.files_older_than(connection, facts, age, tag)
         return [file.path for file in attempt.files]
@@ -208,7 +208,7 @@ class PostgresTable:
     def _forget_files(self, record: CommitRecord | None) -> None:
         """Remove the files of a commit whose answer was lost, and which has landed."""
         attempt, self._unanswered = self._unanswered, None
-        if attempt and not attempt.record.lead and attempt.record.same_commit(record):
+        if attempt and not attempt.record.primary and attempt.record.same_commit(record):
             self._place.files.remove([file.path for file in attempt.files])
 
 

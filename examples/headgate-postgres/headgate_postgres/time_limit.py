@@ -25,8 +25,8 @@ TRANSACTION_S = 120.0
 COMMIT_S = 30.0
 """For COMMIT alone: it may still land after that, so that slow ones come to an end as well."""
 
-PAYMENT_S = 3_600.0
-"""For a payment, which may be of much that was owed, and for which nobody waits."""
+DELIVERY_S = 3_600.0
+"""For a delivery, which may be of much that was pending, and for which nobody waits."""
 
 AUDIT_S = 24 * 3_600.0
 """For whoever reads all of a table."""

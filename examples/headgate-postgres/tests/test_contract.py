@@ -8,16 +8,16 @@ import pytest
 
 from headgate.control_protocol.testing.contract import (
     CoreContract,
-    FollowerContract,
     KeyContract,
-    KeyedFollowerContract,
+    KeyedSecondaryContract,
     LedgerContract,
     RaceContract,
     ReaderContract,
+    SecondaryContract,
 )
 
 
-class TestPostgresTable(CoreContract, FollowerContract, LedgerContract, ReaderContract):
+class TestPostgresTable(CoreContract, SecondaryContract, LedgerContract, ReaderContract):
     """The fixture ``world`` is a table of its own."""
 
 
@@ -37,8 +37,8 @@ class TestKeyedTable(KeyContract):
         return keyed
 
 
-class TestKeyedFollower(KeyedFollowerContract):
-    """A table that is paid for what another table has decided."""
+class TestKeyedSecondary(KeyedSecondaryContract):
+    """A table that is delivered for what another table has decided."""
 
     @pytest.fixture
     def world(self, keyed: Any) -> Any:

@@ -179,7 +179,7 @@ def tier(files: Sequence[SmallFile], files_min: int) -> Sequence[SmallFile]:
 def _portions(
     partitions: Iterable[list[SmallFile]], wanted: Wanted
 ) -> Iterator[tuple[SmallFile, ...]]:
-    """Worn files among them: each pays by its dead rows for being written again."""
+    """Worn files among them: each delivers by its dead rows for being written again."""
     for files in partitions:
         portion: list[SmallFile] = []
         live_bytes = 0

@@ -1,10 +1,10 @@
 """Finds files that a sink left behind and that nobody refers to, or ever will (rule T9).
 
 Searched below the sink's own folders only. The order makes it a proof: first the files are listed,
-then the lead is read, then the table itself. A file that is old enough can be in no commit still
-under way: its tag has moved since the files had become too old to be committed (P9), and a call
-that was made before then is refused. Everything else that may need a file is read: every snapshot,
-and what the sink's records owe or have given up.
+then the primary table is read, then the table itself. A file that is old enough can be in no commit
+still under way: its tag has moved since the files had become too old to be committed (P9), and a
+call that was made before then is refused. Everything else that may need a file is read: every
+snapshot, and what the sink's records owe or have given up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.utils.properties import property_as_bool
 
 from headgate.control_protocol.identifiers import SinkName, branch_of_tag, sink_of_tag
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.record_codec import decode
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
@@ -76,15 +76,15 @@ class Deciding:
 
 @dataclass(frozen=True)
 class Orphans:
-    """The orphans of one sink in one of its tables; ``lead`` is the table that decides.
+    """The orphans of one sink in one of its tables; ``primary`` is the table that decides.
 
-    ``beside``: locations of the sink's other tables. ``deciding`` reads a lead that is not in this
-    catalog.
+    ``beside``: locations of the sink's other tables. ``deciding`` reads a primary table that is not
+    in this catalog.
     """
 
     catalog: Catalog
     sink: SinkName
-    lead: str
+    primary: str
     table: str
     ages: Ages
     beside: tuple[str, ...] = ()
@@ -99,14 +99,15 @@ class Orphans:
         if why := self._refusal(table):
             return Found(table, why=why)
         # The order is the proof (see above): a file that is committed after the listing is younger
-        # than the limit, one that was decided before is named by the lead or the table read now.
+        # than the limit, one that was decided before is named by the primary table or the table
+        # read now.
         stored = self._stored(table)
-        lead = (self.deciding or self._deciding)()
-        table = self.catalog.load_table(self.table)  # loaded now, to hold payments made meanwhile
-        paid = _tags(table, self.sink)
-        tags = (*lead.tags, *paid)
-        if not (lead.tags and paid):
-            return Found(table, why=f"{self.table} or {self.lead} has no tag of this sink")
+        primary = (self.deciding or self._deciding)()
+        table = self.catalog.load_table(self.table)  # loaded now, to hold deliveries made meanwhile
+        delivered = _tags(table, self.sink)
+        tags = (*primary.tags, *delivered)
+        if not (primary.tags and delivered):
+            return Found(table, why=f"{self.table} or {self.primary} has no tag of this sink")
         oldest_ms = min(at_ms for at_ms, _ in tags)
         # A clock that is ahead would make every file look old.
         if max(at_ms for at_ms, _ in tags) > now_ms + SKEW_MS:
@@ -118,7 +119,7 @@ class Orphans:
         born_ms = _born_ms(table) - SKEW_MS
         old = {path for path, at_ms in stored if born_ms <= at_ms < limit_ms}
         older = {path for path, at_ms in stored if at_ms < born_ms}
-        spent = _Spent(lead.uuid, [record for _, record in paid if record])
+        spent = _Spent(primary.uuid, [record for _, record in delivered if record])
         needed = self._needed(table, [record for _, record in tags if record], spent)
         loose = [path for path, _ in stored if _name(path, self.sink) not in needed]
         files = tuple(sorted(path for path in loose if path in old))
@@ -136,8 +137,8 @@ class Orphans:
         return before - condemned.acquitted
 
     def _deciding(self) -> Deciding:
-        lead = self.catalog.load_table(self.lead)
-        return Deciding(str(lead.metadata.table_uuid), _tags(lead, self.sink))
+        primary = self.catalog.load_table(self.primary)
+        return Deciding(str(primary.metadata.table_uuid), _tags(primary, self.sink))
 
     def _refusal(self, table: Table) -> str:
         if not property_as_bool(dict(table.properties), GC_ENABLED, default=True):
@@ -169,33 +170,39 @@ class Orphans:
         """Return names, not locations: a reader may write a location's scheme in another way."""
         paths = referred_to(table, table.metadata.snapshots, READING_MAX_S)
         for record in records:
-            paths |= set(_owed(table, record, spent))
+            paths |= set(_pending(table, record, spent))
         return {_name(path, self.sink) for path in paths}
 
 
 @dataclass(frozen=True, slots=True)
 class _Spent:
-    """The debts that a table shows as paid by its ``lead``, the UUID of the table that decides."""
+    """The pending commits that a table shows as delivered by its ``primary``, the UUID of the table
+    that decides."""
 
-    lead: str
+    primary: str
     records: Sequence[CommitRecord]
 
-    def may_be_gone(self, debt: Debt) -> bool:
-        """D7: return whether its key files may be gone: the debt is paid, and still named."""
-        return any(record.pays(debt, self.lead) for record in self.records)
+    def may_be_gone(self, pending_commit: PendingCommit) -> bool:
+        """D7: return whether its key files may be gone: the pending commit is delivered, and still
+        named."""
+        return any(record.delivers(pending_commit, self.primary) for record in self.records)
 
 
-def _owed(table: Table, record: CommitRecord, spent: _Spent) -> Iterator[str]:
-    """Yield decided drafts, and their files; lapsed ones too, for a person may want them.
+def _pending(table: Table, record: CommitRecord, spent: _Spent) -> Iterator[str]:
+    """Yield decided drafts, and their files; expired ones too, for a person may want them.
 
-    Raises ``FileNotFoundError`` if an owed one cannot be read: then nothing is an orphan.
+    Raises ``FileNotFoundError`` if an pending one cannot be read: then nothing is an orphan.
     """
-    for debt in (*record.debts, *record.lapsed):
-        if debt.manifest and debt.follower == str(table.metadata.table_uuid):
-            yield debt.manifest
-            awaited = debt in record.debts and not spent.may_be_gone(debt)
+    for pending_commit in (*record.pending_commits, *record.expired):
+        if pending_commit.manifest and pending_commit.secondary == str(table.metadata.table_uuid):
+            yield pending_commit.manifest
+            awaited = pending_commit in record.pending_commits and not spent.may_be_gone(
+                pending_commit
+            )
             with suppress(*(() if awaited else (FileNotFoundError,))):
-                yield from (file.file_path for file in drafted_files(table.io, debt.manifest))
+                yield from (
+                    file.file_path for file in drafted_files(table.io, pending_commit.manifest)
+                )
 
 
 def _tags(table: Table, sink: SinkName) -> list[tuple[int, CommitRecord | None]]:

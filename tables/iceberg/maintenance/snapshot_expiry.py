@@ -99,7 +99,8 @@ class Upkeep:
     def finish(self, load: Callable[[], Table]) -> None:
         """Look once more after a removal that nobody confirmed. Never raises.
 
-        A coordinator that loses the lead commits no more, and nobody else knows of the removal.
+        A coordinator that loses leadership commits no more, and nobody else knows of the
+        removal.
         """
         with self._lock:
             self._closing = True

@@ -27,8 +27,8 @@ from headgate.tables.iceberg.upsert.key_reader import Sources
 class Change:
     """A file of a commit: its rows replace those of their keys, or (``deletes``) its keys die.
 
-    ``transaction``: the ordinal of the one that decided it, where a payment brings several. A later
-    one's records are newer whatever their offsets: a re-created topic begins at 0 again.
+    ``transaction``: the ordinal of the one that decided it, where a delivery brings several. A
+    later one's records are newer whatever their offsets: a re-created topic begins at 0 again.
     """
 
     path: str

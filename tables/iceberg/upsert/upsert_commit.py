@@ -190,7 +190,7 @@ class KeyedRows:
         return head
 
     def _give_up(self) -> None:
-        """Free the memory for other tables: this one is parked, or the sink stops."""
+        """Free the memory for other tables: this one is suspended, or the sink stops."""
         self._index, self._stands_at = self._new_index(), None
         self._dead.clear()
         self._read.clear()

@@ -263,7 +263,7 @@ def test_judged_whenever_it_is_looked_at_each_table_is_the_fold_of_its_topic(
         amid.look()
     lying_proxy.lie = None
     sink.wait_until_lag_zero()
-    sink.wait_until(lambda: not sink.owed(), "payment of all that is owed")
+    sink.wait_until(lambda: not sink.pending(), "delivery of all that is pending")
     amid.look()
     assert amid.looks > rounds
     sink.stop()

@@ -10,7 +10,7 @@ from integration.deployment import Deployment
 from object_store import ObjectStore
 from store_proxy import HANGS, Answer, StoreProxy, s3_error
 
-from headgate.control_protocol.errors import LeadReleased
+from headgate.control_protocol.errors import LeadershipReleased
 from headgate.operations.audit.audit import audit
 from headgate.operations.status.status import status
 
@@ -43,9 +43,9 @@ def test_the_lead_goes_to_the_one_that_reaches_the_store(
 
         started[first].refuse(".*", answer)
         sink.produce()
-        released = f"{LeadReleased.code} catalog and store have not done what"
+        released = f"{LeadershipReleased.code} catalog and store have not done what"
         sink.wait_until(lambda: first.said(released), "the lead to be released", RELEASED_S)
-        sink.wait_until(lambda: said(sink) == LeadReleased.code, "status to say so")
+        sink.wait_until(lambda: said(sink) == LeadershipReleased.code, "status to say so")
         sink.wait_until(lambda: sink.leader() is second, "the other's first commit")
         sink.wait_until_lag_zero()
 

@@ -91,7 +91,7 @@ def on_rest(deploy: Deploy, proxy: LyingProxy, name: str) -> Deployment:
     return sink
 
 
-def test_the_coordinator_is_killed_between_decision_and_payment(
+def test_the_coordinator_is_killed_between_decision_and_delivery(
     deploy: Deploy, lying_proxy: LyingProxy, unique_name: str
 ) -> None:
     """The table has landed, the call for the quarantine is under way and will be lost: kill -9."""
@@ -102,13 +102,15 @@ def test_the_coordinator_is_killed_between_decision_and_payment(
             sink.wait_for_commits(2)
             leader = sink.leader()
             lying_proxy.lose_next("rows_quarantine")
-            sink.wait_until(lying_proxy.kept.is_set, "payment")
-            lying_proxy.forbids = "commit"  # nobody else pays before it was looked at
+            sink.wait_until(lying_proxy.kept.is_set, "delivery")
+            lying_proxy.forbids = "commit"  # nobody else delivers before it was looked at
             sink.kill(leader)
             lying_proxy.let_go()
-            assert sink.owed()
-            assert "are owed to the quarantine" in " ".join(audit(sink.settings).remarks)
-            assert status(sink.settings).owed_rows == sum(debt.rows for debt in sink.owed())
+            assert sink.pending()
+            assert "are pending for the quarantine" in " ".join(audit(sink.settings).remarks)
+            assert status(sink.settings).pending_rows == sum(
+                pending_commit.rows for pending_commit in sink.pending()
+            )
             lying_proxy.forbids = ""
             sink.start()
         sink.wait_for_commits(2)
@@ -127,9 +129,9 @@ def test_a_quarantine_that_takes_nothing_holds_the_table_up_for_a_while_only(
     with sink.load(RATE):
         sink.wait_for_commits(1)
         lying_proxy.lose_next("rows_quarantine")
-        sink.wait_until(lying_proxy.kept.is_set, "payment")
+        sink.wait_until(lying_proxy.kept.is_set, "delivery")
         sink.wait_for_commits(2)
-        assert sink.owed()
+        assert sink.pending()
         lying_proxy.let_go()
     sink.wait_until_lag_zero()
     sink.stop()

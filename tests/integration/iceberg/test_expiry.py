@@ -227,12 +227,12 @@ def tag_what_is_due(sink: SinkOnTable) -> None:
     table.manage_snapshots().create_tag(table.snapshots()[2].snapshot_id, "just-now").commit()
 
 
-def lead_elsewhere(sink: SinkOnTable) -> None:
+def primary_elsewhere(sink: SinkOnTable) -> None:
     heir = IcebergTable(sink.catalog, "db.t", SINK, threads=False)
     assert isinstance(heir.commit(CommitAttempt(heir.read(), record(2, 0))), Landed)
 
 
-@pytest.mark.parametrize("others", [append, tag_what_is_due, lead_elsewhere])
+@pytest.mark.parametrize("others", [append, tag_what_is_due, primary_elsewhere])
 def test_who_was_faster_is_not_overrun(
     watched: WatchedCatalog, sink: SinkOnTable, others: Callable[[SinkOnTable], None]
 ) -> None:
@@ -245,8 +245,8 @@ def test_who_was_faster_is_not_overrun(
     outcome = sink.table.commit(sink.attempt(rows(77)))
 
     assert isinstance(outcome, Landed)
-    assert watched.removals == 1 + (others is lead_elsewhere)
-    if others is not lead_elsewhere:  # the heir expires what is due by itself
+    assert watched.removals == 1 + (others is primary_elsewhere)
+    if others is not primary_elsewhere:  # the heir expires what is due by itself
         assert before < set(snapshots(sink))
     assert stored(sink) == reached(sink)
     sink.view = sink.table.read()

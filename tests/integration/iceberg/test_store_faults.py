@@ -28,7 +28,7 @@ from headgate.control_protocol.ports import (
     BatchFailed,
     BatchOutcome,
     CommitOutcome,
-    Lead,
+    PrimaryTable,
     TableView,
     Unknown,
 )
@@ -276,7 +276,7 @@ class Sink:
 
     def __init__(self, world: IcebergWorld) -> None:
         self.world = world
-        self.table: Lead = world.open()
+        self.table: PrimaryTable = world.open()
         self.view: TableView = claimed(self.table)
         self.plans = Plans(world.catalog)
         self.failures: list[BatchFailed] = []

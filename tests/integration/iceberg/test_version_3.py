@@ -18,7 +18,7 @@ from pyiceberg.catalog import Catalog
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Draft
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.operations.audit.files import examine_live
@@ -203,10 +203,10 @@ def test_nanoseconds_arrive_exactly_at_javas_reader(
 
 @pytest.mark.parametrize("version", [pytest.param("2", marks=pytest.mark.wide), "3"])
 @pytest.mark.parametrize("partitions", [[], ["zone"]], ids=["whole", "partitioned"])
-def test_d5_drafted_manifests_are_read_by_all_once_they_are_paid(
+def test_d5_drafted_manifests_are_read_by_all_once_they_are_delivered(
     world: World, version: str, partitions: list[str]
 ) -> None:
-    """Others append, evolve and delete between draft and payment; later commits merge them."""
+    """Others append, evolve and delete between draft and delivery; later commits merge them."""
     properties = {**VERSION_3, "format-version": version}
     identifier = f"{world.namespace}.t"
     sink = SinkOnTable.claimed(
@@ -216,24 +216,26 @@ def test_d5_drafted_manifests_are_read_by_all_once_they_are_paid(
         properties,
         identifier=identifier,
     )
-    debts = [drafted(sink, number, number, number + 1) for number in (10, 20, 30)]
+    pending_commits = [drafted(sink, number, number, number + 1) for number in (10, 20, 30)]
     world.sql("INSERT INTO {} VALUES (1, 'north'), (2, 'south')")
     before = row_ids(world) if version == "3" else {}
     world.sql("ALTER TABLE {} ADD COLUMN more int")
-    pay(sink, *debts[:2])
+    deliver(sink, *pending_commits[:2])
     assert found(world) == [1, 2, 10, 11, 20, 21]
     if version == "3":
         assert before.items() < row_ids(world).items()
     world.sql("DELETE FROM {} WHERE id IN (1, 11)")
-    pay(sink, debts[2])
+    deliver(sink, pending_commits[2])
     sink.commit(rows(40).append_column("more", pa.array([4], pa.int32())))
     alive = [2, 10, 20, 21, 30, 31, 40]
     assert found(world) == alive
-    paid = row_ids(world) if version == "3" else {}
+    delivered = row_ids(world) if version == "3" else {}
     sink.commit(rows(50).append_column("more", pa.array([5], pa.int32())))
     assert found(world) == [*alive, 50]
     if version == "3":
-        assert paid.items() < row_ids(world).items(), "merging the manifests numbers nothing anew"
+        assert delivered.items() < row_ids(world).items(), (
+            "merging the manifests numbers nothing anew"
+        )
     location = sink.loaded().metadata_location
     readers = [read_with_pyiceberg] if version == "3" else [read_with_pyiceberg, read_with_duckdb]
     for read in readers:
@@ -244,18 +246,22 @@ def found(world: World) -> list[int]:
     return sorted(world.sql("SELECT id FROM {}")["id"].to_pylist())
 
 
-def drafted(sink: SinkOnTable, number: int, *ids: int) -> Debt:
+def drafted(sink: SinkOnTable, number: int, *ids: int) -> PendingCommit:
     files = write_files(sink.loaded(), rows(*ids))
     transaction = record(1, number).transaction
     draft = Draft(sink.view, transaction, record(1, number).coordinator, tuple(files))
-    (debt,) = sink.table.draft(draft)
-    return debt
+    (pending_commit,) = sink.table.draft(draft)
+    return pending_commit
 
 
-def pay(sink: SinkOnTable, *debts: Debt) -> None:
+def deliver(sink: SinkOnTable, *pending_commits: PendingCommit) -> None:
     """As another process does it."""
     table = IcebergTable(sink.catalog, sink.identifier, SINK)
-    newest = debts[-1].transaction.number
-    payment = record(1, newest, newest, records=sum(debt.rows for debt in debts))
-    sink.landed(table.commit(CommitAttempt(table.read(), payment, debts=debts)))
+    newest = pending_commits[-1].transaction.number
+    delivery = record(
+        1, newest, newest, records=sum(pending_commit.rows for pending_commit in pending_commits)
+    )
+    sink.landed(
+        table.commit(CommitAttempt(table.read(), delivery, pending_commits=pending_commits))
+    )
     sink.number = newest

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from integration.conftest import Deploy
 from integration.kinds.test_postgres import examined, postgres, rows
-from integration.kinds.test_postgres_followers import keeping
 from integration.kinds.test_postgres_many_tables import EVERY, places, settings_at, value
+from integration.kinds.test_postgres_secondaries import keeping
 from postgres_server import PostgresServer
 from sink_in_process import SinkInProcess
 
@@ -54,7 +54,7 @@ def test_a_sink_continues_in_a_restored_dump(
 def test_a_sink_with_a_quarantine_stops_at_a_restored_dump(
     deploy: Deploy, server: PostgresServer, elsewhere: PostgresServer, tmp_path: Path
 ) -> None:
-    """The dump's quarantine is another one than that to which the table owes rows."""
+    """The dump's quarantine is another one than that to which the table has pending rows."""
     sink = keeping(deploy, tmp_path, server, elsewhere)
     sink.produce(100)
     sink.start()

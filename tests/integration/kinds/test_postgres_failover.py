@@ -1,4 +1,4 @@
-"""A promoted replica has a decision but lacks its payments: they are made again, once."""
+"""A promoted replica has a decision but lacks its deliveries: they are made again, once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from integration.conftest import Deploy
 from integration.kinds.test_postgres import examined
-from integration.kinds.test_postgres_followers import keeping, locked
 from integration.kinds.test_postgres_many_tables import EVERY, places, settings_at, source, value
+from integration.kinds.test_postgres_secondaries import keeping, locked
 from postgres_server import PostgresServer
 from sink_in_process import SinkInProcess
 
@@ -71,7 +71,7 @@ def shop(pair: Pair, tmp_path: Path) -> Iterator[SinkInProcess]:
         pytest.param(4, True, marks=pytest.mark.wide),
     ],
 )
-def test_payments_that_a_promoted_replica_lacks_are_made_again(
+def test_deliveries_that_a_promoted_replica_lacks_are_made_again(
     shop: SinkInProcess, pair: Pair, lost: int, *, heir: bool
 ) -> None:
     """The coordinator sees it happen, or its heir has cleared away meanwhile."""
@@ -80,7 +80,7 @@ def test_payments_that_a_promoted_replica_lacks_are_made_again(
     shop.until_settled()
     with locked(pair.primary, "db.zone_a"):
         shop.produce(30)
-        shop.until(lambda: shop.owed() == {"db.zone_a"} and shop.lag() == 0)
+        shop.until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
         pair.cut()
     for number in range(lost):
         shop.produce(30 if number else 0)
@@ -91,7 +91,7 @@ def test_payments_that_a_promoted_replica_lacks_are_made_again(
     assert places(pair.primary, *EVERY) == source(shop)
     pair.promote()
     missing = len(source(shop)) - len(places(pair.replica, *EVERY))
-    assert missing >= 8, "payments are lost"
+    assert missing >= 8, "deliveries are lost"
     shop.produce(30)
     shop.until_settled()
     assert places(pair.replica, *EVERY) == source(shop)
@@ -100,7 +100,7 @@ def test_payments_that_a_promoted_replica_lacks_are_made_again(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("lost", [1, 2])
-def test_a_sink_with_a_quarantine_goes_on_with_a_replica_that_lacks_its_payments(
+def test_a_sink_with_a_quarantine_goes_on_with_a_replica_that_lacks_its_deliveries(
     deploy: Deploy, pair: Pair, tmp_path: Path, lost: int
 ) -> None:
     sink = keeping(deploy, tmp_path, pair.primary, pair.replica)
@@ -109,7 +109,7 @@ def test_a_sink_with_a_quarantine_goes_on_with_a_replica_that_lacks_its_payments
     sink.wait_until_lag_zero()
     with locked(pair.primary, "db.rows_quarantine"):
         sink.produce(100)
-        sink.wait_until(lambda: bool(sink.owed()), "a decision that is not paid")
+        sink.wait_until(lambda: bool(sink.pending()), "a decision that is not delivered")
         pair.cut()
     sink.wait_until_lag_zero()
     for _ in range(1, lost):

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from integration.conftest import Deploy
 from integration.kinds.test_postgres import postgres
-from integration.kinds.test_postgres_followers import locked, run
+from integration.kinds.test_postgres_secondaries import locked, run
 from many_tables_of_a_kind import (
     BEGIN,
     CHANGES,
@@ -91,18 +91,18 @@ def test_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwhile(
     shop.until_settled()
     with locked(server, "db.zone_a"):
         shop.produce(30)
-        shop.until(lambda: shop.owed() == {"db.zone_a"} and shop.lag() == 0)
+        shop.until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
         shop.die()
     run(server, "ALTER TABLE db.returns RENAME TO away")
     shop.begin()
-    shop.until(lambda: "db.returns" in shop.parked())
-    assert shop.parked()["db.returns"].startswith("HG-102")
+    shop.until(lambda: "db.returns" in shop.suspended())
+    assert shop.suspended()["db.returns"].startswith("HG-102")
     shop.produce(30)
     shop.until_settled("db.returns")
     assert tables(shop.settings).exit_code == 1
     run(server, "ALTER TABLE db.away RENAME TO returns")
     shop.resume("db.returns")
-    shop.until(lambda: shop.record is not None and not shop.record.parked)
+    shop.until(lambda: shop.record is not None and not shop.record.suspended)
     shop.produce(30)
     shop.until_settled()
     assert places(server, *EVERY) == source(shop)
@@ -110,18 +110,19 @@ def test_a_coordinator_dies_between_two_tables_and_one_is_renamed_meanwhile(
 
 
 @pytest.mark.wide
-def test_a_restored_database_that_lacks_a_payment_is_paid_again(
+def test_a_restored_database_that_lacks_a_delivery_is_delivered_again(
     shop: SinkInProcess, server: PostgresServer
 ) -> None:
-    """As a replica that is promoted: it has the decision, and what was paid since is missing."""
+    """As a replica that is promoted: it has the decision, and what was delivered since is
+    missing."""
     shop.begin()
     shop.produce(30)
     shop.until_settled()
     with locked(server, "db.zone_a"):
         shop.produce(30)
-        shop.until(lambda: shop.owed() == {"db.zone_a"} and shop.lag() == 0)
+        shop.until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
         shop.die()
-        server.kill()  # with the payment that waits
+        server.kill()  # with the delivery that waits
     server.start()
     elsewhere(server, "CREATE DATABASE replica TEMPLATE postgres")
     shop.begin()
@@ -203,7 +204,7 @@ def by_key(server: PostgresServer, lake: Path) -> SinkInProcess:
 def test_u3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_created_anew(
     server: PostgresServer, tmp_path: Path
 ) -> None:
-    """What was decided before is owed still, and comes by one payment with what is newer."""
+    """What was decided before is pending still, and comes by one delivery with what is newer."""
     shop = by_key(server, tmp_path / "staging")
     try:
         shop.begin()
@@ -211,14 +212,23 @@ def test_u3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_crea
         shop.until_settled()
         with locked(server, "db.orders"):
             shop.produce(25)
-            shop.until(lambda: shop.owed() == {"db.orders"} and shop.lag() == 0)
+            shop.until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
             shop.die()
             shop.source.create("shop.orders", 1)
             shop.produce(10)
             shop.begin()
             shop.until(lambda: shop.lag() == 0)
-            debts = shop.record.debts if shop.record else ()
-            assert len({debt.transaction.epoch for debt in debts if debt.manifest}) == 2
+            pending_commits = shop.record.pending_commits if shop.record else ()
+            assert (
+                len(
+                    {
+                        pending_commit.transaction.epoch
+                        for pending_commit in pending_commits
+                        if pending_commit.manifest
+                    }
+                )
+                == 2
+            )
             shop.die()
         expected = fold(75)
         expected.pop(3)
@@ -237,7 +247,7 @@ def test_u3_a_table_with_a_key_among_others_is_the_fold_of_a_topic_that_was_crea
 
 
 @pytest.mark.wide
-def test_d4_a_restored_database_that_lacks_a_payment_by_key_is_paid_again(
+def test_d4_a_restored_database_that_lacks_a_delivery_by_key_is_delivered_again(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     shop = by_key(server, tmp_path / "staging")
@@ -247,9 +257,9 @@ def test_d4_a_restored_database_that_lacks_a_payment_by_key_is_paid_again(
         shop.until_settled()
         with locked(server, "db.orders"):
             shop.produce(25)
-            shop.until(lambda: shop.owed() == {"db.orders"} and shop.lag() == 0)
+            shop.until(lambda: shop.pending() == {"db.orders"} and shop.lag() == 0)
             shop.die()
-            server.kill()  # with the payment that waits
+            server.kill()  # with the delivery that waits
         server.start()
         elsewhere(server, "CREATE DATABASE replica TEMPLATE postgres")
         shop.begin()
@@ -266,10 +276,10 @@ def test_d4_a_restored_database_that_lacks_a_payment_by_key_is_paid_again(
         shop.die()
 
 
-def test_u8_a_key_in_two_partitions_parks_its_table_and_no_other_through_a_kill(
+def test_u8_a_key_in_two_partitions_suspends_its_table_and_no_other_through_a_kill(
     deploy: Deploy, server: PostgresServer, tmp_path: Path
 ) -> None:
-    """A broker, two processes, and kill -9 between a decision and its payment."""
+    """A broker, two processes, and kill -9 between a decision and its delivery."""
     sink = deploy({}, topics=2)
     first, second = sink.topics
     columns = [
@@ -315,7 +325,9 @@ def test_u8_a_key_in_two_partitions_parks_its_table_and_no_other_through_a_kill(
     sink.wait_until_lag_zero()
     with locked(server, "db.orders"):
         produce(1)
-        sink.wait_until(lambda: {d.table for d in sink.owed()} == {"db.orders"}, "one debt")
+        sink.wait_until(
+            lambda: {d.table for d in sink.pending()} == {"db.orders"}, "one pending commit"
+        )
         sink.kill(sink.leader())
         server.kill()
     server.start()
@@ -328,10 +340,10 @@ def test_u8_a_key_in_two_partitions_parks_its_table_and_no_other_through_a_kill(
     producer.flush()
     produce(3)
 
-    def parked() -> bool:
-        return "db.orders is parked: HG-241" in " ".join(status(sink.settings).notes)
+    def suspended() -> bool:
+        return "db.orders is suspended: HG-241" in " ".join(status(sink.settings).notes)
 
-    sink.wait_until(parked, "a parked table")
+    sink.wait_until(suspended, "a suspended table")
     count = "SELECT count(*) FROM db.returns"
     sink.wait_until(lambda: server.ask(count) == [(400,)], "rows of the other table")
     sink.stop()

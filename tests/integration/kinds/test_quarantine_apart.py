@@ -32,12 +32,12 @@ Reader = Callable[[], pa.Table]
 
 
 def keeping(
-    deploy: Deploy, lead: Sections, read: Reader, proxy: LyingProxy, more: Mapping[str, object]
+    deploy: Deploy, primary: Sections, read: Reader, proxy: LyingProxy, more: Mapping[str, object]
 ) -> Deployment:
     """A sink whose every fifth record is bad."""
     aside = {"policy": "quarantine", "per_thousand_max": 1_000, "type": "iceberg", **more}
     properties = {"type": "rest", "uri": proxy.uri, "token": TOKEN}
-    sink = deploy({**lead, "quarantine": aside, "quarantine.catalog.properties": properties})
+    sink = deploy({**primary, "quarantine": aside, "quarantine.catalog.properties": properties})
     sink.bad_every = 5
 
     def rows_aside() -> list[pa.Table]:
@@ -83,28 +83,30 @@ def judged(sink: Deployment) -> None:
         assert TOKEN not in done.output
 
 
-def killed_before_it_pays(sink: Deployment, proxy: LyingProxy) -> None:
-    """Kill -9 between the table's commit, which has landed, and the payment, which is lost."""
+def killed_before_it_delivers(sink: Deployment, proxy: LyingProxy) -> None:
+    """Kill -9 between the table's commit, which has landed, and the delivery, which is lost."""
     sink.wait_for_commits(2)
     leader = sink.leader()
     proxy.lose_next("rows_quarantine")
-    sink.wait_until(proxy.kept.is_set, "payment")
+    sink.wait_until(proxy.kept.is_set, "delivery")
     sink.kill(leader)
     proxy.let_go()
-    assert sink.owed()
-    assert "are owed to the quarantine" in " ".join(audit(sink.settings).remarks)
-    assert status(sink.settings).owed_rows == sum(debt.rows for debt in sink.owed())
+    assert sink.pending()
+    assert "are pending for the quarantine" in " ".join(audit(sink.settings).remarks)
+    assert status(sink.settings).pending_rows == sum(
+        pending_commit.rows for pending_commit in sink.pending()
+    )
     sink.start()
 
 
-def test_the_coordinator_is_killed_between_decision_and_payment(
+def test_the_coordinator_is_killed_between_decision_and_delivery(
     beside_delta: Deployment, lying_proxy: LyingProxy
 ) -> None:
     sink = beside_delta
     sink.start(2)
     with sink.load():
-        killed_before_it_pays(sink, lying_proxy)
-        killed_before_it_pays(sink, lying_proxy)
+        killed_before_it_delivers(sink, lying_proxy)
+        killed_before_it_delivers(sink, lying_proxy)
         sink.wait_for_commits(2)
     sink.wait_until_lag_zero()
     sink.stop()
@@ -120,12 +122,12 @@ def test_so_it_is_beside_a_postgres_table(
     unique_name: str,
     server: PostgresServer,
 ) -> None:
-    lead, more = postgres(tmp_path, server), named(unique_name)
+    primary, more = postgres(tmp_path, server), named(unique_name)
     columns = (*COLUMNS, *COORDINATES)
-    sink = keeping(deploy, lead, lambda: read_postgres(server, columns), lying_proxy, more)
+    sink = keeping(deploy, primary, lambda: read_postgres(server, columns), lying_proxy, more)
     sink.start(2)
     with sink.load():
-        killed_before_it_pays(sink, lying_proxy)
+        killed_before_it_delivers(sink, lying_proxy)
         sink.wait_for_commits(2)
     sink.wait_until_lag_zero()
     sink.stop()

@@ -63,7 +63,7 @@ def test_d10_many_tables_go_back_beside_a_paused_zombie_and_come_again(
         for topic in sink.topics[:3]:
             sink.produce(200, topic=topic)
         sink.wait_until_lag_zero()
-    sink.wait_until(lambda: not sink.owed(), "everything is paid")
+    sink.wait_until(lambda: not sink.pending(), "everything is delivered")
     zombie.pause()
     history = sink.history()
     assert history is not None
@@ -94,7 +94,7 @@ def test_d10_many_tables_go_back_beside_a_paused_zombie_and_come_again(
     zombie.resume()
     sink.produce(100, topic=sink.topics[0])
     sink.wait_until_lag_zero()
-    sink.wait_until(lambda: not sink.owed(), "everything is paid again")
+    sink.wait_until(lambda: not sink.pending(), "everything is delivered again")
     sink.stop()
     judge(sink, names)
     assert tables(sink.settings).exit_code == 0

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from integration.conftest import Deploy
 from integration.deployment import Deployment
 from integration.tables.routed_sink import routed, rows_of, table_of
-from integration.tables.test_parked import parked_of, running, states, wait_until_decided
+from integration.tables.test_suspended import running, states, suspended_of, wait_until_decided
 
 from headgate.config.catalog_location import sqlite_file
 from headgate.control_protocol.errors import (
@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import (
     RetryLater,
     TableMissing,
     TableRecreated,
-    TableStillParked,
+    TableStillSuspended,
 )
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.audit.audit import audit
@@ -52,38 +52,40 @@ def exists(sink: Deployment, table: str) -> bool:
         return catalog.table_exists(table)
 
 
-def test_n5_a_table_dropped_between_two_runs_is_parked_until_a_person_decides(
+def test_n5_a_table_dropped_between_two_runs_is_suspended_until_a_person_decides(
     deploy: Deploy,
 ) -> None:
     sink = routed(deploy)
     by_name = filled(sink)
     assert states(sink)[by_name] == "missing"
-    assert f"{by_name} was filled, and is gone: it will be parked" in status(sink.settings).notes
+    assert f"{by_name} was filled, and is gone: it will be suspended" in status(sink.settings).notes
     (wrong,) = (each for each in check(sink.settings) if each.what == "routed tables")
     assert wrong.code == "HG-102"
     assert by_name in wrong.detail
     with running(sink):
-        sink.wait_until(lambda: by_name in parked_of(sink), "it is parked before any record comes")
+        sink.wait_until(
+            lambda: by_name in suspended_of(sink), "it is suspended before any record comes"
+        )
         with sink.catalog() as catalog:
             catalog.drop_table("db.orders")  # which nobody has touched in this epoch
         produce(sink)
         wait_until_decided(sink)
-        assert all(why.startswith("HG-102") for why in parked_of(sink).values())
-        assert states(sink) == {"db.orders": "parked", by_name: "parked"}
-        assert any(f"{by_name} is parked" in note for note in status(sink.settings).notes)
+        assert all(why.startswith("HG-102") for why in suspended_of(sink).values())
+        assert states(sink) == {"db.orders": "suspended", by_name: "suspended"}
+        assert any(f"{by_name} is suspended" in note for note in status(sink.settings).notes)
         assert not exists(sink, by_name)
         assert not exists(sink, "db.orders")
         sink.wait_until(
             lambda: "table" in rows_of(sink, "db.rejected")["error_class"].to_pylist(), "diverted"
         )
-        with pytest.raises(TableStillParked, match="HG-102"):
+        with pytest.raises(TableStillSuspended, match="HG-102"):
             resume_tables(sink.settings, [])
         resume_tables(sink.settings, [by_name])
         produce(sink)
         wait_until_decided(sink)
         sink.wait_until(lambda: states(sink)[by_name] == "open", "a new table")
         sink.wait_until(lambda: rows_of(sink, by_name).num_rows == 50, "rows of after")
-        assert states(sink)["db.orders"] == "parked"
+        assert states(sink)["db.orders"] == "suspended"
 
 
 def test_i6_a_dropped_table_has_its_records_replayed_once_it_is_there_again(
@@ -92,7 +94,7 @@ def test_i6_a_dropped_table_has_its_records_replayed_once_it_is_there_again(
     sink = routed(deploy)
     by_name = filled(sink)
     with running(sink):
-        sink.wait_until(lambda: by_name in parked_of(sink), "it is parked")
+        sink.wait_until(lambda: by_name in suspended_of(sink), "it is suspended")
         produce(sink)
         wait_until_decided(sink)
         with pytest.raises(RetryLater, match="is created again with the next record"):
@@ -120,7 +122,7 @@ def test_n5_a_new_one_is_made_where_the_file_asks_for_it(deploy: Deploy) -> None
         wait_until_decided(sink)
         sink.wait_until(lambda: states(sink)[by_name] == "open", "a new table")
         sink.wait_until(lambda: rows_of(sink, by_name).num_rows == 50, "rows of after")
-        assert parked_of(sink) == {}
+        assert suspended_of(sink) == {}
 
 
 def refused(sink: Deployment) -> HeadgateError:

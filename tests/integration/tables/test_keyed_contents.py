@@ -172,7 +172,7 @@ def assert_proven(sink: Deployment, events: Outbox) -> None:
 def judged(sink: Deployment, events: Outbox) -> None:
     names = ["db.logs", "db.orders", "db.users"]
     found = tables(sink.settings).tables
-    assert [(each.table, each.state, each.owed_rows) for each in found] == [
+    assert [(each.table, each.state, each.pending_rows) for each in found] == [
         (name, "open", 0) for name in names
     ]
     assert_folded(sink, events.of("orders"), "db.orders")
@@ -235,7 +235,7 @@ def test_a_keyed_table_made_anew_is_named_and_a_deleted_row_of_another_is_no_los
     sink = outbox(deploy, change)
     events = Outbox(sink, 4)
     events.produce(300)
-    run_until_paid(sink)
+    run_until_delivered(sink)
     with sink.catalog() as catalog:
         catalog.drop_table("db.users")
     events.produce(100)
@@ -256,16 +256,16 @@ def test_a_keyed_table_made_anew_is_named_and_a_deleted_row_of_another_is_no_los
     assert_folded(sink, events.of("orders"), "db.orders")
 
 
-def run_until_paid(sink: Deployment) -> None:
+def run_until_delivered(sink: Deployment) -> None:
     """Bring all that was produced into every table."""
     sink.start()
     sink.wait_until_lag_zero()
-    sink.wait_until(lambda: paid(sink), "the tables to be paid")
+    sink.wait_until(lambda: delivered(sink), "the tables to be delivered")
     sink.stop()
 
 
-def paid(sink: Deployment) -> bool:
-    return not any(each.owed_rows for each in tables(sink.settings).tables)
+def delivered(sink: Deployment) -> bool:
+    return not any(each.pending_rows for each in tables(sink.settings).tables)
 
 
 def ids(sink: Deployment, table: str) -> list[int]:
@@ -302,7 +302,7 @@ def test_so_do_other_envelopes(
     )
     events = made(sink, 5)
     events.produce(400)
-    run_until_paid(sink)
+    run_until_delivered(sink)
     judged(sink, events)
     assert sum(len(each) for each in sink.quarantined()) == events.unmatched
     assert_proven(sink, events)

@@ -77,9 +77,9 @@ def assert_folded(sink: Deployment, changes: Changelog, table: str) -> None:
 
 
 def judged(sink: Deployment, orders: Changelog, users: Changelog, trips: int) -> None:
-    assert [(each.table, each.state, each.owed_rows) for each in tables(sink.settings).tables] == [
-        (name, "open", 0) for name in ("db.orders", "db.trips", "db.users")
-    ]
+    assert [
+        (each.table, each.state, each.pending_rows) for each in tables(sink.settings).tables
+    ] == [(name, "open", 0) for name in ("db.orders", "db.trips", "db.users")]
     assert_folded(sink, orders, "db.orders")
     assert_folded(sink, users, "db.users")
     with sink.catalog() as catalog:

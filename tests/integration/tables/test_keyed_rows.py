@@ -110,7 +110,7 @@ def test_u1_another_key_than_the_table_was_filled_by_is_refused(tmp_path: Path) 
     assert world.landed(attempt).inserted == 1
 
 
-def test_u1_a_payment_brings_no_rows_to_a_table_with_a_key(tmp_path: Path) -> None:
+def test_u1_a_delivery_brings_no_rows_to_a_table_with_a_key(tmp_path: Path) -> None:
     """Once filled by ``[table] key``, now named by a route: its rows would be there twice."""
     world = KeyedWorld.made(local_catalog(tmp_path).catalog, 3)
     world.commit([put(1)])
@@ -120,9 +120,9 @@ def test_u1_a_payment_brings_no_rows_to_a_table_with_a_key(tmp_path: Path) -> No
     draft = Draft(plain.read(), record.transaction, record.coordinator, attempt.files, 0)
     with pytest.raises(KeyChanged, match="the settings say without a key"):
         plain.draft(draft)
-    owed = world.table.draft(draft)
+    pending = world.table.draft(draft)
     with pytest.raises(KeyChanged, match="the settings say without a key"):
-        plain.commit(CommitAttempt(plain.read(), record, debts=owed))
+        plain.commit(CommitAttempt(plain.read(), record, pending_commits=pending))
     assert isinstance(plain.commit(CommitAttempt(plain.read(), record)), Landed)
 
 
@@ -196,7 +196,8 @@ def test_u7_more_rows_than_memory_may_hold_stop_the_sink_and_commit_nothing(
 
 
 def test_u7_a_table_that_has_no_room_leaves_that_of_the_others(tmp_path: Path) -> None:
-    """It is parked (I1): what it had begun to read was kept, and parked all other keyed tables."""
+    """It is suspended (I1): what it had begun to read was kept, and suspended all other keyed
+    tables."""
     worlds = []
     for name, rows in (("large", 9), ("small", 2)):
         (tmp_path / name).mkdir()

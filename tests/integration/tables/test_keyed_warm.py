@@ -80,8 +80,8 @@ def test_closing_ends_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "the coordinator ends" in outcome.reason
 
 
-def test_u7_only_a_lead_is_read_ahead(tmp_path: Path) -> None:
-    """Payments without rows read whole tables, at once, that nobody had changed."""
+def test_u7_only_a_primary_is_read_ahead(tmp_path: Path) -> None:
+    """Deliveries without rows read whole tables, at once, that nobody had changed."""
     reading = Reading()
     world = _claimed(tmp_path, reading, warms=False)
     assert not [each for each in threading.enumerate() if each.name == "headgate-key-index"]

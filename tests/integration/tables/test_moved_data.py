@@ -11,7 +11,7 @@ from integration.deployment import Deployment
 from integration.oracle import assert_exactly_once, read_source
 from integration.sink_file import COORDINATES
 from integration.tables.routed_sink import judge, routed, rows_of, table_of, with_zones
-from integration.tables.test_parked import running
+from integration.tables.test_suspended import running
 
 from headgate.data_plane.routing import table_lookup
 

@@ -46,7 +46,7 @@ def test_three_topics_go_into_their_tables(deploy: Deploy) -> None:
     assert (report.findings, report.unproven) == ((), ())
     assert (report.total("in_table"), report.total("in_quarantine")) == (800, 100)
     shown = tables(sink.settings)
-    assert [(table.table, table.state, table.owed_rows) for table in shown.tables] == [
+    assert [(table.table, table.state, table.pending_rows) for table in shown.tables] == [
         (name, "open", 0) for name in sorted(["db.orders", by_name, "db.zone_a", "db.zone_b"])
     ]
     assert len({table.valid_through_ms for table in shown.tables}) >= 1
@@ -57,7 +57,7 @@ def test_three_topics_go_into_their_tables(deploy: Deploy) -> None:
     assert all("no table db.zone_c" in message for message in messages)
 
 
-def test_the_coordinator_is_killed_between_decision_and_payment(
+def test_the_coordinator_is_killed_between_decision_and_delivery(
     deploy: Deploy, lying_proxy: LyingProxy, unique_name: str
 ) -> None:
     """The ledger has landed, the call for one of the tables is under way and will be lost."""
@@ -72,11 +72,13 @@ def test_the_coordinator_is_killed_between_decision_and_payment(
             sink.produce(200, topic)
         leader = sink.leader()
         lying_proxy.lose_next("orders")
-        sink.wait_until(lying_proxy.kept.is_set, "payment")
+        sink.wait_until(lying_proxy.kept.is_set, "delivery")
         sink.kill(leader)
         lying_proxy.let_go()
-        assert {debt.table for debt in sink.owed()} >= {f"{space}.orders"}
-        assert status(sink.settings).owed_rows == sum(debt.rows for debt in sink.owed())
+        assert {pending_commit.table for pending_commit in sink.pending()} >= {f"{space}.orders"}
+        assert status(sink.settings).pending_rows == sum(
+            pending_commit.rows for pending_commit in sink.pending()
+        )
         sink.start()
         sink.wait_for_commits(2)
     sink.wait_until_lag_zero()

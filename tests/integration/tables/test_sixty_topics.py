@@ -21,9 +21,9 @@ from integration.deployment import Deployment
 from integration.iceberg.rest_server import LyingProxy
 from integration.sink_file import COORDINATES
 from integration.tables.routed_sink import rows_of
-from integration.tables.test_parked import parked_of, wait_until_decided
+from integration.tables.test_suspended import suspended_of, wait_until_decided
 
-from headgate.control_protocol.errors import RetryLater, TableStillParked
+from headgate.control_protocol.errors import RetryLater, TableStillSuspended
 from headgate.operations.audit.audit import audit
 from headgate.operations.demo.producer import produce
 from headgate.operations.many_tables.replay_quarantined import replay_tables
@@ -117,7 +117,7 @@ def test_how_it_is_judged_sixty_topics_amid_kills_pauses_and_bad_tables(
     lying_proxy.closed.add(lake.table(FORBIDDEN).rpartition(".")[2])
     lake.produces()
     bad = {lake.table(number) for number in (DROPPED, FORBIDDEN, RENAMED)}
-    sink.wait_until(lambda: bad <= parked_of(sink).keys(), "three are parked", PATIENCE_S)
+    sink.wait_until(lambda: bad <= suspended_of(sink).keys(), "three are suspended", PATIENCE_S)
 
     sink.kill(sink.leader())
     lake.produces()
@@ -139,7 +139,7 @@ def test_how_it_is_judged_sixty_topics_amid_kills_pauses_and_bad_tables(
     with sink.catalog() as catalog:
         catalog.rename_table(f"{lake.space}.moved_by_hand", renamed)
     lying_proxy.closed.clear()
-    sink.wait_until(lambda: bad <= parked_of(sink).keys(), "they stay parked", PATIENCE_S)
+    sink.wait_until(lambda: bad <= suspended_of(sink).keys(), "they stay suspended", PATIENCE_S)
     mended = [lake.table(number) for number in (FORBIDDEN, RENAMED)]
     sink.wait_until(lambda: resumed(sink, mended), "two are open again", PATIENCE_S)
     lake.produces()
@@ -149,13 +149,13 @@ def test_how_it_is_judged_sixty_topics_amid_kills_pauses_and_bad_tables(
     judge(lake, bad - set(mended))
     report = audit(sink.settings)
     assert report.findings == ()
-    assert parked_of(sink).keys() == {dropped}
+    assert suspended_of(sink).keys() == {dropped}
 
 
 def resumed(sink: Deployment, names: list[str]) -> bool:
     try:
         resume_and_open(sink.settings, names)
-    except (RetryLater, TableStillParked):
+    except (RetryLater, TableStillSuspended):
         return False
     return True
 

@@ -17,13 +17,13 @@ from simulation.mutants import (
     growing,
     keyed_following,
     maintaining,
-    parking,
     positions,
     real_tables,
     requesting,
     setting_aside,
     speech,
     stamping,
+    suspension,
     table,
     wedging,
 )
@@ -31,7 +31,7 @@ from simulation.mutants.mutant import Mutant
 
 FAMILIES = (
     *(table, speech, claiming, collecting, answering, positions, requesting),
-    *(setting_aside, following, forging, evolving, parking, real_tables, maintaining),
+    *(setting_aside, following, forging, evolving, suspension, real_tables, maintaining),
     *(changing, growing, keyed_following, stamping, wedging),
 )
 
@@ -48,10 +48,10 @@ UNSHOWN = {
     "R6": "what a batch costs is the writers': unit/data_plane/write/test_multi_table_write.py",
     "R7": "as R6: unit/data_plane/spark/test_multi_table_stages.py",
     "R8": "as R1: unit/data_plane/write/test_multi_table_write.py",
-    "D1": "a claim of a follower besides costs a call, and no row: protocol/test_d1_lead.py",
+    "D1": "a claim of a secondary table besides costs a call, and no row: protocol/test_d1_lead.py",
     "D10": "nobody takes a ledger back there: protocol/test_d10_going_back.py and "
     "unit/operations/control/test_rollback_many.py",
-    "Q1": "its tag is the lock of payments, whose mutants are those of D5 and D6: "
+    "Q1": "its tag is the lock of deliveries, whose mutants are those of D5 and D6: "
     "protocol/test_q1_second_table.py",
     "Q2": "what a quarantine lost is nothing that happens there: protocol/test_q2_claims.py",
     "R4": "who counts new tables is no machine: unit/runtime/test_tables_of_records.py",
@@ -70,10 +70,10 @@ UNSHOWN = {
     "S8": "a schema that others change is one more that START names: protocol/test_s_evolution.py",
     "C12": "when END comes decides about size and progress alone: protocol/test_c12_size.py",
     "P12": "as C12: protocol/test_p12_presence.py",
-    "V1": "what a payment says is D5's record: protocol/test_v_freshness.py",
+    "V1": "what a delivery says is D5's record: protocol/test_v_freshness.py",
     "V2": "no table stands still there for so long: protocol/test_v_freshness.py",
-    "V4": "how long debts gather loses and doubles nothing: protocol/test_v_freshness.py",
-    "I3": "who owes too much, or for too long, is counted: protocol/test_i_isolation.py",
+    "V4": "how long pending commits gather loses and doubles nothing: protocol/test_v_freshness.py",
+    "I3": "who has pending too much, or for too long, is counted: protocol/test_i_isolation.py",
     "I4": "the quarantine has no trouble there: protocol/test_i_isolation.py",
     "I5": "what is resumed wrongly is what I1 falsifies: protocol/test_i_isolation.py",
     "I6": "nobody replays there: protocol/test_i6_replayed.py, unit/operations/"

@@ -54,13 +54,15 @@ LIKELY: dict[str, Callable[[Climate], bool]] = {
     "commits-of-any-age": lambda c: c.coordinators.claim_age_max_ms < FOR_EVER_MS,
     "old-epochs-count": lambda c: c.weather is Weather.WILD,
     "failure-unsaid": lambda c: c.rates.batch > 0,
-    "pays-from-memory": lambda c: c.rates.lie > 0 and c.upheaval is None,
-    "decision-forgets-debts": lambda c: c.rates.commit > 0.2,
-    "lapses-unnamed": lambda c: c.rates.commit > 0.2,
+    "delivers-from-memory": lambda c: c.rates.lie > 0 and c.upheaval is None,
+    "decision-forgets-pending commits": lambda c: c.rates.commit > 0.2,
+    "expires-unnamed": lambda c: c.rates.commit > 0.2,
     "unknown-answer-believed": lambda c: c.rates.commit > 0.2,
-    "newest-debt-first": lambda c: c.rates.commit > 0.2,
-    "paid-by-equality": lambda c: c.rates.commit > 0.2,
-    "followers-of-the-past-unclaimed": lambda c: c.upheaval in ("recreate table", "roll back"),
+    "newest-pending-commit-first": lambda c: c.rates.commit > 0.2,
+    "delivered-by-equality": lambda c: c.rates.commit > 0.2,
+    "secondary tables-of-the-past-unclaimed": lambda c: (
+        c.upheaval in ("recreate table", "roll back")
+    ),
     "start-says-nothing-of-it": lambda c: c.upheaval in ("recreate table", "roll back"),
     "quarantine-not-asked": lambda c: c.upheaval in ("recreate table", "roll back"),
     "decided-anew": lambda c: c.upheaval in ("recreate table", "roll back"),
@@ -72,7 +74,7 @@ LIKELY: dict[str, Callable[[Climate], bool]] = {
     "only-the-head-counts": lambda c: c.coordinators.claim_age_max_ms < FOR_EVER_MS,
     "only-gains-of-this-epoch": lambda c: c.weather is Weather.CALM and c.elections,
 }
-"""Climates in which it pays to look for these."""
+"""Climates in which it delivers to look for these."""
 
 
 def main() -> None:

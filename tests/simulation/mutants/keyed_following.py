@@ -1,4 +1,5 @@
-"""U5 and D7 where followers have keys: what is owed to them, and on which head it is resolved.
+"""U5 and D7 where secondary tables have keys: what is pending for them, and on which head it is
+resolved.
 
 They show in seeds of ``payday.ROUTED_KEYS``.
 """
@@ -12,7 +13,7 @@ from simulation.mutants.changing import found_at
 from simulation.mutants.mutant import Family, Planted
 
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
 
@@ -21,7 +22,8 @@ FAMILY = Family(real=True, keyed=True)
 
 @FAMILY.patches("U5")
 def resolved_when_drafted() -> tuple[Planted, ...]:
-    """A payment's positions are those of the head on which the newest debt was drafted."""
+    """A delivery's positions are those of the head on which the newest pending commit was
+    drafted."""
     heads: dict[object, Any] = {}
     draft, found = IcebergTable.draft, KeyedRows.found
 
@@ -38,15 +40,19 @@ def resolved_when_drafted() -> tuple[Planted, ...]:
 
 
 @FAMILY.replaces("D7", (IcebergTable, "commit"))
-def key_files_go_with_the_payment(
+def key_files_go_with_the_delivery(
     right: Any, self: IcebergTable, attempt: CommitAttempt, *given: Any
 ) -> CommitOutcome:
-    """Key files are removed when a payment is answered, whatever the answer is."""
+    """Key files are removed when a delivery is answered, whatever the answer is."""
     outcome: CommitOutcome = right(self, attempt, *given)
-    self.strike_off([debt for debt in attempt.debts if debt.deletes])
+    self.acknowledge(
+        [pending_commit for pending_commit in attempt.pending_commits if pending_commit.deletes]
+    )
     return outcome
 
 
-@FAMILY.replaces("D7", (IcebergTable, "strike_off"))
-def key_files_are_left(_right: Any, _self: IcebergTable, _debts: Sequence[Debt]) -> None:
-    """What was paid leaves its key files behind."""
+@FAMILY.replaces("D7", (IcebergTable, "acknowledge"))
+def key_files_are_left(
+    _right: Any, _self: IcebergTable, _pending_commits: Sequence[PendingCommit]
+) -> None:
+    """What was delivered leaves its key files behind."""

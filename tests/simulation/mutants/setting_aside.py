@@ -10,7 +10,7 @@ from simulation.mutants.mutant import Family, Planted
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.testing import FakeBatchWriter
-from headgate.coordinator import admission, commitment, debts, speech, standard
+from headgate.coordinator import admission, commitment, pending_commits, speech, standard
 from headgate.coordinator.state import Sample, State
 from headgate.participant import machine as participant
 from headgate.participant import settling, work
@@ -18,36 +18,36 @@ from headgate.participant import settling, work
 FAMILY = Family()
 
 
-@FAMILY.replaces("Q3", (debts, "_payment"))
-def quarantine_counts_for_itself(right: Any, lead: Any, owed: Any, follower: Any) -> Any:
-    """The follower's record says the transaction after the one that was paid."""
-    payment = right(lead, owed, follower)
-    one = payment.record.transaction
+@FAMILY.replaces("Q3", (pending_commits, "_delivery"))
+def quarantine_counts_for_itself(right: Any, primary: Any, pending: Any, secondary: Any) -> Any:
+    """The secondary table's record says the transaction after the one that was delivered."""
+    delivery = right(primary, pending, secondary)
+    one = delivery.record.transaction
     after = replace(one, number=one.number + 1)
-    return replace(payment, record=replace(payment.record, transaction=after))
+    return replace(delivery, record=replace(delivery.record, transaction=after))
 
 
 @FAMILY.replaces("Q4", (commitment, "judge"))
 def judged_apart(right: Any, statuses: Any, by: Any) -> Any:
     """The quarantine's files are in, whatever becomes of the claims that they belong to."""
     verdict = right(statuses, by)
-    aside: dict[str, dict[str, Any]] = {name: {} for name in by.followers}
+    aside: dict[str, dict[str, Any]] = {name: {} for name in by.secondaries}
     for heard in statuses:
         for table in heard.status.tables:
             if table.table in aside:
                 aside[table.table].update({file.path: file for file in table.files})
     files = {name: tuple(known.values()) for name, known in aside.items() if known}
-    return replace(verdict, follower_files=files)
+    return replace(verdict, secondary_files=files)
 
 
-def _of_lead(tables: Any, writing: Any) -> Any:
+def _of_primary(tables: Any, writing: Any) -> Any:
     return tuple(table for table in tables if table.table == writing.table.table)
 
 
 @FAMILY.replaces("Q4", (work, "_tables"))
 def bad_records_unsaid(right: Any, writing: Any, state: Any) -> Any:
     """A status does not name the quarantine's files."""
-    return _of_lead(right(writing, state), writing)
+    return _of_primary(right(writing, state), writing)
 
 
 @FAMILY.patches("Q4")
@@ -55,7 +55,7 @@ def bad_records_unsaid_and_uncounted() -> tuple[Planted, ...]:
     """A status does not name the quarantine's files, and nobody counts them."""
     tables = work._tables
     return (
-        (work, "_tables", lambda *given: _of_lead(tables(*given), given[0])),
+        (work, "_tables", lambda *given: _of_primary(tables(*given), given[0])),
         (admission, "_misquarantined", lambda *_: None),
     )
 
@@ -76,7 +76,7 @@ def dropped_without_its_bad_records() -> tuple[Planted, ...]:
 
 
 @FAMILY.replaces("Q5", (speech, "ahead"), (standard, "ahead"))
-def start_says_nothing_of_it(right: Any, state: State, follower: Any) -> Offsets:
+def start_says_nothing_of_it(right: Any, state: State, secondary: Any) -> Offsets:
     """START does not say where the quarantine is ahead."""
     return Offsets()
 

@@ -79,7 +79,7 @@ def participant_keeps_places(right: Callable[..., Any], state: Any, given: Any, 
     return (state, ()) if isinstance(given, asked.Discontinued) else right(state, given, now_ms)
 
 
-@FAMILY.replaces("E1", (coordinator_driver.CoordinatorDriver, "lead"))
+@FAMILY.replaces("E1", (coordinator_driver.CoordinatorDriver, "primary"))
 def leads_by_an_edge(right: Callable[..., Any], self: Any) -> None:
     """Leadership is an event, told once, and not a level."""
     if not self.__dict__.get("told") and not self._listener.behind:

@@ -20,7 +20,7 @@ def late_files_are_admitted(right: Any, heard: Any, written: Any, by: Any) -> st
     return None if isinstance(by, admission.Stamped) else right(heard, written, by)
 
 
-@FAMILY.replaces("P13", (speech, "lead_start"))
+@FAMILY.replaces("P13", (speech, "primary_start"))
 def start_says_no_stamp(right: Any, state: State) -> TableStart:
     """START names a folder, as for tables that do not stamp their files."""
     term = state.term
@@ -28,7 +28,7 @@ def start_says_no_stamp(right: Any, state: State) -> TableStart:
     return right(replace(state, term=replace(term, stamp="")))
 
 
-@FAMILY.replaces("P13", (standard, "_of_lead"))
+@FAMILY.replaces("P13", (standard, "_of_primary"))
 def judged_by_the_next_stamp(right: Any, state: State, now_ms: int) -> Any:
     """Files must bear the stamp that the newest START says, and not the one before."""
     term = state.term

@@ -15,7 +15,7 @@ from small_rest_catalog import SmallRestCatalog
 
 from headgate.coordinator.settings import Pace
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.multi_table_commit import JointPayments
+from headgate.tables.iceberg.multi_table_commit import JointDeliveries
 from headgate.tables.iceberg.rest_catalog import BoundedRestCatalog
 from headgate.tables.iceberg.tag_lineage import properties_of
 
@@ -41,15 +41,15 @@ def shop_of(catalog: Catalog) -> Shop:
     return Shop(catalog, [ONE, TWO])
 
 
-def test_v4_what_a_table_is_owed_gathers_and_comes_in_one_commit(catalog: Catalog) -> None:
+def test_v4_what_a_table_is_pending_gathers_and_comes_in_one_commit(catalog: Catalog) -> None:
     shop = shop_of(catalog)
     shop.leads(paces=(Pace(ONE, FOR_EVER_MS),))
     for _ in range(3):
         shop.decides([ONE, TWO])
     shop.goes_on(lambda: sum(snapshots(catalog, TWO)) == 3 * ROWS)
-    assert snapshots(catalog, ONE) == [], "the offsets are safe, and the rows are owed"
-    shop.leads()  # a new epoch pays all that it finds
-    shop.goes_on(lambda: not shop.owed)
+    assert snapshots(catalog, ONE) == [], "the offsets are safe, and the rows are pending"
+    shop.leads()  # a new epoch delivers to all that it finds
+    shop.goes_on(lambda: not shop.pending)
     assert snapshots(catalog, ONE) == [3 * ROWS]
     assert snapshots(catalog, TWO) == [ROWS] * 3
 
@@ -61,11 +61,11 @@ def test_v2_a_table_without_new_rows_learns_how_far_it_is_complete(
     shop.leads(refresh_ms=1)
     shop.transaction([ONE, TWO])
     shop.transaction([ONE])
-    shop.goes_on(lambda: len(snapshots(catalog, TWO)) > 1 and not shop.owed)
+    shop.goes_on(lambda: len(snapshots(catalog, TWO)) > 1 and not shop.pending)
     assert sum(snapshots(catalog, TWO)) == ROWS
 
 
-def test_d5_all_followers_of_a_decision_are_paid_by_one_call(
+def test_d5_all_secondaries_of_a_decision_are_delivered_by_one_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with SmallRestCatalog(tmp_path, {"warehouse": tmp_path.as_uri()}) as server:
@@ -81,7 +81,7 @@ def test_d5_all_followers_of_a_decision_are_paid_by_one_call(
                 together(changes)
 
             monkeypatch.setattr(catalog, "commit_tables", counting)
-            shop.leads(joint=JointPayments(catalog))
+            shop.leads(joint=JointDeliveries(catalog))
             shop.transaction([ONE, TWO])
             shop.transaction([ONE, TWO])
             assert calls == [2, 2]
@@ -98,6 +98,6 @@ def test_the_report_tells_all_figures(catalog: Catalog, capsys: pytest.CaptureFi
         "START",
         "lead to first START",
         "of 2 ms",
-        "2 payments",
+        "2 deliveries",
     ):
         assert figure in told

@@ -39,7 +39,7 @@ from headgate.runtime.write_planning import record_columns, shaping
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.commit_lock import Gates
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
-from headgate.tables.secondary_tables import FollowerTables
+from headgate.tables.secondary_tables import SecondaryTables
 
 FILE = """
 name = "shop"
@@ -137,7 +137,7 @@ def test_what_cannot_be_is_refused_by_name(
 
 
 def test_tables_of_one_namespace_or_one_table_need_no_more_in_their_places() -> None:
-    """Two in one place had drafts of one name: one was paid what the other was owed."""
+    """Two in one place had drafts of one name: one was delivered to what the other was pending."""
     assert parse(placed("s3://lake/{table}")).tables
     one = placed("s3://lake/all", 'to = "db.orders"')
     assert parse(one).tables
@@ -306,8 +306,10 @@ def test_only_so_many_tables_are_made_in_all(local: LocalCatalog) -> None:
         now_s[0] += 61
 
 
-def test_v4_sections_say_how_long_debts_gather_and_nobody_has_to_agree() -> None:
-    slow = parse(FILE.replace('match = "db.bare"', 'match = "db.bare"\npay_every_ms = 300000'))
+def test_v4_sections_say_how_long_pending_commits_gather_and_nobody_has_to_agree() -> None:
+    slow = parse(
+        FILE.replace('match = "db.bare"', 'match = "db.bare"\ndelivery_linger_ms = 300000')
+    )
     assert [pace.every_ms for pace in slow.tables.paces] == [0, 300_000]
     assert agreed(slow) == agreed(parse(FILE))
 
@@ -315,8 +317,8 @@ def test_v4_sections_say_how_long_debts_gather_and_nobody_has_to_agree() -> None
 @pytest.mark.parametrize(
     "text",
     [
-        FILE.replace('match = "db.bare"', 'match = "db.bare"\npay_every_ms = 5400001'),
-        FILE.replace('match = "db.bare"', 'match = "db.bare"\npay_every_ms = -1'),
+        FILE.replace('match = "db.bare"', 'match = "db.bare"\ndelivery_linger_ms = 5400001'),
+        FILE.replace('match = "db.bare"', 'match = "db.bare"\ndelivery_linger_ms = -1'),
         FILE.replace("[tables]\n", "[tables]\nvalid_through_refresh_ms = -1\n"),
     ],
 )
@@ -328,7 +330,7 @@ REST = f'{FILE}[catalog.properties]\ntype = "rest"\nuri = "http://127.0.0.1:1"\n
 ATOMIC = "[tables]\natomic = true\n"
 
 
-def test_tables_may_be_paid_together_over_rest_and_nobody_has_to_agree() -> None:
+def test_tables_may_be_delivered_together_over_rest_and_nobody_has_to_agree() -> None:
     together = parse(REST.replace("[tables]\n", ATOMIC))
     assert together.tables.atomic
     assert agreed(together) == agreed(parse(REST))
@@ -343,14 +345,17 @@ def test_tables_may_be_paid_together_over_rest_and_nobody_has_to_agree() -> None
             f'{REST}[catalog]\nbackend = "java"\n'.replace("in-process", "spark"),
             NotAtomic,
         ),
-        (REST.replace('match = "db.bare"', 'match = "db.bare"\npay_every_ms = 1000'), TablesUnfit),
+        (
+            REST.replace('match = "db.bare"', 'match = "db.bare"\ndelivery_linger_ms = 1000'),
+            TablesUnfit,
+        ),
     ],
 )
 def test_elsewhere_that_is_refused_by_name(text: str, kind: type) -> None:
     assert isinstance(refusal(text.replace("[tables]\n", ATOMIC)), kind)
 
 
-def test_followers_of_such_a_sink_are_paid_in_one_call(tmp_path: Path) -> None:
+def test_secondaries_of_such_a_sink_are_delivered_in_one_call(tmp_path: Path) -> None:
     with (
         SmallRestCatalog(tmp_path, {"warehouse": f"file://{tmp_path}/warehouse"}) as server,
         LyingProxy(server.server_port) as proxy,
@@ -363,12 +368,12 @@ def test_followers_of_such_a_sink_are_paid_in_one_call(tmp_path: Path) -> None:
         for name in names:
             ensure_table(catalog, name, TableDeclaration({"id": "long"}))
         tables = IcebergFormat(settings, catalog, Gates())
-        followers = FollowerTables(tables.open, joint=tables.joint())
-        stack.callback(followers.close)
-        views = followers.describe(names)
-        payment = replace(record(1, 0, sink=settings.name), lead="uuid-lead")
-        payments = [CommitAttempt(cast("TableView", views[name]), payment) for name in names]
-        outcomes = followers.pay(payments, 60_000)
+        secondaries = SecondaryTables(tables.open, joint=tables.joint())
+        stack.callback(secondaries.close)
+        views = secondaries.describe(names)
+        delivery = replace(record(1, 0, sink=settings.name), primary="uuid-lead")
+        deliveries = [CommitAttempt(cast("TableView", views[name]), delivery) for name in names]
+        outcomes = secondaries.deliver(deliveries, 60_000)
         assert [type(outcome) for outcome in outcomes.values()] == [Landed, Landed]
         assert proxy.commits == 1
 
@@ -383,8 +388,8 @@ def test_a_start_refuses_a_server_that_has_no_such_call(tmp_path: Path) -> None:
                 refuse_apart(catalog, parse(text.replace("[tables]\n", ATOMIC)))
 
 
-def test_the_coordinator_knows_paces_and_how_often_idle_tables_are_paid() -> None:
-    slow = FILE.replace('match = "db.bare"', 'match = "db.bare"\npay_every_ms = 300000')
+def test_the_coordinator_knows_paces_and_how_often_idle_tables_are_delivered() -> None:
+    slow = FILE.replace('match = "db.bare"', 'match = "db.bare"\ndelivery_linger_ms = 300000')
     text = slow.replace("[tables]\n", "[tables]\nvalid_through_refresh_ms = 600000\n")
     known = identity(parse(text), Sender("member", "life"))
     assert known.paces == (Pace("db.(orders|a_b)", 0), Pace("db.bare", 300_000))

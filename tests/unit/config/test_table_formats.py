@@ -21,8 +21,8 @@ from headgate.config.table_formats import (
     other_kind,
     session_conf,
     traits_of,
-    wanted_follower,
     wanted_made,
+    wanted_secondary,
     wanted_table,
     weaker,
 )
@@ -42,8 +42,8 @@ from headgate.control_protocol.testing import FakeCatalog, FakeSource, FakeTable
 from headgate.control_protocol.testing.contract.world import record
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.operations.access.table import (
+    open_primary,
     opened_catalog,
-    opened_lead,
     opened_reader,
     opened_table,
 )
@@ -235,15 +235,15 @@ def test_ledger_quarantine_and_tables_are_found_by_their_names() -> None:
     settings = many(f"{REFRESHED}{PLACED}")
     assert wanted_table(settings).location == "/lake/db/ledger"
     assert (
-        wanted_follower(settings, "db.ledger_quarantine").location == "/lake/db/ledger_quarantine"
+        wanted_secondary(settings, "db.ledger_quarantine").location == "/lake/db/ledger_quarantine"
     )
-    routed = wanted_follower(settings, "db.orders")
+    routed = wanted_secondary(settings, "db.orders")
     assert (routed.location, routed.create) == ("/lake/db/orders", False)
     assert agreed(settings)["table.type"] == "delta"
     said = many(f'{REFRESHED}{PLACED}[quarantine]\nlocation = "/lake/db/ledger_quarantine"')
     assert said.quarantine.location == "/lake/db/ledger_quarantine"
     apart = many(f'{REFRESHED}{PLACED}[quarantine]\nlocation = "/aside/bad"')
-    assert wanted_follower(apart, "db.ledger_quarantine").location == "/aside/bad"
+    assert wanted_secondary(apart, "db.ledger_quarantine").location == "/aside/bad"
 
 
 KEEPS = '[quarantine]\npolicy = "quarantine"\n'
@@ -257,12 +257,12 @@ uri = "http://catalog"
 
 def test_lead_and_quarantine_have_each_their_own_kind_and_catalog() -> None:
     settings = delta(more=COLUMN + APART)
-    lead, aside = "city.trips", "city.trips_quarantine"
+    primary, aside = "city.trips", "city.trips_quarantine"
     assert settings.apart
-    assert (settings.type_of(lead), settings.type_of(aside)) == ("delta", "iceberg")
+    assert (settings.type_of(primary), settings.type_of(aside)) == ("delta", "iceberg")
     assert settings.quarantine.catalog.properties["uri"] == "http://catalog"
     assert not settings.catalog.properties
-    assert kind_of(settings, lead) is not None
+    assert kind_of(settings, primary) is not None
     assert kind_of(settings, aside) is None
     assert settings.redaction("aside-secret") == "***"
     assert agreed(settings)["quarantine.type"] == "iceberg"
@@ -418,8 +418,8 @@ def test_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_ones() -> N
     settings = many(f"{PLACED}{LOCKED}", "hudi")
     asked = {
         "ledger": wanted_table(settings),
-        "orders": wanted_follower(settings, "db.orders"),
-        "ledger_quarantine": wanted_follower(settings, "db.ledger_quarantine"),
+        "orders": wanted_secondary(settings, "db.orders"),
+        "ledger_quarantine": wanted_secondary(settings, "db.ledger_quarantine"),
     }
     for name, wanted in asked.items():
         place = HudiPlace.of(wanted)
@@ -628,7 +628,7 @@ def test_whoever_looks_at_a_table_of_a_kind_closes_it(
     kind.create(wanted_table(settings))
     assert not stopped(settings)
     assert len(closed) == 1
-    with opened_lead(settings) as lead:
-        lead.read()
+    with open_primary(settings) as primary:
+        primary.read()
         assert len(closed) == 1
     assert len(closed) == 2

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.control_protocol import record_codec
-from headgate.control_protocol.debts_codec import DEBTS_MAX, TEXT_BYTES_MAX
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -25,7 +24,8 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.record import CommitRecord, Debt, Replayed
+from headgate.control_protocol.pending_commits_codec import PENDING_COMMITS_MAX, TEXT_BYTES_MAX
+from headgate.control_protocol.record import CommitRecord, PendingCommit, Replayed
 
 SINK = SinkName("orders")
 LONG = st.integers(0, 2**63 - 1)
@@ -33,13 +33,13 @@ TEXT = st.text(max_size=20)
 PARTITIONS = st.builds(
     TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 9) | st.integers(0, 2**31)
 ).filter(lambda at: at.partition < 2**31)
-DEBTS = st.builds(
-    Debt,
+PENDING_COMMITS = st.builds(
+    PendingCommit,
     transaction=st.builds(
         TransactionId, LONG.map(Epoch), st.integers(0, 2**40).map(TransactionNumber)
     ),
     coordinator=st.builds(Sender, TEXT, TEXT),
-    follower=TEXT,
+    secondary=TEXT,
     table=TEXT,
     manifest=TEXT,
     size_bytes=LONG,
@@ -67,10 +67,10 @@ RECORDS = st.builds(
     command=st.none() | TEXT,
     actor=st.none() | TEXT,
     stopped=st.booleans(),
-    lead=st.none() | TEXT,
-    followers=st.dictionaries(TEXT, TEXT),
-    debts=st.lists(DEBTS).map(tuple),
-    lapsed=st.lists(DEBTS).map(tuple),
+    primary=st.none() | TEXT,
+    secondaries=st.dictionaries(TEXT, TEXT),
+    pending_commits=st.lists(PENDING_COMMITS).map(tuple),
+    expired=st.lists(PENDING_COMMITS).map(tuple),
     routing=st.none() | TEXT,
     generations=st.dictionaries(
         TEXT,
@@ -195,8 +195,8 @@ def test_i6_what_a_table_was_given_back_is_kept_with_the_topics_ids() -> None:
         record_codec.decode(SINK, summary)
 
 
-def test_i6_up_to_where_lapsed_debts_were_written_again_is_kept() -> None:
-    given = Replayed(lapsed=TransactionId(Epoch(4), TransactionNumber(17)))
+def test_i6_up_to_where_expired_pending_commits_were_written_again_is_kept() -> None:
+    given = Replayed(expired=TransactionId(Epoch(4), TransactionNumber(17)))
     followed = replace(record(Offsets()), replayed=given)
     summary = record_codec.encode(followed)
     assert record_codec.decode(SINK, summary) == followed
@@ -204,11 +204,11 @@ def test_i6_up_to_where_lapsed_debts_were_written_again_is_kept() -> None:
         record_codec.decode(SINK, summary | {"headgate.orders.reread-epoch": "x"})
 
 
-def owed(number: int, **fields: object) -> Debt:
+def pending(number: int, **fields: object) -> PendingCommit:
     values: dict[str, object] = {
         "transaction": TransactionId(Epoch(5), TransactionNumber(number)),
         "coordinator": Sender("worker-1", "c1"),
-        "follower": "9c2e4a5c-6d0f-4c53-8f6f-0d4b8f8a2f10",
+        "secondary": "9c2e4a5c-6d0f-4c53-8f6f-0d4b8f8a2f10",
         "table": "lake.trips_quarantine",
         "manifest": f"s3://lake/q/metadata/headgate/trips/5-c1/{number}-m0.avro",
         "size_bytes": 6_812,
@@ -216,11 +216,11 @@ def owed(number: int, **fields: object) -> Debt:
         "since_ms": 1_700_000_000_000,
         **fields,
     }
-    return Debt(**values)  # type: ignore[arg-type]
+    return PendingCommit(**values)  # type: ignore[arg-type]
 
 
-def test_d3_a_debt_can_be_read_by_a_person() -> None:
-    summary = record_codec.encode(record(Offsets(), debts=(owed(118),)))
+def test_d3_a_pending_commit_can_be_read_by_a_person() -> None:
+    summary = record_codec.encode(record(Offsets(), pending_commits=(pending(118),)))
     assert json.loads(summary["headgate.orders.debts"]) == [
         {
             "epoch": 5,
@@ -237,38 +237,40 @@ def test_d3_a_debt_can_be_read_by_a_person() -> None:
     ]
 
 
-def test_d3_a_debt_of_key_files_says_how_many_records_delete() -> None:
-    keys = owed(118, rows=0, deletes=7)
-    written = record(Offsets(), debts=(owed(118), keys))
+def test_d3_a_pending_commit_of_key_files_says_how_many_records_delete() -> None:
+    keys = pending(118, rows=0, deletes=7)
+    written = record(Offsets(), pending_commits=(pending(118), keys))
     summary = record_codec.encode(written)
     first, second = json.loads(summary["headgate.orders.debts"])
     assert second == {**first, "rows": 0, "deletes": 7}
     decoded = record_codec.decode(written.sink, summary)
     assert decoded is not None
-    assert decoded.debts == written.debts
+    assert decoded.pending_commits == written.pending_commits
     assert (keys.records, keys.said) == (7, "7 deletes")
 
 
-def test_d3_many_debts_stay_small_and_in_order() -> None:
-    written = record(Offsets(), debts=tuple(owed(number) for number in range(200)))
+def test_d3_many_pending_commits_stay_small_and_in_order() -> None:
+    written = record(Offsets(), pending_commits=tuple(pending(number) for number in range(200)))
     summary = record_codec.encode(written)
     assert len(summary["headgate.orders.debts"]) < 8_000
     decoded = record_codec.decode(SINK, summary)
     assert decoded
-    assert decoded.debts == written.debts
+    assert decoded.pending_commits == written.pending_commits
 
 
-@pytest.mark.parametrize("name", ["debts", "lapsed"])
-def test_d7_more_debts_than_can_be_read_are_not_written(name: str) -> None:
-    most = record(Offsets(), **{name: (owed(1),) * DEBTS_MAX})
+@pytest.mark.parametrize("name", ["pending_commits", "expired"])
+def test_d7_more_pending_commits_than_can_be_read_are_not_written(name: str) -> None:
+    most = record(Offsets(), **{name: (pending(1),) * PENDING_COMMITS_MAX})
     assert record_codec.decode(SINK, record_codec.encode(most)) == most
-    with pytest.raises(ValueError, match="20001 debts"):
-        record_codec.encode(replace(most, **{name: (owed(1),) * (DEBTS_MAX + 1)}))
+    with pytest.raises(ValueError, match="20001 pending commits"):
+        record_codec.encode(replace(most, **{name: (pending(1),) * (PENDING_COMMITS_MAX + 1)}))
 
 
-def test_d7_debts_whose_texts_are_too_long_to_be_read_are_not_written() -> None:
+def test_d7_pending_commits_whose_texts_are_too_long_to_be_read_are_not_written() -> None:
     with pytest.raises(ValueError, match="at most"):
-        record_codec.encode(record(Offsets(), debts=(owed(1, manifest="m" * TEXT_BYTES_MAX),)))
+        record_codec.encode(
+            record(Offsets(), pending_commits=(pending(1, manifest="m" * TEXT_BYTES_MAX),))
+        )
 
 
 VERSION_1 = {
@@ -290,8 +292,8 @@ VERSION_1 = {
 def test_a_record_of_version_1_is_read() -> None:
     decoded = record_codec.decode(SINK, VERSION_1)
     assert decoded
-    assert (decoded.debts, decoded.lead, decoded.routing) == ((), None, None)
-    assert decoded.follower("lake.whatever") == "uuid-of-the-quarantine"
+    assert (decoded.pending_commits, decoded.primary, decoded.routing) == ((), None, None)
+    assert decoded.secondary("lake.whatever") == "uuid-of-the-quarantine"
     assert decoded.offsets == Offsets({TopicPartition("a", 0): 12})
 
 

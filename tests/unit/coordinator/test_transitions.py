@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
-from protocol.following import ONE, OTHER, announces, drafting, follower, following, owed, paying
+from protocol.following import (
+    ONE,
+    OTHER,
+    announces,
+    delivering,
+    drafting,
+    following,
+    pending,
+    secondary,
+)
 from protocol.values import (
     ALICE,
     COORDINATOR,
@@ -37,8 +46,8 @@ EDGES = {(before, after) for before, afters in TRANSITIONS.items() for after in 
 
 
 def at(phase: Phase) -> Coordinator:
-    if phase in (Phase.DRAFTING, Phase.PAYING):
-        return drafting() if phase is Phase.DRAFTING else paying()
+    if phase in (Phase.DRAFTING, Phase.DELIVERING):
+        return drafting() if phase is Phase.DRAFTING else delivering()
     if phase is Phase.EVOLVING:
         return evolving()
     if phase is not Phase.COMMITTING:
@@ -74,9 +83,9 @@ def quiet() -> Coordinator:
 
 
 def owing() -> Coordinator:
-    """A round with payments, of an epoch whose lead owes something from the beginning."""
-    behind = (follower(ONE, EPOCH - 1, 2), follower(OTHER))
-    coordinator = following(owed(ONE, EPOCH - 1, 3), followers=behind)
+    """A round with deliveries, of an epoch whose lead has pending something from the beginning."""
+    behind = (secondary(ONE, EPOCH - 1, 2), secondary(OTHER))
+    coordinator = following(pending(ONE, EPOCH - 1, 3), secondaries=behind)
     coordinator.until(Phase.COLLECTING)
     announces(coordinator)
     coordinator.until(Phase.OPEN)
@@ -84,8 +93,10 @@ def owing() -> Coordinator:
 
 
 def adopting() -> Coordinator:
-    """A claim whose followers carry no record of this lead."""
-    coordinator = following(followers=(follower(ONE, lead=None), follower(OTHER, lead=None)))
+    """A claim whose secondary tables carry no record of this primary table."""
+    coordinator = following(
+        secondaries=(secondary(ONE, primary=None), secondary(OTHER, primary=None))
+    )
     coordinator.until(Phase.OPEN)
     return coordinator
 

@@ -1,4 +1,4 @@
-"""A sink of many tables on SQLite, committed and paid as a coordinator does it."""
+"""A sink of many tables on SQLite, committed and delivered as a coordinator does it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, TopicState
-from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.coordinator.debts import payments
+from headgate.control_protocol.record import CommitRecord, PendingCommit
+from headgate.coordinator.pending_commits import deliveries
 from headgate.operations.audit.audit import audit
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
@@ -69,7 +69,7 @@ def shop_settings(home: Path, more: str = QUARANTINE) -> SinkSettings:
 
 
 class Shop:
-    """A sink of many tables, committed and paid as a coordinator does it."""
+    """A sink of many tables, committed and delivered as a coordinator does it."""
 
     def __init__(self, catalog: Catalog, settings: SinkSettings) -> None:
         self.catalog, self.settings = catalog, settings
@@ -103,22 +103,32 @@ class Shop:
             self.next_offset = view.record.offsets[AT]
         assert isinstance(self.ledger.commit(CommitAttempt(view, self.record(0))), Landed)
 
-    def decides(self, rows: Rows, **other: Any) -> tuple[Debt, ...]:
-        """The ledger's commit of the next transaction; nobody is paid yet."""
+    def decides(self, rows: Rows, **other: Any) -> tuple[PendingCommit, ...]:
+        """The ledger's commit of the next transaction; nobody is delivered yet."""
         self.number += 1
         number = sum(map(len, rows.values()))
         self.next_offset += number
         record = self.record(self.number, number)
-        debts = tuple(debt for name, at in rows.items() for debt in self.drafts(record, name, at))
+        pending_commits = tuple(
+            pending_commit
+            for name, at in rows.items()
+            for pending_commit in self.drafts(record, name, at)
+        )
         view = self.ledger.read()
-        owed = (*other.pop("still", ()), *debts)
+        pending = (*other.pop("still", ()), *pending_commits)
         if view.record:
-            other = {"lapsed": view.record.lapsed, "followers": view.record.followers, **other}
-        attempt = CommitAttempt(view, replace(record, debts=owed, **other))
+            other = {
+                "expired": view.record.expired,
+                "secondaries": view.record.secondaries,
+                **other,
+            }
+        attempt = CommitAttempt(view, replace(record, pending_commits=pending, **other))
         assert isinstance(self.ledger.commit(attempt), Landed)
-        return debts
+        return pending_commits
 
-    def drafts(self, record: CommitRecord, name: str, at: Sequence[int]) -> tuple[Debt, ...]:
+    def drafts(
+        self, record: CommitRecord, name: str, at: Sequence[int]
+    ) -> tuple[PendingCommit, ...]:
         if not self.catalog.table_exists(name):
             self.catalog.create_table(name, SCHEMA)
         table = self.catalog.load_table(name)
@@ -165,23 +175,27 @@ class Shop:
         files = write_files(table, pa.Table.from_pylist(values, schema=table.schema().as_arrow()))
         view = self.table(aside).read()
         draft = Draft(view, record.transaction, record.coordinator, tuple(files))
-        debts = self.table(aside).draft(draft)
+        pending_commits = self.table(aside).draft(draft)
         for name, at in (rows or {}).items():
-            debts += self.drafts(record, name, at)
-        attempt = CommitAttempt(self.ledger.read(), replace(record, debts=debts))
+            pending_commits += self.drafts(record, name, at)
+        attempt = CommitAttempt(
+            self.ledger.read(), replace(record, pending_commits=pending_commits)
+        )
         assert isinstance(self.ledger.commit(attempt), Landed)
         for name in (aside, *(rows or {})):
-            assert isinstance(self.table(name).commit(self.payment(name, debts)), Landed)
+            assert isinstance(self.table(name).commit(self.delivery(name, pending_commits)), Landed)
 
-    def payment(self, name: str, debts: Sequence[Debt]) -> CommitAttempt:
-        (payment,) = payments(self.ledger.read(), tuple(debts), {name: self.table(name).read()}, ())
-        return payment
+    def delivery(self, name: str, pending_commits: Sequence[PendingCommit]) -> CommitAttempt:
+        (delivery,) = deliveries(
+            self.ledger.read(), tuple(pending_commits), {name: self.table(name).read()}, ()
+        )
+        return delivery
 
     def commits(self, rows: Rows) -> None:
-        """A transaction that is decided and paid."""
-        debts = self.decides(rows)
+        """A transaction that is decided and delivered."""
+        pending_commits = self.decides(rows)
         for name in rows:
-            assert isinstance(self.table(name).commit(self.payment(name, debts)), Landed)
+            assert isinstance(self.table(name).commit(self.delivery(name, pending_commits)), Landed)
 
     def rows(self) -> dict[str, list[int]]:
         """What any reader sees."""

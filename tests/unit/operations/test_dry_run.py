@@ -158,7 +158,7 @@ def test_a_dry_run_with_records_of_a_dropped_table_does_not_end_well(desk: Desk)
     assert "10 for tables that are gone" in result.stdout
 
 
-def test_tables_that_are_paid_together_are_rehearsed_one_by_one(
+def test_tables_that_are_delivered_together_are_rehearsed_one_by_one(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = desk.path.read_text().replace('schema = "declared"', 'schema = "infer"')

@@ -37,7 +37,7 @@ def status_of(error: LastError, *participants: ParticipantStatus) -> StatusRepor
         coordinator=NASTY,
         open_transaction=None,
         paused=False,
-        owed_rows=0,
+        pending_rows=0,
         last_commit_ms=None,
         valid_through_ms=None,
         partitions=(),

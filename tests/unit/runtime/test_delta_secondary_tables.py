@@ -42,7 +42,7 @@ def places(lake: Path, *names: str) -> list[tuple[Any, ...]]:
 
 
 def blocked(table: Path) -> Path:
-    """What stands where the table's next version would be put: nobody can pay it."""
+    """What stands where the table's next version would be put: nobody can deliver to it."""
     place = table / "_delta_log" / f"{DeltaTable(table).version() + 1:020}.json"
     place.mkdir()
     return place
@@ -72,23 +72,24 @@ def test_a_coordinator_dies_between_two_tables_and_one_is_dropped_meanwhile(
     shop.until_settled()
     place = blocked(lake / "zone_a")
     shop.produce(30)
-    shop.until(lambda: shop.owed() == {"db.zone_a"} and shop.lag() == 0)
+    shop.until(lambda: shop.pending() == {"db.zone_a"} and shop.lag() == 0)
     shop.die()
     (lake / "returns").rename(tmp_path / "away")
     place.rmdir()
     shop.begin()
-    shop.until(lambda: "db.returns" in shop.parked())
-    assert shop.parked()["db.returns"].startswith("HG-102")
+    shop.until(lambda: "db.returns" in shop.suspended())
+    assert shop.suspended()["db.returns"].startswith("HG-102")
     shop.produce(30)
     shop.until_settled("db.returns")
     assert tables(shop.settings).exit_code == 1
     assert any(
-        "db.returns is parked" in text for text in audit(shop.settings, with_source=False).remarks
+        "db.returns is suspended" in text
+        for text in audit(shop.settings, with_source=False).remarks
     )
     shutil.rmtree(lake / "returns", ignore_errors=True)
     (tmp_path / "away").rename(lake / "returns")
     shop.resume("db.returns")
-    shop.until(lambda: shop.record is not None and not shop.record.parked)
+    shop.until(lambda: shop.record is not None and not shop.record.suspended)
     shop.produce(30)
     shop.until_settled()
     assert places(lake, *EVERY) == source(shop)
@@ -96,7 +97,7 @@ def test_a_coordinator_dies_between_two_tables_and_one_is_dropped_meanwhile(
     assert not audit(shop.settings, with_source=False).findings
 
 
-def test_i1_a_table_whose_log_is_damaged_is_parked_and_all_others_go_on(
+def test_i1_a_table_whose_log_is_damaged_is_suspended_and_all_others_go_on(
     shop: SinkInProcess, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_table, "_PAUSE_S", 0.0)
@@ -107,14 +108,14 @@ def test_i1_a_table_whose_log_is_damaged_is_parked_and_all_others_go_on(
     sound = newest.read_bytes()
     newest.write_bytes(sound[: len(sound) // 2])
     shop.produce(30)
-    shop.until(lambda: "db.orders" in shop.parked())
-    assert shop.parked()["db.orders"].startswith("HG-256")
+    shop.until(lambda: "db.orders" in shop.suspended())
+    assert shop.suspended()["db.orders"].startswith("HG-256")
     shop.until_settled("db.orders")
     states = {each.table: each.state for each in tables(shop.settings).tables}
-    assert states == {"db.orders": "parked", "db.returns": "open", "db.zone_a": "open"}
+    assert states == {"db.orders": "suspended", "db.returns": "open", "db.zone_a": "open"}
     newest.write_bytes(sound)
     shop.resume("db.orders")
-    shop.until(lambda: shop.record is not None and not shop.record.parked)
+    shop.until(lambda: shop.record is not None and not shop.record.suspended)
     shop.until_settled()
     assert places(lake, *EVERY) == source(shop)
 

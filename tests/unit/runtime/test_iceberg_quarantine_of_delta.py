@@ -92,13 +92,13 @@ def test_bad_records_are_in_an_iceberg_table_and_all_others_in_the_delta_table(
     assert len(kept(lake)) == 9
     assert not (lake / "orders_quarantine").exists()
     assert not audit(shop.settings, with_source=False).findings
-    with opened_reader(shop.settings) as lead:
-        newest = last_bad_records(lead)
+    with opened_reader(shop.settings) as primary:
+        newest = last_bad_records(primary)
     assert {record.offset for record in newest} <= {7, 17, 27}
-    assert status(shop.settings).owed_rows == 0
+    assert status(shop.settings).pending_rows == 0
 
 
-def test_whoever_comes_next_pays_what_a_dead_coordinator_decided(
+def test_whoever_comes_next_delivers_what_a_dead_coordinator_decided(
     shop: SinkInProcess, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.begin()
@@ -107,10 +107,10 @@ def test_whoever_comes_next_pays_what_a_dead_coordinator_decided(
     with monkeypatch.context() as catalog_down:
         catalog_down.setattr(IcebergTable, "sent", _lost)
         shop.produce(30)
-        shop.until(lambda: shop.lag() == 0 and shop.owed() == {"db.orders_quarantine"})
+        shop.until(lambda: shop.lag() == 0 and shop.pending() == {"db.orders_quarantine"})
         assert len(kept(lake)) == 9
-        assert status(shop.settings).owed_rows == 9
-        assert "are owed to the quarantine" in " ".join(
+        assert status(shop.settings).pending_rows == 9
+        assert "are pending for the quarantine" in " ".join(
             audit(shop.settings, with_source=False).remarks
         )
         shop.die()
@@ -243,7 +243,7 @@ def test_good_records_do_not_wait_for_a_catalog_that_is_down_and_bad_ones_do(
         turns = iter(range(200))
         shop.until(lambda: next(turns, None) is None)
         assert shop.lag() == 90
-        assert not shop.owed()
+        assert not shop.pending()
     shop.until_settled()
     assert sorted(filled(lake, "orders") + kept(lake)) == source(shop)
     assert len(kept(lake)) == 6
@@ -314,7 +314,7 @@ def test_t9_orphans_go_and_what_the_delta_table_owes_stays(
     with monkeypatch.context() as catalog_down:
         catalog_down.setattr(IcebergTable, "sent", _lost)
         shop.produce(30)
-        shop.until(lambda: shop.lag() == 0 and shop.owed() == {"db.orders_quarantine"})
+        shop.until(lambda: shop.lag() == 0 and shop.pending() == {"db.orders_quarantine"})
         shop.die()
     (live, *_) = (lake / "warehouse").rglob("data/headgate/**/*.parquet")
     orphan = live.with_name("orphan.parquet")
@@ -334,7 +334,7 @@ def test_t9_orphans_go_and_what_the_delta_table_owes_stays(
     assert not audit(shop.settings, with_source=False).findings
 
 
-def test_its_old_snapshots_expire_and_nothing_that_was_paid_goes(lake: Path) -> None:
+def test_its_old_snapshots_expire_and_nothing_that_was_delivered_goes(lake: Path) -> None:
     shop = SinkInProcess(parse(text_of(lake) + MAINTAINED), value)
     name = "db.orders_quarantine"
     try:

@@ -52,7 +52,7 @@ def test_p11_participants_agree_on_what_changes_mean(tmp_path: Path) -> None:
 def test_u7_who_only_claims_reads_no_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, leads: bool
 ) -> None:
-    """As the payment that refreshes an idle follower (V2)."""
+    """As the delivery that refreshes an idle secondary table (V2)."""
     catalog = local_catalog(tmp_path).catalog
     world = KeyedWorld.made(catalog, 2)
     world.commit([Event((1,), "a")])

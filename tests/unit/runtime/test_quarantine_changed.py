@@ -90,7 +90,7 @@ def test_q2_another_quarantine_is_refused_by_name_at_a_start_and_by_check(
     assert not audited(shop).findings
 
 
-def test_q2_rows_that_were_copied_count_and_nothing_lapses(lake: Path) -> None:
+def test_q2_rows_that_were_copied_count_and_nothing_expires(lake: Path) -> None:
     shop = filled_with(lake, OWN)
     shop.settings = kept_in(lake, ASIDE)
     shop.begin()
@@ -109,7 +109,7 @@ def test_q2_rows_that_were_copied_count_and_nothing_lapses(lake: Path) -> None:
     assert any("9 records were quarantined in db.orders_quarantine" in r for r in report.remarks)
 
 
-def test_d7_what_is_owed_to_a_quarantine_with_another_name_is_neither_lost_nor_a_crash(
+def test_d7_what_is_pending_to_a_quarantine_with_another_name_is_neither_lost_nor_a_crash(
     lake: Path,
 ) -> None:
     shop = SinkInProcess(kept_in(lake, OWN), value)
@@ -118,7 +118,7 @@ def test_d7_what_is_owed_to_a_quarantine_with_another_name_is_neither_lost_nor_a
     shop.die()
     shop.settings = kept_in(lake, RENAMED, restart=True)
     shop.begin()
-    with pytest.raises(TableRecreated, match=r"db\.orders_quarantine is owed rows"):
+    with pytest.raises(TableRecreated, match=r"db\.orders_quarantine is to receive rows"):
         goes_on(shop)
     shop.settings = kept_in(lake, OWN)
     shop.begin()
@@ -128,7 +128,7 @@ def test_d7_what_is_owed_to_a_quarantine_with_another_name_is_neither_lost_nor_a
 
 
 @pytest.mark.parametrize("before", [OWN, ASIDE], ids=["own", "iceberg"])
-def test_d7_a_sink_without_its_quarantine_goes_on_once_nothing_is_owed(
+def test_d7_a_sink_without_its_quarantine_goes_on_once_nothing_is_pending(
     lake: Path, before: str
 ) -> None:
     shop = SinkInProcess(kept_in(lake, before), value)
@@ -139,7 +139,7 @@ def test_d7_a_sink_without_its_quarantine_goes_on_once_nothing_is_owed(
     shop.settings = without_quarantine(lake)
     shop.begin()
     if before is ASIDE:
-        with pytest.raises(TableRecreated, match=r"db\.orders_quarantine is owed rows"):
+        with pytest.raises(TableRecreated, match=r"db\.orders_quarantine is to receive rows"):
             goes_on(shop)
         shop.settings = kept_in(lake, before)
         shop.begin()

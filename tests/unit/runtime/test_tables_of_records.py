@@ -57,7 +57,7 @@ from headgate.runtime.write_planning import iceberg_planning
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.commit_lock import Gates
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
-from headgate.tables.secondary_tables import FollowerTables
+from headgate.tables.secondary_tables import SecondaryTables
 
 FILE = """
 name = "shop"
@@ -110,7 +110,7 @@ class Shop:
             lambda: self.now_s,
             filled=lambda: self.filled,
         )
-        self.followers = FollowerTables(
+        self.secondaries = SecondaryTables(
             IcebergFormat(self.settings, catalog, Gates()).open,
             threads=False,
             make=self.maker.wanted,
@@ -164,7 +164,7 @@ class Shop:
         """As the coordinator does."""
         self.asked.append(needs.tables)
         wants = [Want(need.at, need.columns, need.raw) for need in needs.tables]
-        answers = self.followers.change(wants)
+        answers = self.secondaries.change(wants)
         for said in answers:
             if said.failure:
                 continue  # it is asked for again
@@ -554,7 +554,7 @@ def test_r4_there_are_no_more_tables_than_tables_max(local: LocalCatalog) -> Non
 
 def test_r4_only_names_that_routes_can_make(shop: Shop) -> None:
     want = Want(Destination("other.secrets"), Struct((Column("id", "long"),)))
-    (said,) = shop.followers.change([want])
+    (said,) = shop.secondaries.change([want])
     assert "no route" in said.why
     assert not shop.local.catalog.table_exists("other.secrets")
 
@@ -739,7 +739,7 @@ def test_n5_create_makes_a_new_one_which_begins_empty(local: LocalCatalog) -> No
 
 def test_n5_one_whose_columns_are_asked_for_is_known_as_dropped(shop: Shop) -> None:
     wants = [Want(Destination("db.orders", "uuid-old"), Struct())]
-    (said,) = shop.followers.change(wants)
+    (said,) = shop.secondaries.change(wants)
     assert said.dropped
     assert said.why.startswith("HG-102 ")
     assert not shop.local.catalog.table_exists("db.orders")

@@ -1,4 +1,4 @@
-"""What followers without manifests are owed, as small files say it."""
+"""What secondary tables without manifests are pending, as small files say it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MORE = WrittenFile("file:///t/more.parquet", 4, 40)
 KEYS = WrittenFile("file:///t/keys.parquet", 2, 20, FileKind.KEYS)
 
 
-def test_rows_and_deletes_are_owed_apart(tmp_path: Path) -> None:
+def test_rows_and_deletes_are_pending_apart(tmp_path: Path) -> None:
     table = TableView(
         table="db.orders",
         uuid="u",
@@ -38,8 +38,11 @@ def test_rows_and_deletes_are_owed_apart(tmp_path: Path) -> None:
     def written(*files: WrittenFile) -> list[tuple[int, int, list[WrittenFile]]]:
         draft = Draft(table, transaction, Sender("member", "i"), files, since_ms=7)
         drafts = Drafts({}, table.location, SinkName("sink"))
-        debts = drafts.write(draft)
-        return [(debt.rows, debt.deletes, drafts.read(debt.manifest)) for debt in debts]
+        pending_commits = drafts.write(draft)
+        return [
+            (pending_commit.rows, pending_commit.deletes, drafts.read(pending_commit.manifest))
+            for pending_commit in pending_commits
+        ]
 
     assert written(ROWS, KEYS, MORE) == [(7, 0, [ROWS, MORE]), (0, 2, [KEYS])]
     assert written(KEYS) == [(0, 2, [KEYS])]

@@ -1,4 +1,4 @@
-"""A follower of a kind whose tables serve one thread, though several call it (D5, D7)."""
+"""A secondary table of a kind whose tables serve one thread, though several call it (D5, D7)."""
 
 from __future__ import annotations
 
@@ -19,75 +19,79 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.ports import CommitAttempt, Draft, Refused
-from headgate.control_protocol.testing.contract.followers import paid
+from headgate.control_protocol.testing.contract.secondaries import delivered
 from headgate.control_protocol.testing.contract.world import landed
 from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.pending_files import Drafts
-from headgate.tables.secondary_table import KindFollower
+from headgate.tables.secondary_table import KindSecondary
 
 _MOMENT_S = 0.2
-"""So long the other thread has to meet the payment, which ends whether it did or not."""
+"""So long the other thread has to meet the delivery, which ends whether it did or not."""
 
 
-def _tidies(follower: KindFollower, _: DeltaWorld) -> None:
-    follower.tidy(Epoch(2), frozenset())
+def _tidies(secondary: KindSecondary, _: DeltaWorld) -> None:
+    secondary.tidy(Epoch(2), frozenset())
 
 
-def _drafts(follower: KindFollower, world: DeltaWorld) -> None:
+def _drafts(secondary: KindSecondary, world: DeltaWorld) -> None:
     transaction = TransactionId(Epoch(1), TransactionNumber(2))
     file = world.file(2)
-    follower.draft(Draft(follower.read(), transaction, Sender("member", "1"), (file,)))
+    secondary.draft(Draft(secondary.read(), transaction, Sender("member", "1"), (file,)))
 
 
 @pytest.mark.parametrize("beside", [_tidies, _drafts])
-def test_d5_who_looks_at_a_table_beside_its_payment_does_not_move_what_that_was_made_for(
-    tmp_path: Path, beside: Callable[[KindFollower, DeltaWorld], None]
+def test_d5_who_looks_at_a_table_beside_its_delivery_does_not_move_what_that_was_made_for(
+    tmp_path: Path, beside: Callable[[KindSecondary, DeltaWorld], None]
 ) -> None:
-    """The payment landed behind a rival's, of which it knew nothing: both were told so."""
+    """The delivery landed behind a rival's, of which it knew nothing: both were told so."""
     world = DeltaWorld(tmp_path)
     rival, file = world.open(), world.file(1)
     others: list[Thread] = []
 
     def write(table: DeltaTable, *arguments: Any, **named: Any) -> None:
-        landed(rival.commit(CommitAttempt(rival.read(), paid(1, 1))))
-        others.append(Thread(target=beside, args=(follower, world)))
+        landed(rival.commit(CommitAttempt(rival.read(), delivered(1, 1))))
+        others.append(Thread(target=beside, args=(secondary, world)))
         others[0].start()
         others[0].join(_MOMENT_S)
         table.create_write_transaction(*arguments, **named)
 
     table = DeltaSinkTable(world.place, SinkName("sink"), write)
     drafts = Drafts({}, world.place.location, SinkName("sink"), kept_ms=0)
-    follower = KindFollower(table, FixedColumns(table), drafts)
-    outcome = follower.commit(CommitAttempt(follower.read(), paid(1, 1), files=(file,)))
+    secondary = KindSecondary(table, FixedColumns(table), drafts)
+    outcome = secondary.commit(CommitAttempt(secondary.read(), delivered(1, 1), files=(file,)))
     others[0].join()
     assert isinstance(outcome, Refused)
     assert world.numbers() == []
 
 
-def test_d7_what_the_newest_payment_was_made_of_outlives_new_epochs(tmp_path: Path) -> None:
-    """A replica that is promoted without it is paid again, from its draft: a new epoch that had
-    seen it paid had cleared that away."""
+def test_d7_what_the_newest_delivery_was_made_of_outlives_new_epochs(tmp_path: Path) -> None:
+    """A replica that is promoted without it is delivered to again, from its draft: a new epoch that
+    had seen it delivered had cleared that away."""
     world = DeltaWorld(tmp_path)
     first = opened(world)
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     drafted = Draft(first.read(), transaction, Sender("member", "1"), (world.file(1),))
-    debts = first.draft(drafted)
-    landed(first.commit(CommitAttempt(first.read(), paid(1, 1), debts=debts)))
+    pending_commits = first.draft(drafted)
+    landed(
+        first.commit(CommitAttempt(first.read(), delivered(1, 1), pending_commits=pending_commits))
+    )
     opened(world).tidy(Epoch(2), frozenset())
     _lose_newest_version(tmp_path)
     again = opened(world)
-    landed(again.commit(CommitAttempt(again.read(), paid(1, 1), debts=debts)))
+    landed(
+        again.commit(CommitAttempt(again.read(), delivered(1, 1), pending_commits=pending_commits))
+    )
     assert world.numbers() == [1]
     later = opened(world)
-    landed(later.commit(CommitAttempt(later.read(), paid(2, 1))))
+    landed(later.commit(CommitAttempt(later.read(), delivered(2, 1))))
     later.tidy(Epoch(3), frozenset())
     assert not list(tmp_path.rglob("1.json"))
 
 
-def opened(world: DeltaWorld) -> KindFollower:
+def opened(world: DeltaWorld) -> KindSecondary:
     table = world.open()
-    return KindFollower(
+    return KindSecondary(
         table, FixedColumns(table), Drafts({}, world.place.location, SinkName("sink"), kept_ms=0)
     )
 

@@ -1,4 +1,5 @@
-"""Several followers at once: troubles stay apart, and nobody is called twice (I1, I3, D7)."""
+"""Several secondary tables at once: troubles stay apart, and nobody is called twice (I1, I3,
+D7)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from contract.fake_table_world import FakeWorld
-from contract.test_followers import Held, drafted, opened, paid
+from contract.test_secondaries import Held, delivered, drafted, opened
 from pyiceberg.exceptions import ForbiddenError
 
 from headgate.control_protocol.columns import Column, Struct
@@ -21,16 +22,16 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Destination
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, Landed, Unknown
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.table_changes import Changed, Want
-from headgate.tables.iceberg.multi_table_commit import Calls, Outcome, Payment
-from headgate.tables.secondary_tables import FollowerTables
+from headgate.tables.iceberg.multi_table_commit import Calls, Delivery, Outcome
+from headgate.tables.secondary_tables import SecondaryTables
 
 AWAY = Unreachable("the catalog is away")
 
 
 class Troubled:
-    """A follower that answers every call with one error."""
+    """A secondary table that answers every call with one error."""
 
     def __init__(self, error: HeadgateError, cause: Exception | None = None) -> None:
         self._error, self._cause = error, cause
@@ -39,7 +40,7 @@ class Troubled:
     def read(self) -> object:
         raise self._error from self._cause
 
-    def draft(self, _: Draft) -> tuple[Debt, ...]:
+    def draft(self, _: Draft) -> tuple[PendingCommit, ...]:
         raise self._error from self._cause
 
     def commit(self, _: CommitAttempt) -> CommitOutcome:
@@ -49,8 +50,8 @@ class Troubled:
         self.closed += 1
 
 
-def around(table: object, *, required: tuple[str, ...] | None = ()) -> FollowerTables:
-    return FollowerTables(lambda _: table, threads=False, required=required)  # type: ignore[arg-type, return-value]
+def around(table: object, *, required: tuple[str, ...] | None = ()) -> SecondaryTables:
+    return SecondaryTables(lambda _: table, threads=False, required=required)  # type: ignore[arg-type, return-value]
 
 
 @pytest.fixture
@@ -60,32 +61,34 @@ def world(tmp_path: Path) -> FakeWorld:
     return made
 
 
-def payment(world: FakeWorld) -> CommitAttempt:
-    debt = drafted(world, opened(world), 1, 10)
-    return CommitAttempt(opened(world).read(), paid(debt), debts=(debt,))
+def delivery(world: FakeWorld) -> CommitAttempt:
+    pending_commit = drafted(world, opened(world), 1, 10)
+    return CommitAttempt(
+        opened(world).read(), delivered(pending_commit), pending_commits=(pending_commit,)
+    )
 
 
 def draft_of(world: FakeWorld) -> Draft:
-    attempt = payment(world)
+    attempt = delivery(world)
     return Draft(attempt.base, attempt.record.transaction, attempt.record.coordinator, (), 0)
 
 
 def test_who_cannot_be_reached_has_no_trouble_of_its_own(world: FakeWorld) -> None:
-    """I3: it is not parked for that; what it is owed waits."""
-    followers = around(Troubled(AWAY))
-    assert followers.describe(("lake.one",)) == {}
-    assert followers.missing(("lake.one",)) == {}
+    """I3: it is not suspended for that; what is pending for it waits."""
+    secondaries = around(Troubled(AWAY))
+    assert secondaries.describe(("lake.one",)) == {}
+    assert secondaries.missing(("lake.one",)) == {}
     with pytest.raises(Unreachable):
-        followers.draft([draft_of(world)])
+        secondaries.draft([draft_of(world)])
     with pytest.raises(Unreachable):
-        followers.pay([payment(world)], 100)
+        secondaries.deliver([delivery(world)], 100)
 
 
 def test_rights_that_are_taken_are_the_tables_own_trouble(world: FakeWorld) -> None:
-    followers = around(Troubled(AWAY, ForbiddenError("no")))
-    assert isinstance(followers.describe(("lake.one",))["lake.one"], MissingRights)
-    assert isinstance(followers.draft([draft_of(world)])["lake.one"], MissingRights)
-    assert isinstance(followers.pay([payment(world)], 100)["lake.one"], MissingRights)
+    secondaries = around(Troubled(AWAY, ForbiddenError("no")))
+    assert isinstance(secondaries.describe(("lake.one",))["lake.one"], MissingRights)
+    assert isinstance(secondaries.draft([draft_of(world)])["lake.one"], MissingRights)
+    assert isinstance(secondaries.deliver([delivery(world)], 100)["lake.one"], MissingRights)
 
 
 @pytest.mark.parametrize("required", [("lake.one",), None])
@@ -94,74 +97,74 @@ def test_what_a_sink_cannot_do_without_stops_it(
 ) -> None:
     gone = TableMissing("lake.one is gone")
     assert around(Troubled(gone)).describe(("lake.one",)) == {"lake.one": gone}
-    followers = around(Troubled(gone), required=required)
+    secondaries = around(Troubled(gone), required=required)
     for call in (
-        lambda: followers.describe(("lake.one",)),
-        lambda: followers.draft([draft_of(world)]),
-        lambda: followers.pay([payment(world)], 100),
+        lambda: secondaries.describe(("lake.one",)),
+        lambda: secondaries.draft([draft_of(world)]),
+        lambda: secondaries.deliver([delivery(world)], 100),
     ):
         with pytest.raises(TableMissing):
             call()
 
 
-def test_who_is_being_paid_is_left_alone_until_that_has_ended(world: FakeWorld) -> None:
-    """Neither paid a second time, nor read, nor changed; and the answer is its own."""
+def test_who_is_being_delivered_is_left_alone_until_that_has_ended(world: FakeWorld) -> None:
+    """Neither delivered a second time, nor read, nor changed; and the answer is its own."""
     held = Held(opened(world))
     told: list[int] = []
-    followers = FollowerTables(lambda _: held, lambda: told.append(1))  # type: ignore[arg-type, return-value]
-    first = payment(world)
+    secondaries = SecondaryTables(lambda _: held, lambda: told.append(1))  # type: ignore[arg-type, return-value]
+    first = delivery(world)
     asked = threading.Event()
     commit = held.commit
 
     def counted(attempt: CommitAttempt) -> CommitOutcome:
-        assert not asked.is_set(), "it is paid twice at once"
+        assert not asked.is_set(), "it is delivered to twice at once"
         asked.set()
         return commit(attempt)
 
     held.commit = counted  # type: ignore[method-assign]
     for _ in range(3):
-        outcome = followers.pay([first], 20)["lake.one"]
+        outcome = secondaries.deliver([first], 20)["lake.one"]
         assert isinstance(outcome, Unknown)
-    assert followers.describe(("lake.one",)) == {}
+    assert secondaries.describe(("lake.one",)) == {}
     columns = Struct((Column("tip", "long"),))
-    (changed,) = followers.change([Want(Destination("lake.one", "uuid"), columns)])
-    assert changed == Changed("lake.one", failure="it is just being paid")
+    (changed,) = secondaries.change([Want(Destination("lake.one", "uuid"), columns)])
+    assert changed == Changed("lake.one", failure="it is just being delivered")
     held.let_go.set()
-    assert isinstance(followers.pay([first], 30_000)["lake.one"], Landed)
+    assert isinstance(secondaries.deliver([first], 30_000)["lake.one"], Landed)
     assert world.numbers() == [10]
     assert len(told) == 5
-    followers.close()
+    secondaries.close()
 
 
 class Together:
-    """Pays tables one after another, and keeps what it was called with."""
+    """Delivers tables one after another, and keeps what it was called with."""
 
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
 
-    def paid(self, payments: Sequence[Payment], calls: Calls) -> list[Outcome]:
-        self.groups.append([payment.name for payment in payments])
-        return [calls.guarded(payment.name, payment.paid) for payment in payments]
+    def delivered(self, deliveries: Sequence[Delivery], calls: Calls) -> list[Outcome]:
+        self.groups.append([delivery.name for delivery in deliveries])
+        return [calls.guarded(delivery.name, delivery.delivered) for delivery in deliveries]
 
 
-def test_d5_no_call_is_made_together_while_every_table_is_being_paid(world: FakeWorld) -> None:
+def test_d5_no_call_is_made_together_while_every_table_is_being_delivered(world: FakeWorld) -> None:
     """It would count as one that has landed whole, after which all are tried together again."""
     held, together = Held(opened(world)), Together()
-    followers = FollowerTables(lambda _: held, joint=together)  # type: ignore[arg-type, return-value]
-    first = payment(world)
+    secondaries = SecondaryTables(lambda _: held, joint=together)  # type: ignore[arg-type, return-value]
+    first = delivery(world)
     for _ in range(2):
-        assert isinstance(followers.pay([first], 20)["lake.one"], Unknown)
+        assert isinstance(secondaries.deliver([first], 20)["lake.one"], Unknown)
     held.let_go.set()
-    assert isinstance(followers.pay([first], 30_000)["lake.one"], Landed)
+    assert isinstance(secondaries.deliver([first], 30_000)["lake.one"], Landed)
     assert together.groups == [["lake.one"]]
-    followers.close()
+    secondaries.close()
 
 
 def test_all_that_were_opened_are_closed() -> None:
     tables = {name: Troubled(AWAY) for name in ("lake.one", "lake.two", "lake.three")}
-    followers = FollowerTables(tables.__getitem__)  # type: ignore[arg-type]
-    followers.describe(("lake.one", "lake.two"))
-    followers.close()
+    secondaries = SecondaryTables(tables.__getitem__)  # type: ignore[arg-type]
+    secondaries.describe(("lake.one", "lake.two"))
+    secondaries.close()
     assert [table.closed for table in tables.values()] == [1, 1, 0]
 
 
@@ -173,10 +176,10 @@ def test_tidying_reaches_each_that_was_opened() -> None:
             super().__init__(AWAY)
             self._name = name
 
-        def tidy(self, before: Epoch, owed: frozenset[str]) -> None:
-            tidied.append((self._name, before, owed))
+        def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
+            tidied.append((self._name, before, pending))
 
-    followers = FollowerTables(Tidy, threads=False)  # type: ignore[arg-type]
-    followers.describe(("lake.one", "lake.two"))
-    followers.tidy(Epoch(7), frozenset({"m"}))
+    secondaries = SecondaryTables(Tidy, threads=False)  # type: ignore[arg-type]
+    secondaries.describe(("lake.one", "lake.two"))
+    secondaries.tidy(Epoch(7), frozenset({"m"}))
     assert tidied == [(name, Epoch(7), frozenset({"m"})) for name in ("lake.one", "lake.two")]

@@ -219,9 +219,11 @@ def test_u2_a_policy_for_records_without_a_value_holds_for_tables_with_a_key_alo
     assert "shop.orders partition 0 offset 1: has no value" in failed.reason
 
 
-def test_i1_records_of_a_parked_table_are_diverted_those_that_delete_too(desk: KeyedDesk) -> None:
+def test_i1_records_of_a_suspended_table_are_diverted_those_that_delete_too(
+    desk: KeyedDesk,
+) -> None:
     desk.made("db.orders")
-    desk.parked = {"db.orders": "HG-241 a key is in two partitions"}
+    desk.suspended = {"db.orders": "HG-241 a key is in two partitions"}
     outcome = written(desk, {"shop.orders": [*some(1, kind="a"), None]})
     assert counted(outcome) == {"shop.orders": (0, 0, 2, 0)}
     rows = rows_in(outcome.quarantined)

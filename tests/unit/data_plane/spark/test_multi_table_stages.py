@@ -257,14 +257,14 @@ def test_a_transform_names_the_table_of_each_row(job: Job, mode: Distribution) -
 
 
 @pytest.mark.parametrize("mode", [Distribution.NONE, Distribution.HASH])
-def test_behind_a_transform_records_of_a_parked_table_are_diverted(
+def test_behind_a_transform_records_of_a_suspended_table_are_diverted(
     job: Job, mode: Distribution
 ) -> None:
     """I1: else its statuses would be refused for ever (I2); no route is at fault, nor a record."""
     job = transforming(job, named_by("type"), mode)
     job.handling = replace(KEPT, unmatched=Disposal.FAIL)
     job.table("db.a", "db.b")
-    job.parked = {"db.b": "HG-201 rolled back"}
+    job.suspended = {"db.b": "HG-201 rolled back"}
     written = job.outcome({"events": [*some(1, kind="a"), *some(2, 3, kind="b")]})
     assert isinstance(written, BatchWritten)
     (result,) = written.partitions.values()

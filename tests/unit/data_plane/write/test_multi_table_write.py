@@ -83,7 +83,7 @@ class Desk:
     shaping: Shaping = field(default_factory=Shaping)
     now_s: float = 0.0
     looked: list[str] = field(default_factory=list)
-    parked: dict[str, str] = field(default_factory=dict)
+    suspended: dict[str, str] = field(default_factory=dict)
     ledger: str = "db.ledger"
     plans: RoutedPlans = field(init=False)
 
@@ -126,7 +126,7 @@ class Desk:
             topic_ids={topic: TopicId(topic) for topic in topics},
             quarantine=self._start("db.q"),
             folder="headgate/shop/3-a1/7",
-            parked=self.parked,
+            suspended=self.suspended,
         )
         chunk = chunk_of(records)
 
@@ -500,9 +500,9 @@ def classes(written: BatchOutcome) -> set[str]:
     return {row["error_class"] for row in rows_in(written.quarantined)}
 
 
-def test_records_of_a_parked_table_go_to_the_quarantine_and_are_not_bad(desk: Desk) -> None:
+def test_records_of_a_suspended_table_go_to_the_quarantine_and_are_not_bad(desk: Desk) -> None:
     desk.table("db.orders", "db.event_a")
-    desk.parked = {"db.orders": "HG-102 dropped", "db.event_a": "HG-103 not allowed"}
+    desk.suspended = {"db.orders": "HG-102 dropped", "db.event_a": "HG-103 not allowed"}
     written = desk.outcome({"shop.orders": some(1, 2), "events": some(3, kind="a")})
     assert isinstance(written, BatchWritten)
     assert classes(written) == {"table"}
@@ -556,18 +556,18 @@ def test_a_table_that_may_not_be_loaded_is_told(
     assert [at.table for at in written.followed] == ["db.event_a"]
 
 
-def test_what_was_parked_is_looked_up_afresh(desk: Desk) -> None:
-    """Else a table that was resumed would be told as gone, and parked again."""
+def test_what_was_suspended_is_looked_up_afresh(desk: Desk) -> None:
+    """Else a table that was resumed would be told as gone, and suspended again."""
     desk.table("db.event_a")
     batch = {"events": some(1, kind="a")}
     desk.write(batch)
     desk.local.catalog.drop_table("db.event_a")
     desk.now_s += LISTED_S
     desk.outcome(batch)
-    desk.parked = {"db.event_a": "HG-102"}
+    desk.suspended = {"db.event_a": "HG-102"}
     desk.outcome(batch)
     desk.table("db.event_a")
-    desk.parked = {}
+    desk.suspended = {}
     assert desk.write(batch) == {"event_a": [1]}
     written = desk.outcome(batch)
     assert isinstance(written, BatchWritten)

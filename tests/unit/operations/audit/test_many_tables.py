@@ -1,4 +1,4 @@
-"""The audit of a sink of many tables: what their quarantine and their late payments amount to."""
+"""The audit of a sink of many tables: what their quarantine and their late deliveries amount to."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import Catalog
 from pyroaring import BitMap64
-from unit.operations.audit.test_audit_debts import ASIDE, Owing
+from unit.operations.audit.test_audit_pending_commits import ASIDE, Owing
 from unit.operations.filled_table import FilledTable, sink_file_text
-from unit.operations.many_tables.test_rewrite_expired import lapses
+from unit.operations.many_tables.test_rewrite_expired import expires
 from unit.operations.routed_shop import AT, CLICKS, ORDERS, Shop, shop_settings
 
 from headgate.config.load import parse
@@ -84,7 +84,7 @@ def keyed(settings: SinkSettings) -> SinkSettings:
     return replace(settings, tables=replace(settings.tables, table=(section,)), changes=changes)
 
 
-def test_changes_that_a_parked_keyed_table_did_not_take_are_not_well(
+def test_changes_that_a_suspended_keyed_table_did_not_take_are_not_well(
     shop: Shop, settings: SinkSettings
 ) -> None:
     shop.diverts({CLICKS: {3: GOOD, 4: GOOD}})
@@ -116,17 +116,17 @@ def test_what_was_replayed_waits_no_more(shop: Shop, settings: SinkSettings) -> 
     assert not says(audit(settings, with_source=False).remarks, "did not take them")
 
 
-# ------------------------------------------------------------------ what lapsed, and came after all
+# ---------------------------------------------------------- what expired, and came after all
 
 
-def late(shop: Shop, *, expires: bool = False) -> None:
-    debts = shop.decides({CLICKS: [3, 4]})
-    payment = shop.payment(CLICKS, debts)
-    lapses(shop, debts, paid=False)
-    assert isinstance(shop.table(CLICKS).commit(payment), Landed)
+def late(shop: Shop, *, snapshots_expire: bool = False) -> None:
+    pending_commits = shop.decides({CLICKS: [3, 4]})
+    delivery = shop.delivery(CLICKS, pending_commits)
+    expires(shop, pending_commits, delivered=False)
+    assert isinstance(shop.table(CLICKS).commit(delivery), Landed)
     (other,) = shop.decides({ORDERS: [5]})
-    assert isinstance(shop.table(ORDERS).commit(shop.payment(ORDERS, [other])), Landed)
-    if expires:
+    assert isinstance(shop.table(ORDERS).commit(shop.delivery(ORDERS, [other])), Landed)
+    if snapshots_expire:
         shop.commits({CLICKS: [6]})
         table = shop.catalog.load_table(CLICKS)
         table.overwrite(table.scan().to_arrow())
@@ -136,45 +136,46 @@ def late(shop: Shop, *, expires: bool = False) -> None:
         table.maintenance.expire_snapshots().by_ids(gone).commit()
 
 
-@pytest.mark.parametrize("expires", [False, True])
-def test_what_lapsed_and_came_after_all_is_not_lapsed(
-    shop: Shop, settings: SinkSettings, *, expires: bool
+@pytest.mark.parametrize("snapshots_expire", [False, True])
+def test_what_expired_and_came_after_all_is_not_expired(
+    shop: Shop, settings: SinkSettings, *, snapshots_expire: bool
 ) -> None:
-    late(shop, expires=expires)
+    late(shop, snapshots_expire=snapshots_expire)
     report = audit(settings, with_source=False)
     assert report.findings == ()
-    assert says(report.remarks, CLICKS, "2 rows lapsed, and came after all")
-    assert not says(report.remarks, "are owed")
+    assert says(report.remarks, CLICKS, "2 rows expired, and came after all")
+    assert not says(report.remarks, "are pending")
 
 
-def test_what_lapsed_and_did_not_come_is_lapsed(shop: Shop, settings: SinkSettings) -> None:
-    lapses(shop, shop.decides({CLICKS: [3, 4]}))
-    assert findings(audit(settings, with_source=False)) == {"rows-lapsed"}
+def test_what_expired_and_did_not_come_is_expired(shop: Shop, settings: SinkSettings) -> None:
+    expires(shop, shop.decides({CLICKS: [3, 4]}))
+    assert findings(audit(settings, with_source=False)) == {"rows-expired"}
 
 
-def test_what_a_former_quarantine_was_paid_is_not_lapsed(
+def test_what_a_former_quarantine_was_delivered_is_not_expired(
     filled: FilledTable, catalog: Catalog, settings: SinkSettings, tmp_path: Path
 ) -> None:
-    """Its last debts were paid, and not struck off before the sink file named another one."""
+    """Its last pending commits were delivered, and not acknowledged before the sink file named
+    another one."""
     owing = Owing(filled, catalog, parse(sink_file_text(tmp_path)))
-    owing.pays()
+    owing.delivers()
     new = "db.another_quarantine"
     ensure_table(catalog, new, quarantine_declaration())
-    view = owing.lead.read()
+    view = owing.primary.read()
     assert view.record
-    lapsing = replace(
+    expiring = replace(
         view.record,
         transaction=replace(view.record.transaction, number=TransactionNumber(4)),
         quarantined=0,
-        debts=(),
-        lapsed=(owing.debt,),
+        pending_commits=(),
+        expired=(owing.pending_commit,),
     )
-    assert isinstance(owing.lead.commit(CommitAttempt(view, lapsing)), Landed)
+    assert isinstance(owing.primary.commit(CommitAttempt(view, expiring)), Landed)
     moved = replace(owing.settings, quarantine=replace(owing.settings.quarantine, table=new))
-    assert "rows-lapsed" not in findings(audit(moved, with_source=False))
+    assert "rows-expired" not in findings(audit(moved, with_source=False))
     catalog.drop_table(ASIDE)
     report = audit(moved, with_source=False)
-    assert "rows-lapsed" not in findings(report)
+    assert "rows-expired" not in findings(report)
     assert says(report.unproven, "2 rows of transaction 1.3", "is gone, and may have received them")
 
 

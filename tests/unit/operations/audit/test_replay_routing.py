@@ -37,7 +37,7 @@ RECORDS: list[tuple[Any, str]] = [
     (None, "logs"),
     (b"no json", ""),
     ({"table": "users"}, "orders"),
-    ({"table": "orders"}, ""),  # 9: not paid yet
+    ({"table": "orders"}, ""),  # 9: not delivered yet
 ]
 
 

@@ -99,6 +99,6 @@ def test_a_choice_that_cannot_be_accepted_is_refused_by_what_is_wrong_with_it(
 
 def test_init_names_the_address_at_which_no_broker_answers(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1\b") as caught:
-        init("pay", tmp_path, topic="pay", kafka={"bootstrap.servers": "127.0.0.1:1"})
+        init("deliver", tmp_path, topic="deliver", kafka={"bootstrap.servers": "127.0.0.1:1"})
     assert caught.value.hint
     assert list(tmp_path.iterdir()) == [], "nothing is written"

@@ -28,7 +28,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.replay_errors import ReplayUnfit
 from headgate.operations.audit.changelog_replay import SourceRanges
 from headgate.operations.audit.many_keyed_tables import KeyedTable, KeyedTables
@@ -131,36 +131,41 @@ def record(number: int, upto: int, **more: Any) -> CommitRecord:
     )
 
 
-def debt(number: int) -> Debt:
+def pending_commit(number: int) -> PendingCommit:
     transaction = TransactionId(Epoch(1), TransactionNumber(number))
-    return Debt(transaction, Sender("member", "life"), "uuid", CLICKS, f"{number}.avro", deletes=1)
+    return PendingCommit(
+        transaction, Sender("member", "life"), "uuid", CLICKS, f"{number}.avro", deletes=1
+    )
 
 
 @pytest.mark.parametrize(
-    ("lead", "upto"),
+    ("primary", "upto"),
     [
         (record(7, 90), 90),
-        (record(7, 90, debts=(debt(7),)), 50),
-        (record(7, 90, debts=(debt(4),)), 90),  # struck off by a read, and named still
-        (record(7, 90, lapsed=(debt(3),)), None),
+        (record(7, 90, pending_commits=(pending_commit(7),)), 50),
+        (
+            record(7, 90, pending_commits=(pending_commit(4),)),
+            90,
+        ),  # acknowledged by a read, and named still
+        (record(7, 90, expired=(pending_commit(3),)), None),
     ],
 )
-def test_a_table_is_folded_as_far_as_it_was_paid(
-    keyed: SinkSettings, monkeypatch: pytest.MonkeyPatch, lead: CommitRecord, upto: int | None
+def test_a_table_is_folded_as_far_as_it_was_delivered(
+    keyed: SinkSettings, monkeypatch: pytest.MonkeyPatch, primary: CommitRecord, upto: int | None
 ) -> None:
-    """It was paid transaction 4, whose offsets were 50."""
+    """It was delivered transaction 4, whose offsets were 50."""
     asked: list[tuple[Mapping[str, Offsets], SourceRanges]] = []
     monkeypatch.setattr(KeyedTables, "_compare", lambda _, *what: asked.append(what))
     tables = KeyedTables(keyed, lambda *_: None)
-    paid = record(4, 50, lead="uuid-of-the-lead")
-    history = SimpleNamespace(record=paid, table=CLICKS, uuid="uuid")
-    tables.tables[CLICKS] = KeyedTable(CLICKS, None, history, paid.offsets)  # type: ignore[arg-type]
+    delivered = record(4, 50, primary="uuid-of-the-lead")
+    history = SimpleNamespace(record=delivered, table=CLICKS, uuid="uuid")
+    tables.tables[CLICKS] = KeyedTable(CLICKS, None, history, delivered.offsets)  # type: ignore[arg-type]
     ranges = {AT: OffsetRange(10, 90)}
-    tables.fold(lead, "uuid-of-the-lead", ranges, {})
+    tables.fold(primary, "uuid-of-the-lead", ranges, {})
     (found,) = asked
     assert {name: offsets[AT] for name, offsets in found[0].items()} == (
         {CLICKS: upto} if upto else {}
     )
     assert found[1].ranges == ranges
     told = "; ".join(tables.told.unproven)
-    assert ("owed for too long" in told) == (upto is None)
+    assert ("pending for too long" in told) == (upto is None)

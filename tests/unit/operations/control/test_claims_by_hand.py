@@ -93,7 +93,7 @@ def test_a_stop_is_resolved_by_the_command_on_the_sinks_own_table(
     (world,) = worlds
     assert world.identity.sink == SINK
     assert world.identity.group_id == "headgate-trips"
-    assert (world.identity.followers, world.identity.routed) == ((), False)
+    assert (world.identity.secondaries, world.identity.routed) == ((), False)
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,9 @@ def test_a_predicate_that_fits_some_tables_names_the_one_that_it_does_not_fit(
     assert plan(settings, Asked("mail is null", tables=(CLICKS,))) == [Deleted(CLICKS, 3, 2)]
 
 
-def test_rows_that_a_table_is_owed_are_told(shop: Shop, settings: SinkSettings) -> None:
+def test_rows_that_a_table_is_pending_are_told(shop: Shop, settings: SinkSettings) -> None:
     shop.decides({ORDERS: [6, 7]})
-    found = {each.table: (each.rows, each.owed) for each in deleted(settings, "offset in (0, 6)")}
+    found = {
+        each.table: (each.rows, each.pending) for each in deleted(settings, "offset in (0, 6)")
+    }
     assert found == {CLICKS: (0, 0), LATE: (0, 0), ORDERS: (1, 2)}

@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyroaring import BitMap64
 from unit.operations.filled_table import SCHEMA, SINK, TOPIC, FilledTable
 from unit.operations.many_tables.test_replay_quarantined import GOOD
-from unit.operations.many_tables.test_rewrite_expired import lapses
+from unit.operations.many_tables.test_rewrite_expired import expires
 from unit.operations.routed_shop import AT, CLICKS, ORDERS, Shop, Source, shop_settings
 
 from headgate.config.sink_settings import SinkSettings
@@ -133,19 +133,20 @@ def test_a_deletion_while_records_are_replayed_is_told(
     assert offsets(diverted) == [2, 5, 6]
 
 
-# -------------------------------------------------------------------------------------- lapsed rows
+# -------------------------------------------------------------------------------------- expired
+# rows
 
 
 @pytest.fixture
 def late(shop: Shop) -> Shop:
-    """Rows 3 and 4 lapsed, and came after all; row 5 lapsed, and did not come."""
+    """Rows 3 and 4 expired, and came after all; row 5 expired, and did not come."""
     shop.commits({ORDERS: [0, 1], CLICKS: [2]})
-    debts = shop.decides({CLICKS: [3, 4]})
-    payment = shop.payment(CLICKS, debts)
-    lapses(shop, debts, paid=False)
-    assert isinstance(shop.table(CLICKS).commit(payment), Landed)
+    pending_commits = shop.decides({CLICKS: [3, 4]})
+    delivery = shop.delivery(CLICKS, pending_commits)
+    expires(shop, pending_commits, delivered=False)
+    assert isinstance(shop.table(CLICKS).commit(delivery), Landed)
     (other,) = shop.decides({CLICKS: [5]})
-    lapses(shop, [other])
+    expires(shop, [other])
     return shop
 
 
@@ -156,7 +157,7 @@ def compact(shop: Shop) -> None:
 
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("engine", [False, True])
-def test_a_row_that_lapsed_came_and_was_deleted_is_not_written_again(
+def test_a_row_that_expired_came_and_was_deleted_is_not_written_again(
     late: Shop, *, engine: bool, compacted: bool
 ) -> None:
     if engine:
@@ -169,7 +170,7 @@ def test_a_row_that_lapsed_came_and_was_deleted_is_not_written_again(
     assert offsets(late) == [2, 4, 5]
 
 
-def test_all_rows_of_a_lapsed_debt_were_deleted_and_stay_so(late: Shop) -> None:
+def test_all_rows_of_a_expired_pending_commit_were_deleted_and_stay_so(late: Shop) -> None:
     deleted(late.settings, "offset in (3, 4)", None, CLICKS)
     compact(late)
     assert reread_tables(late.settings, [CLICKS]) == (Reread(CLICKS, 1, deleted=2),)
@@ -186,19 +187,19 @@ def test_where_no_snapshot_tells_whether_rows_came_nothing_is_written_again(late
     assert offsets(late) == [2, 6]
 
 
-def test_a_deletion_tells_of_rows_that_lapsed_and_were_not_looked_at(late: Shop) -> None:
+def test_a_deletion_tells_of_rows_that_expired_and_were_not_looked_at(late: Shop) -> None:
     (done,) = deleted(late.settings, "offset = 3", None, CLICKS)
-    assert (done.rows, done.lapsed) == (1, 3)
+    assert (done.rows, done.expired) == (1, 3)
     reread_tables(late.settings, [CLICKS])
     (done,) = deleted(late.settings, "offset = 5", None, CLICKS)
-    assert (done.rows, done.lapsed) == (1, 0)
+    assert (done.rows, done.expired) == (1, 0)
 
 
 def test_an_older_commit_that_is_left_tells_that_rows_never_came(shop: Shop) -> None:
     shop.commits({ORDERS: [0], CLICKS: [1]})
     shop.commits({CLICKS: [2]})
     oldest = shop.catalog.load_table(CLICKS).snapshots()[0].snapshot_id
-    lapses(shop, shop.decides({CLICKS: [3]}))
+    expires(shop, shop.decides({CLICKS: [3]}))
     shop.catalog.load_table(CLICKS).maintenance.expire_snapshots().by_id(oldest).commit()
     assert reread_tables(shop.settings, [CLICKS]) == (Reread(CLICKS, 1),)
     assert offsets(shop) == [1, 2, 3]

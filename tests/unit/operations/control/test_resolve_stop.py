@@ -33,7 +33,7 @@ from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity, State
 from headgate.coordinator.transitions import Phase
 from headgate.operations.control.resolve_stop import CHOICES, World, _parsed, resolve_stop
-from headgate.tables.secondary_tables import FollowerTables
+from headgate.tables.secondary_tables import SecondaryTables
 
 SINK = SinkName("sink")
 AT = TopicPartition("source", 0)
@@ -230,13 +230,13 @@ class Followed(Sink):
         table = FakeTable(self.aside, SINK)
         record = self.table.read().record
         assert record is not None
-        theirs = replace(record, lead="uuid-of-another")
+        theirs = replace(record, primary="uuid-of-another")
         assert isinstance(table.commit(CommitAttempt(table.read(), theirs)), Landed)
 
     def accepts(self, *wanted: str) -> list[str]:
-        identity = replace(OPERATOR, followers=("lake.aside",))
-        followers = FollowerTables(lambda _: FakeTable(self.aside, SINK), threads=False)
-        world = World(identity, self.table, self.topics, StartAt(), followers)
+        identity = replace(OPERATOR, secondaries=("lake.aside",))
+        secondaries = SecondaryTables(lambda _: FakeTable(self.aside, SINK), threads=False)
+        world = World(identity, self.table, self.topics, StartAt(), secondaries)
         return resolve_stop(world, SETTINGS, _parsed(wanted))
 
 
@@ -247,7 +247,7 @@ def test_d9_a_quarantine_of_another_table_is_gone_on_with_once() -> None:
     assert len(sink.accepts("HG-215=restart")) == 1
     record = sink.table.read().record
     assert record is not None
-    (claim,) = record.debts
+    (claim,) = record.pending_commits
     assert (claim.table, claim.claim, claim.manifest) == ("lake.aside", True, "")
     assert sink.aside.sequence_number == 1, "a claim touches the table alone"
 
@@ -258,7 +258,7 @@ def test_d9_a_rollback_that_is_followed_claims_the_quarantine() -> None:
     sink.accepts("HG-201=follow-table", "HG-215=restart")
     record = sink.table.read().record
     assert record is not None
-    assert [debt.table for debt in record.debts] == ["lake.aside"]
+    assert [pending_commit.table for pending_commit in record.pending_commits] == ["lake.aside"]
 
 
 def test_d9_a_quarantine_that_cannot_be_read_accepts_nothing() -> None:

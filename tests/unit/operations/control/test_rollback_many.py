@@ -38,7 +38,7 @@ from headgate.control_protocol.ports import (
     Refused,
     Unknown,
 )
-from headgate.control_protocol.record import Parked
+from headgate.control_protocol.record import Suspended
 from headgate.operations.access.table import refusal
 from headgate.operations.cli.main import main
 from headgate.operations.control import rollback
@@ -117,19 +117,19 @@ def test_d10_the_way_back_is_the_same_move(shop: Shop, settings: SinkSettings) -
     shop.assert_proven(7)
 
 
-def test_d10_a_paused_coordinator_commits_nothing_and_pays_nothing(
+def test_d10_a_paused_coordinator_commits_nothing_and_delivers_nothing(
     shop: Shop, settings: SinkSettings
 ) -> None:
-    debts = shop.decides({ORDERS: [6]})
-    late_payment = shop.payment(ORDERS, debts)
-    assert isinstance(shop.table(ORDERS).commit(late_payment), Landed)
-    slept_through = shop.payment(
-        CLICKS, [replace(debts[0], follower=shop.table(CLICKS).read().uuid)]
+    pending_commits = shop.decides({ORDERS: [6]})
+    late_delivery = shop.delivery(ORDERS, pending_commits)
+    assert isinstance(shop.table(ORDERS).commit(late_delivery), Landed)
+    slept_through = shop.delivery(
+        CLICKS, [replace(pending_commits[0], secondary=shop.table(CLICKS).read().uuid)]
     )
     late_decision = CommitAttempt(shop.ledger.read(), shop.record(9))
     carry_out(settings, plan_rollback(settings, "1.1"))
     assert isinstance(shop.ledger.commit(late_decision), Refused)
-    assert isinstance(shop.table(ORDERS).commit(late_payment), Refused)
+    assert isinstance(shop.table(ORDERS).commit(late_delivery), Refused)
     assert isinstance(shop.table(CLICKS).commit(slept_through), Refused)
     carry_out(settings, plan_rollback(settings, "headgate.shop.before-2"))
     assert isinstance(shop.ledger.commit(late_decision), Refused), "neither after the way back"
@@ -200,8 +200,8 @@ def test_d10_an_unknown_answer_is_looked_at(
     shop.assert_proven(3)
 
 
-def _park(shop: Shop) -> None:
-    shop.decides({ORDERS: [6]}, parked=(Parked(CLICKS, "HG-201 rolled back"),))
+def _suspend(shop: Shop) -> None:
+    shop.decides({ORDERS: [6]}, suspended=(Suspended(CLICKS, "HG-201 rolled back"),))
 
 
 def _drop(shop: Shop) -> None:
@@ -215,8 +215,8 @@ def _owe(shop: Shop) -> None:
 def _merge(shop: Shop) -> None:
     first = shop.decides({CLICKS: [6]})
     second = shop.decides({CLICKS: [7]}, still=first)
-    paid = shop.payment(CLICKS, (*first, *second))
-    assert isinstance(shop.table(CLICKS).commit(paid), Landed)
+    delivered = shop.delivery(CLICKS, (*first, *second))
+    assert isinstance(shop.table(CLICKS).commit(delivered), Landed)
 
 
 def _roll_back_by_hand(shop: Shop) -> None:
@@ -242,9 +242,9 @@ def _make_anew(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("does", "says"),
     [
-        (_park, f"{CLICKS}: parked, gone, or not to be read"),
-        (_drop, f"{CLICKS}: parked, gone, or not to be read"),
-        (_owe, f"{CLICKS}: rows are still owed"),
+        (_suspend, f"{CLICKS}: suspended, gone, or not to be read"),
+        (_drop, f"{CLICKS}: suspended, gone, or not to be read"),
+        (_owe, f"{CLICKS}: rows are still pending"),
         (_merge, f"{CLICKS} took rows of 1.4 and later ones.*headgate pause"),
         (_roll_back_by_hand, f"{CLICKS} is not as sink shop left it"),
         (_lose_the_tag, f"{ORDERS} is not as sink shop left it"),

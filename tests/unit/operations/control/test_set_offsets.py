@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import (
     TopicState,
     Unknown,
 )
-from headgate.control_protocol.record import OPERATOR, Debt
+from headgate.control_protocol.record import OPERATOR, PendingCommit
 from headgate.operations.control import set_offsets as module
 from headgate.operations.control.set_offsets import (
     OffsetMove,
@@ -155,22 +155,27 @@ def test_another_groups_offsets_are_not_ours(
         stored(settings, IcebergTable(catalog, "db.trips", SINK).read())
 
 
-def test_d9_debts_stay_and_followers_are_claimed_before_the_next_start(
+def test_d9_pending_commits_stay_and_secondaries_are_claimed_before_the_next_start(
     table: IcebergTable, settings: SinkSettings
 ) -> None:
     before = table.read().record
     assert before is not None
-    owed = Debt(before.transaction, before.coordinator, "uuid-q", "db.q", "m.avro", 9, 2)
-    old = Debt(before.transaction, before.coordinator, "uuid-q", "db.q")
-    owing = replace(before, followers={"db.q": "uuid-q"}, debts=(owed, old))
+    pending = PendingCommit(
+        before.transaction, before.coordinator, "uuid-q", "db.q", "m.avro", 9, 2
+    )
+    old = PendingCommit(before.transaction, before.coordinator, "uuid-q", "db.q")
+    owing = replace(before, secondaries={"db.q": "uuid-q"}, pending_commits=(pending, old))
     number = TransactionNumber(before.transaction.number + 1)
     owing = replace(owing, transaction=replace(before.transaction, number=number))
     table.commit(CommitAttempt(table.read(), owing))
     carry_out(settings, plan(table))
     after = table.read().record
     assert after is not None
-    assert after.debts == (owed, Debt(after.transaction, after.coordinator, "uuid-q", "db.q"))
-    assert after.debts[1].claim
+    assert after.pending_commits == (
+        pending,
+        PendingCommit(after.transaction, after.coordinator, "uuid-q", "db.q"),
+    )
+    assert after.pending_commits[1].claim
 
 
 @pytest.mark.parametrize(("text", "offset"), [("earliest", 3), ("latest", 20), ("7", 7)])

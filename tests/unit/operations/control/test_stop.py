@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from pyiceberg.catalog import Catalog
-from unit.operations.audit.test_audit_debts import Owing
+from unit.operations.audit.test_audit_pending_commits import Owing
 from unit.operations.filled_table import SINK, FilledTable
 
 from headgate.config.sink_settings import SinkSettings
@@ -69,12 +69,12 @@ def test_a_stop_is_stored_with_who_asked_and_ends_with_a_start(
     assert told == ["stop", "start"]
 
 
-def test_d7_a_stop_strikes_off_what_the_quarantine_shows_as_paid(owing: Owing) -> None:
-    """Another quarantine at the next start cannot say so: it would lapse."""
-    assert stop(owing.settings).record.debts == (owing.debt,)
+def test_d7_a_stop_strikes_off_what_the_quarantine_shows_as_delivered(owing: Owing) -> None:
+    """Another quarantine at the next start cannot say so: it would expire."""
+    assert stop(owing.settings).record.pending_commits == (owing.pending_commit,)
     start(owing.settings)
-    owing.pays()
-    assert stop(owing.settings).record.debts == ()
+    owing.delivers()
+    assert stop(owing.settings).record.pending_commits == ()
     assert not owing.audited().findings
 
 

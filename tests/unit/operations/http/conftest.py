@@ -57,7 +57,7 @@ def report(name: str = "trips", **other: Any) -> StatusReport:
         "coordinator": "host-1#abc",
         "open_transaction": "4.20",
         "paused": False,
-        "owed_rows": 0,
+        "pending_rows": 0,
         "last_commit_ms": NOW - 60_000,
         "valid_through_ms": NOW - 61_500,
         "partitions": tuple(

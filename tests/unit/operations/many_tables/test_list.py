@@ -17,7 +17,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.events import Pause, Resume
 from headgate.control_protocol.identifiers import SinkName, TransactionId
 from headgate.control_protocol.ports import CommitAttempt
-from headgate.control_protocol.record import CommitRecord, Debt, Parked
+from headgate.control_protocol.record import CommitRecord, PendingCommit, Suspended
 from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.operations.cli import tables
 from headgate.operations.cli.main import main
@@ -60,25 +60,31 @@ class Desk:
     def table(self, name: str) -> IcebergTable:
         return IcebergTable(self.catalog, name, SINK)
 
-    def decides(self, *debts: Debt, parked: tuple[Parked, ...] = ()) -> CommitRecord:
+    def decides(
+        self, *pending_commits: PendingCommit, suspended: tuple[Suspended, ...] = ()
+    ) -> CommitRecord:
         self.number += 1
         ledger = self.table("db.ledger")
-        decided = replace(record(1, self.number, sink=SINK), debts=debts, parked=parked)
+        decided = replace(
+            record(1, self.number, sink=SINK), pending_commits=pending_commits, suspended=suspended
+        )
         landed(ledger.commit(CommitAttempt(ledger.read(), decided)))
         return decided
 
-    def pays(self, name: str, number: int) -> None:
-        """The table is there, and was paid up to a transaction."""
+    def delivers(self, name: str, number: int) -> None:
+        """The table is there, and was delivered up to a transaction."""
         ensure_table(self.catalog, name, TableDeclaration({"id": "long"}))
-        table, lead = self.table(name), self.table("db.ledger").read().uuid
-        payment = replace(record(1, number, sink=SINK), lead=lead, valid_through_ms=1_000 * number)
-        landed(table.commit(CommitAttempt(table.read(), payment)))
+        table, primary = self.table(name), self.table("db.ledger").read().uuid
+        delivery = replace(
+            record(1, number, sink=SINK), primary=primary, valid_through_ms=1_000 * number
+        )
+        landed(table.commit(CommitAttempt(table.read(), delivery)))
 
-    def debt(self, name: str, number: int, rows: int) -> Debt:
+    def pending_commit(self, name: str, number: int, rows: int) -> PendingCommit:
         uuid = self.table(name).read().uuid if self.catalog.table_exists(name) else "uuid-gone"
         at = TransactionId(1, number)  # type: ignore[arg-type]
         by = record(1, number).coordinator
-        return Debt(at, by, uuid, name, manifest=f"{name}.avro", size_bytes=1, rows=rows)
+        return PendingCommit(at, by, uuid, name, manifest=f"{name}.avro", size_bytes=1, rows=rows)
 
     def asks(self, *arguments: str) -> Result:
         return CliRunner().invoke(main, ["tables", str(self.path), *arguments])
@@ -94,40 +100,40 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made.catalog.close()
 
 
-def test_tables_that_are_paid_are_complete_through_the_ledgers_time(desk: Desk) -> None:
-    desk.pays("db.here", 1)
+def test_tables_that_are_delivered_are_complete_through_the_ledgers_time(desk: Desk) -> None:
+    desk.delivers("db.here", 1)
     decided = desk.decides()
     result = desk.asks()
     assert result.exit_code == 0
     assert "db.here" in result.stdout
     assert "1 tables: 1 open; ledger db.ledger at 1.2" in result.stdout
     (shown,) = desk.listed().values()
-    assert (shown["state"], shown["transaction"], shown["owed_rows"]) == ("open", "1.1", 0)
+    assert (shown["state"], shown["transaction"], shown["pending_rows"]) == ("open", "1.1", 0)
     assert shown["valid_through_ms"] == decided.valid_through_ms
 
 
-def test_what_a_table_is_owed_holds_its_time_back(desk: Desk) -> None:
-    desk.pays("db.here", 1)
-    desk.decides(desk.debt("db.here", 2, 7), desk.debt("db.here", 2, 3))
+def test_what_a_table_is_pending_holds_its_time_back(desk: Desk) -> None:
+    desk.delivers("db.here", 1)
+    desk.decides(desk.pending_commit("db.here", 2, 7), desk.pending_commit("db.here", 2, 3))
     shown = desk.listed()["db.here"]
-    assert (shown["owed_rows"], shown["valid_through_ms"]) == (10, 1_000)
+    assert (shown["pending_rows"], shown["valid_through_ms"]) == (10, 1_000)
 
 
-def test_parked_and_missing_tables_are_named_with_why_and_end_not_well(desk: Desk) -> None:
-    desk.pays("db.here", 1)
+def test_suspended_and_missing_tables_are_named_with_why_and_end_not_well(desk: Desk) -> None:
+    desk.delivers("db.here", 1)
     desk.decides(
-        desk.debt("db.gone", 2, 4),
-        parked=(
-            Parked("db.here", "HG-201 was rolled back", 5),
-            Parked("db.back", "HG-102 was dropped", 5, resuming=True),
+        desk.pending_commit("db.gone", 2, 4),
+        suspended=(
+            Suspended("db.here", "HG-201 was rolled back", 5),
+            Suspended("db.back", "HG-102 was dropped", 5, resuming=True),
         ),
     )
     result = desk.asks()
     assert result.exit_code == 1
-    assert "db.here parked: HG-201 was rolled back" in result.stdout
+    assert "db.here suspended: HG-201 was rolled back" in result.stdout
     assert MEND_TABLES in result.stdout
     states = {name: each["state"] for name, each in desk.listed().items()}
-    assert states == {"db.here": "parked", "db.back": "resuming", "db.gone": "missing"}
+    assert states == {"db.here": "suspended", "db.back": "resuming", "db.gone": "missing"}
 
 
 def test_only_resume_takes_tables(desk: Desk) -> None:
@@ -155,10 +161,10 @@ def asked(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> list[tuple[str, ...]]:
         assert not holds(before), "nobody has answered yet"
         after = tuple(
             replace(each, since_ms=99)
-            for each in before.parked
+            for each in before.suspended
             if each.table not in event.tables or "rights" in each.why
         )
-        answer = desk.decides(parked=after)
+        answer = desk.decides(suspended=after)
         assert holds(answer)
         return answer
 
@@ -166,48 +172,48 @@ def asked(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> list[tuple[str, ...]]:
     return said
 
 
-def parks(desk: Desk, **why: str) -> None:
-    """Tables that are there are parked."""
+def suspends(desk: Desk, **why: str) -> None:
+    """Tables that are there are suspended."""
     for name in why:
-        desk.pays(f"db.{name}", 1)
-    desk.decides(parked=tuple(Parked(f"db.{name}", text, 5) for name, text in why.items()))
+        desk.delivers(f"db.{name}", 1)
+    desk.decides(suspended=tuple(Suspended(f"db.{name}", text, 5) for name, text in why.items()))
 
 
-def test_without_names_all_that_are_parked_are_asked_for(
+def test_without_names_all_that_are_suspended_are_asked_for(
     desk: Desk, asked: list[tuple[str, ...]]
 ) -> None:
-    parks(desk, one="HG-201 was rolled back", two="HG-203 lost its tag")
+    suspends(desk, one="HG-201 was rolled back", two="HG-203 lost its tag")
     result = desk.asks("resume")
     assert result.exit_code == 0
     assert result.stdout == "resumed: db.one\nresumed: db.two\n"
     assert asked == [("db.one", "db.two")]
 
 
-def test_a_table_that_is_not_parked_is_refused_and_nobody_is_asked(
+def test_a_table_that_is_not_suspended_is_refused_and_nobody_is_asked(
     desk: Desk, asked: list[tuple[str, ...]]
 ) -> None:
-    parks(desk, one="HG-201 was rolled back")
+    suspends(desk, one="HG-201 was rolled back")
     result = desk.asks("resume", "db.other")
     assert result.exit_code == 2
-    assert "db.other is not parked" in result.output
+    assert "db.other is not suspended" in result.output
     assert asked == []
 
 
 def test_what_still_has_trouble_is_told(desk: Desk, asked: list[tuple[str, ...]]) -> None:
-    parks(desk, one="HG-103 rights are missing", two="HG-203 lost its tag")
+    suspends(desk, one="HG-103 rights are missing", two="HG-203 lost its tag")
     result = desk.asks("resume")
     assert result.exit_code == 1
-    assert "HG-229 db.one stays parked: HG-103 rights are missing" in result.output
+    assert "HG-229 db.one stays suspended: HG-103 rights are missing" in result.output
     assert len(asked) == 1
 
 
 def test_a_table_that_is_gone_is_asked_for_only_by_name_and_where_it_can_be_made(
     desk: Desk, asked: list[tuple[str, ...]]
 ) -> None:
-    desk.decides(parked=(Parked("db.gone", "HG-102 was dropped", 5),))
+    desk.decides(suspended=(Suspended("db.gone", "HG-102 was dropped", 5),))
     for names in ((), ("db.gone",)):
         result = desk.asks("resume", *names)
-        assert "HG-229 db.gone stays parked" in result.output
+        assert "HG-229 db.gone stays suspended" in result.output
     assert asked == []
     desk.write('[tables.create]\nschema = "infer"\n')
     assert desk.asks("resume").exit_code != 0
@@ -218,7 +224,7 @@ def test_a_table_that_is_gone_is_asked_for_only_by_name_and_where_it_can_be_made
 def test_reread_resumes_first(
     desk: Desk, asked: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parks(desk, one="HG-201 was rolled back")
+    suspends(desk, one="HG-201 was rolled back")
     assert "HG-164 tables.record_columns names no topic" in desk.asks("resume", "--reread").output
     desk.write('[tables.record_columns]\ntopic = "t"\npartition = "p"\noffset = "o"\n')
     monkeypatch.setattr(tables, "resume_and_open", lambda _, names: tuple(names))
@@ -230,7 +236,7 @@ def test_reread_resumes_first(
         "resumed: db.one",
         "reread: db.one: 7 rows written again; 2 were there already",
     ]
-    assert desk.asks("resume", "--reread").stdout == "reread: nothing has lapsed\n"
+    assert desk.asks("resume", "--reread").stdout == "reread: nothing has expired\n"
     assert asked == []
 
 
@@ -253,13 +259,13 @@ def test_replay_resumes_first_and_asks_for_open_tables_at_once(
     replayed: list[tuple[str, ...]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    parks(desk, one="HG-201 was rolled back")
+    suspends(desk, one="HG-201 was rolled back")
     monkeypatch.setattr(resume.time, "sleep", lambda _: desk.decides())
     answer = resume.ask
 
     def resuming(settings: SinkSettings, event: Resume, *more: Any) -> CommitRecord:
         record: CommitRecord = answer(settings, event, *more)
-        return desk.decides(parked=tuple(replace(p, resuming=True) for p in record.parked))
+        return desk.decides(suspended=tuple(replace(p, resuming=True) for p in record.suspended))
 
     monkeypatch.setattr(resume, "ask", resuming)
     told = desk.asks("resume", "db.one", "db.open", "--replay")
@@ -273,10 +279,10 @@ def test_replay_resumes_first_and_asks_for_open_tables_at_once(
     assert told.stdout == "replayed: nothing waits in the quarantine\n"
 
 
-def test_replay_of_a_table_that_stays_parked_replays_nothing(
+def test_replay_of_a_table_that_stays_suspended_replays_nothing(
     desk: Desk, asked: list[tuple[str, ...]], replayed: list[tuple[str, ...]]
 ) -> None:
-    parks(desk, one="HG-103 rights are missing")
+    suspends(desk, one="HG-103 rights are missing")
     assert "HG-229" in desk.asks("resume", "--replay").output
     assert (len(asked), replayed) == (1, [])
 

@@ -1,4 +1,4 @@
-"""I6: what the quarantine took in for a parked table is put again, once."""
+"""I6: what the quarantine took in for a suspended table is put again, once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.config.table_settings import ColumnSettings
 from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
-from headgate.control_protocol.record import Parked
+from headgate.control_protocol.record import Suspended
 from headgate.control_protocol.replay_errors import ReplayRefused, ReplayUnfit
 from headgate.operations.audit.audit import audit
 from headgate.operations.control import rollback
@@ -80,7 +80,7 @@ def test_i6_the_audit_knows_what_was_put_again(shop: Shop, settings: SinkSetting
     assert "record-twice" in {finding.what for finding in audit(settings).findings}
 
 
-def test_i6_payments_carry_on_what_was_put_again(shop: Shop, settings: SinkSettings) -> None:
+def test_i6_deliveries_carry_on_what_was_put_again(shop: Shop, settings: SinkSettings) -> None:
     replay_tables(settings, [CLICKS])
     shop.commits({CLICKS: [7]})
     shop.diverts({CLICKS: {8: GOOD}})
@@ -89,27 +89,29 @@ def test_i6_payments_carry_on_what_was_put_again(shop: Shop, settings: SinkSetti
     assert audit(settings, with_source=False).findings == ()
 
 
-def test_i6_a_payment_that_was_slept_through_is_refused_and_made_again(
+def test_i6_a_delivery_that_was_slept_through_is_refused_and_made_again(
     shop: Shop, settings: SinkSettings
 ) -> None:
-    debts = shop.decides({CLICKS: [7]})
-    late = shop.payment(CLICKS, debts)
+    pending_commits = shop.decides({CLICKS: [7]})
+    late = shop.delivery(CLICKS, pending_commits)
     replay_tables(settings, [CLICKS])
     assert isinstance(shop.table(CLICKS).commit(late), Refused)
-    assert isinstance(shop.table(CLICKS).commit(shop.payment(CLICKS, debts)), Landed)
+    assert isinstance(shop.table(CLICKS).commit(shop.delivery(CLICKS, pending_commits)), Landed)
     assert offsets(shop) == [2, 3, 5, 6, 7]
     assert replay_tables(settings, [CLICKS]) == (GivenBack(CLICKS),)
 
 
-def test_i6_paid_in_between_it_is_tried_again_with_the_same_files(
+def test_i6_delivered_in_between_it_is_tried_again_with_the_same_files(
     shop: Shop, settings: SinkSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit, waiting = IcebergTable.commit, [shop.decides({CLICKS: [7]})]
 
     def meanwhile(self: IcebergTable, attempt: CommitAttempt) -> CommitOutcome:
         if attempt.record.replays and waiting:
-            debts = waiting.pop()
-            assert isinstance(commit(shop.table(CLICKS), shop.payment(CLICKS, debts)), Landed)
+            pending_commits = waiting.pop()
+            assert isinstance(
+                commit(shop.table(CLICKS), shop.delivery(CLICKS, pending_commits)), Landed
+            )
         return commit(self, attempt)
 
     monkeypatch.setattr(IcebergTable, "commit", meanwhile)
@@ -214,8 +216,8 @@ def test_i6_the_table_that_was_meant_counts_not_todays_routes(
     assert offsets(shop, ORDERS) == [0, 1, 4]
 
 
-def _park(shop: Shop) -> None:
-    shop.decides({ORDERS: [7]}, parked=(Parked(CLICKS, "HG-201 rolled back"),))
+def _suspend(shop: Shop) -> None:
+    shop.decides({ORDERS: [7]}, suspended=(Suspended(CLICKS, "HG-201 rolled back"),))
 
 
 def _lose_the_tag(shop: Shop) -> None:
@@ -236,9 +238,9 @@ def _roll_the_quarantine_back(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("happens", "why"),
     [
-        (_park, f"{CLICKS} is parked: HG-201 rolled back"),
+        (_suspend, f"{CLICKS} is suspended: HG-201 rolled back"),
         (_lose_the_tag, f"{CLICKS} is not as sink shop left it"),
-        (_make_anew, f"{CLICKS} is not as sink shop left it, or has not been paid yet"),
+        (_make_anew, f"{CLICKS} is not as sink shop left it, or has not been delivered yet"),
         (_roll_the_quarantine_back, "the quarantine .* is not as sink shop left it: tag-missing"),
     ],
 )

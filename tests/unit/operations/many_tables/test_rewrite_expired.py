@@ -1,4 +1,4 @@
-"""D8 and I6: what lapsed of a table is written again from its files, once."""
+"""D8 and I6: what expired of a table is written again from its files, once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import ConfigurationError, RetryLater
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
-from headgate.control_protocol.record import Debt, Parked
+from headgate.control_protocol.record import PendingCommit, Suspended
 from headgate.control_protocol.replay_errors import ReplayRefused, ReplayUnfit, RereadRefused
 from headgate.operations.audit.audit import audit
 from headgate.operations.many_tables.rewrite_expired import Reread, reread_tables
@@ -32,26 +32,29 @@ def settings(tmp_path: Path) -> SinkSettings:
 
 @pytest.fixture
 def shop(catalog: Catalog, settings: SinkSettings, told: list[str]) -> Shop:
-    """Two tables with rows; one of them was not paid two transactions, which lapsed."""
+    """Two tables with rows; one of them was not delivered two transactions, which expired."""
     assert not told
     shop = Shop(catalog, settings)
     shop.commits({ORDERS: [0, 1], CLICKS: [2]})
-    lapses(shop, [*shop.decides({CLICKS: [3, 4]}), *shop.decides({CLICKS: [5]})])
+    expires(shop, [*shop.decides({CLICKS: [3, 4]}), *shop.decides({CLICKS: [5]})])
     return shop
 
 
-def lapses(shop: Shop, debts: Sequence[Debt], *, paid: bool = True) -> None:
-    """The next decision names them, owes an empty debt that shuts them out, and that is paid."""
+def expires(
+    shop: Shop, pending_commits: Sequence[PendingCommit], *, delivered: bool = True
+) -> None:
+    """The next decision names them, has pending an empty pending commit that shuts them out, and
+    that is delivered."""
     record = shop.ledger.read().record
     assert record is not None
     uuid = shop.table(CLICKS).read().uuid
-    following = {**record.followers, CLICKS: uuid}
-    shop.decides({}, lapsed=(*record.lapsed, *debts), followers=following)
+    following = {**record.secondaries, CLICKS: uuid}
+    shop.decides({}, expired=(*record.expired, *pending_commits), secondaries=following)
     record = shop.ledger.read().record
     assert record is not None
-    shuts_out = Debt(record.transaction, record.coordinator, uuid, CLICKS)
-    if paid:
-        assert isinstance(shop.table(CLICKS).commit(shop.payment(CLICKS, [shuts_out])), Landed)
+    shuts_out = PendingCommit(record.transaction, record.coordinator, uuid, CLICKS)
+    if delivered:
+        assert isinstance(shop.table(CLICKS).commit(shop.delivery(CLICKS, [shuts_out])), Landed)
 
 
 def offsets(shop: Shop) -> list[int]:
@@ -63,15 +66,15 @@ def findings(settings: SinkSettings) -> set[str]:
     return {finding.what for finding in audit(settings, with_source=False).findings}
 
 
-def test_what_lapsed_is_written_again_once(shop: Shop, settings: SinkSettings) -> None:
-    assert findings(settings) == {"rows-lapsed"}
+def test_what_expired_is_written_again_once(shop: Shop, settings: SinkSettings) -> None:
+    assert findings(settings) == {"rows-expired"}
     assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 3),)
     assert offsets(shop) == [2, 3, 4, 5]
     assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS),)
     assert offsets(shop) == [2, 3, 4, 5]
     report = audit(settings, with_source=False)
     assert report.findings == ()
-    assert f"{CLICKS}: 3 rows that had lapsed were written again" in report.remarks
+    assert f"{CLICKS}: 3 rows that had expired were written again" in report.remarks
 
 
 def test_without_names_all_are_meant_that_are_in_order(shop: Shop, settings: SinkSettings) -> None:
@@ -79,29 +82,29 @@ def test_without_names_all_are_meant_that_are_in_order(shop: Shop, settings: Sin
 
 
 def test_its_files_need_not_stay(shop: Shop, settings: SinkSettings) -> None:
-    """Whoever clears orphans away takes those of lapsed debts."""
+    """Whoever clears orphans away takes those of expired pending commits."""
     record = shop.ledger.read().record
     assert record is not None
     reread_tables(settings, [CLICKS])
     io = shop.catalog.load_table(CLICKS).io
-    for debt in record.lapsed:
-        for file in drafted_files(io, debt.manifest):
+    for pending_commit in record.expired:
+        for file in drafted_files(io, pending_commit.manifest):
             io.delete(file.file_path)
-        io.delete(debt.manifest)
+        io.delete(pending_commit.manifest)
     assert offsets(shop) == [2, 3, 4, 5]
 
 
-def test_what_a_payment_brought_that_was_slept_through_is_not_doubled(
+def test_what_a_delivery_brought_that_was_slept_through_is_not_doubled(
     catalog: Catalog, settings: SinkSettings
 ) -> None:
     shop = Shop(catalog, settings)
     shop.commits({ORDERS: [0, 1], CLICKS: [2]})
-    debts = shop.decides({CLICKS: [3, 4]})
-    late = shop.payment(CLICKS, debts)
-    lapses(shop, debts, paid=False)
+    pending_commits = shop.decides({CLICKS: [3, 4]})
+    late = shop.delivery(CLICKS, pending_commits)
+    expires(shop, pending_commits, delivered=False)
     assert isinstance(shop.table(CLICKS).commit(late), Landed)
     (other,) = shop.decides({CLICKS: [5]})
-    lapses(shop, [other])
+    expires(shop, [other])
     assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 1, there=2),)
     assert offsets(shop) == [2, 3, 4, 5]
     assert findings(settings) == set()
@@ -123,41 +126,41 @@ def test_offsets_of_a_topic_that_was_created_anew_tell_nothing(
 ) -> None:
     """The table had a record of that number, of the new topic: the old one was left out for it,
     and told to be there."""
-    debts = shop.decides({CLICKS: [4]}, topic_ids={"shop": TopicId("topic-id-2")})
-    assert isinstance(shop.table(CLICKS).commit(shop.payment(CLICKS, debts)), Landed)
+    pending_commits = shop.decides({CLICKS: [4]}, topic_ids={"shop": TopicId("topic-id-2")})
+    assert isinstance(shop.table(CLICKS).commit(shop.delivery(CLICKS, pending_commits)), Landed)
     with pytest.raises(RereadRefused, match="shop was re-created"):
         reread_tables(settings, [CLICKS])
     assert offsets(shop) == [2, 4]
 
 
-def test_while_it_may_still_be_paid_nothing_is_written(
+def test_while_it_may_still_be_delivered_nothing_is_written(
     catalog: Catalog, settings: SinkSettings
 ) -> None:
     shop = Shop(catalog, settings)
     shop.commits({ORDERS: [0, 1], CLICKS: [2]})
-    debts = shop.decides({CLICKS: [3]})
-    lapses(shop, debts, paid=False)
-    with pytest.raises(RetryLater, match="still owed what is no newer"):
+    pending_commits = shop.decides({CLICKS: [3]})
+    expires(shop, pending_commits, delivered=False)
+    with pytest.raises(RetryLater, match="still pending what is no newer"):
         reread_tables(settings, [CLICKS])
     assert offsets(shop) == [2]
 
 
-def test_payments_carry_on_up_to_where_it_was_done(shop: Shop, settings: SinkSettings) -> None:
+def test_deliveries_carry_on_up_to_where_it_was_done(shop: Shop, settings: SinkSettings) -> None:
     reread_tables(settings, [CLICKS])
     shop.commits({CLICKS: [6]})
-    lapses(shop, shop.decides({CLICKS: [7]}))
-    assert findings(settings) == {"rows-lapsed"}
+    expires(shop, shop.decides({CLICKS: [7]}))
+    assert findings(settings) == {"rows-expired"}
     assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS, 1),)
     assert offsets(shop) == [2, 3, 4, 5, 6, 7]
     assert findings(settings) == set()
 
 
-def test_a_payment_that_was_slept_through_is_refused(shop: Shop, settings: SinkSettings) -> None:
-    debts = shop.decides({CLICKS: [6]})
-    late = shop.payment(CLICKS, debts)
+def test_a_delivery_that_was_slept_through_is_refused(shop: Shop, settings: SinkSettings) -> None:
+    pending_commits = shop.decides({CLICKS: [6]})
+    late = shop.delivery(CLICKS, pending_commits)
     reread_tables(settings, [CLICKS])
     assert isinstance(shop.table(CLICKS).commit(late), Refused)
-    assert isinstance(shop.table(CLICKS).commit(shop.payment(CLICKS, debts)), Landed)
+    assert isinstance(shop.table(CLICKS).commit(shop.delivery(CLICKS, pending_commits)), Landed)
     assert offsets(shop) == [2, 3, 4, 5, 6]
     assert reread_tables(settings, [CLICKS]) == (Reread(CLICKS),)
 
@@ -203,7 +206,7 @@ def test_an_answer_that_is_lost_doubles_nothing(
     assert offsets(shop) == [2, 3, 4, 5]
 
 
-def test_columns_that_came_since_are_null_in_what_lapsed(
+def test_columns_that_came_since_are_null_in_what_expired(
     shop: Shop, settings: SinkSettings
 ) -> None:
     with shop.catalog.load_table(CLICKS).update_schema() as update:
@@ -212,8 +215,8 @@ def test_columns_that_came_since_are_null_in_what_lapsed(
     assert offsets(shop) == [2, 3, 4, 5]
 
 
-def _park(shop: Shop) -> None:
-    shop.decides({}, parked=(Parked(CLICKS, "HG-201 rolled back"),))
+def _suspend(shop: Shop) -> None:
+    shop.decides({}, suspended=(Suspended(CLICKS, "HG-201 rolled back"),))
 
 
 def _lose_the_tag(shop: Shop) -> None:
@@ -224,27 +227,27 @@ def _clear_the_file_away(shop: Shop) -> None:
     record = shop.ledger.read().record
     assert record is not None
     io = shop.catalog.load_table(CLICKS).io
-    io.delete(drafted_files(io, record.lapsed[0].manifest)[0].file_path)
+    io.delete(drafted_files(io, record.expired[0].manifest)[0].file_path)
 
 
 def _clear_the_manifest_away(shop: Shop) -> None:
     record = shop.ledger.read().record
     assert record is not None
-    shop.catalog.load_table(CLICKS).io.delete(record.lapsed[0].manifest)
+    shop.catalog.load_table(CLICKS).io.delete(record.expired[0].manifest)
 
 
 def _only_count(shop: Shop) -> None:
     record = shop.ledger.read().record
     assert record is not None
-    sums = tuple(replace(debt, manifest="") for debt in record.lapsed)
-    shop.decides({}, lapsed=sums)
+    sums = tuple(replace(pending_commit, manifest="") for pending_commit in record.expired)
+    shop.decides({}, expired=sums)
 
 
 def _of_a_table_that_is_gone(shop: Shop) -> None:
     record = shop.ledger.read().record
     assert record is not None
-    gone = tuple(replace(debt, follower="another") for debt in record.lapsed)
-    shop.decides({}, lapsed=gone)
+    gone = tuple(replace(pending_commit, secondary="another") for pending_commit in record.expired)
+    shop.decides({}, expired=gone)
 
 
 def _drop_a_column(shop: Shop) -> None:
@@ -255,10 +258,10 @@ def _drop_a_column(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("happens", "error", "why"),
     [
-        (_park, ReplayRefused, f"{CLICKS} is parked: HG-201 rolled back"),
+        (_suspend, ReplayRefused, f"{CLICKS} is suspended: HG-201 rolled back"),
         (_lose_the_tag, ReplayRefused, f"{CLICKS} is not as sink shop left it"),
-        (_clear_the_file_away, RereadRefused, "files of lapsed rows are gone"),
-        (_clear_the_manifest_away, RereadRefused, "files of lapsed rows are gone"),
+        (_clear_the_file_away, RereadRefused, "files of expired rows are gone"),
+        (_clear_the_manifest_away, RereadRefused, "files of expired rows are gone"),
         (_only_count, RereadRefused, "so much that the ledger counts it only: 1 rows"),
         (_of_a_table_that_is_gone, RereadRefused, "a table of that name that is gone"),
         (_drop_a_column, RereadRefused, "rows cannot be read here"),

@@ -105,18 +105,18 @@ def test_a_table_without_the_tag_of_the_sink_is_left_alone(shop: ManyTables) -> 
     assert len(list(Path(table.location().removeprefix("file://")).rglob("*.parquet"))) == 6
 
 
-def test_a_parked_table_is_left_as_it_is(shop: ManyTables) -> None:
+def test_a_suspended_table_is_left_as_it_is(shop: ManyTables) -> None:
     table = shop.catalog.load_table(ADDED)
     first = table.metadata.snapshots[1].snapshot_id
     table.manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
     shop.sink.produce(10)
-    shop.sink.until(lambda: ADDED in shop.sink.parked())
+    shop.sink.until(lambda: ADDED in shop.sink.suspended())
     before = shop.catalog.load_table(ADDED).metadata_location
 
     code, done = maintain(shop)
 
     assert code == 0
-    assert "it is parked: HG-201" in done[ADDED].left[0]
+    assert "it is suspended: HG-201" in done[ADDED].left[0]
     assert shop.catalog.load_table(ADDED).metadata_location == before
     assert done[KEYED].compacted_files >= 5
 

@@ -27,7 +27,6 @@ from headgate.control_protocol.events import (
     TableSettlement,
     WriteStatus,
 )
-from headgate.control_protocol.followers import Followers
 from headgate.control_protocol.identifiers import (
     ControlOffset,
     Epoch,
@@ -49,12 +48,13 @@ from headgate.control_protocol.ports import (
     PartitionResult,
 )
 from headgate.control_protocol.record import KeyCounts
+from headgate.control_protocol.secondaries import Secondaries
 from headgate.participant.state import State
 from headgate.runtime.health import Condition, Unwell
 from headgate.runtime.maintenance.rounds import Done
 from headgate.runtime.telemetry import coordinator_progress
 from headgate.runtime.telemetry import metric_catalog as names
-from headgate.runtime.telemetry.instrumented_ports import MeteredLead
+from headgate.runtime.telemetry.instrumented_ports import MeteredPrimary
 from headgate.runtime.telemetry.meters import Gauges, Labels
 from headgate.runtime.telemetry.sink_metrics import SinkMeters
 from headgate.runtime.telemetry.source_lag import look
@@ -418,7 +418,7 @@ def test_u10_what_records_did_to_the_rows_of_a_keyed_table_is_counted(
 ) -> None:
     landed = view(replace(record(1, 1, Offsets({P0: 7})), keys=KeyCounts(inserted=3, absent=4)))
 
-    class Table(MeteredLead):
+    class Table(MeteredPrimary):
         """One whose next commit lands."""
 
         def commit(self, attempt: CommitAttempt) -> CommitOutcome:
@@ -427,9 +427,9 @@ def test_u10_what_records_did_to_the_rows_of_a_keyed_table_is_counted(
 
     def unused(*_: object) -> None: ...
 
-    lead = MeteredLead(Table.__new__(Table), "db.orders", meters.count, unused)
+    primary = MeteredPrimary(Table.__new__(Table), "db.orders", meters.count, unused)
     assert landed.record
-    lead.commit(CommitAttempt(landed, landed.record))
+    primary.commit(CommitAttempt(landed, landed.record))
     told = {labels: n for (name, labels), n in kept.counts.items() if name == names.CHANGES}
     assert told == {"db.orders,inserted": 3, "db.orders,absent": 4}
 
@@ -447,11 +447,11 @@ def test_a_participant_that_an_error_ended_is_counted_by_who_hears_of_it(
     assert kept.counts[names.ENDED_PARTICIPANTS, "HG-114"] == 1
 
 
-class Paying:
-    """Followers whose every payment lands."""
+class Delivering:
+    """Secondary tables whose every delivery lands."""
 
-    def pay(self, payments: Sequence[CommitAttempt], _: int) -> Mapping[str, CommitOutcome]:
-        views = [replace(each.base, record=each.record) for each in payments]
+    def deliver(self, deliveries: Sequence[CommitAttempt], _: int) -> Mapping[str, CommitOutcome]:
+        views = [replace(each.base, record=each.record) for each in deliveries]
         return {each.table: Landed(7, each) for each in views}
 
 
@@ -459,12 +459,12 @@ def test_of_many_tables_each_has_its_rows_and_its_freshness() -> None:
     kept = Kept()
     many = parse(MINIMAL.partition("[table]")[0] + '[tables]\nledger = "db.ledger"\n' + ROUTE)
     life = SinkMeters(kept, many).coordinator(LIFE)
-    followers = life.followers(cast("Followers", Paying()))
-    life.heard(envelope(replace(start(), parked={"db.sick": "HG-208 it has no column id"})))
+    secondaries = life.secondaries(cast("Secondaries", Delivering()))
+    life.heard(envelope(replace(start(), suspended={"db.sick": "HG-208 it has no column id"})))
     for number, (table, rows) in enumerate({"db.a": 5, "db.b": 0}.items(), 1):
         at = Offsets({P0: 15})
-        paid = replace(record(4, 1, at, valid_through_ms=1_000 * number), records=rows)
-        followers.pay([CommitAttempt(replace(view(), table=table), paid)], 1_000)
+        delivered = replace(record(4, 1, at, valid_through_ms=1_000 * number), records=rows)
+        secondaries.deliver([CommitAttempt(replace(view(), table=table), delivered)], 1_000)
     assert kept.counts[names.COMMITTED_ROWS, "db.a"] == 5
     assert (names.COMMITTED_ROWS, "db.b") not in kept.counts
     gauges = kept.gauges()

@@ -26,14 +26,14 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, Landed, Refused
-from headgate.control_protocol.record import Debt
-from headgate.control_protocol.testing.contract.followers import paid
+from headgate.control_protocol.record import PendingCommit
+from headgate.control_protocol.testing.contract.secondaries import delivered
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.operations.audit.audit import audit
 from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.pending_files import Drafts
-from headgate.tables.secondary_table import KindFollower
+from headgate.tables.secondary_table import KindSecondary
 
 _DAY_S = 24 * 3600
 
@@ -100,31 +100,39 @@ def test_the_default_retention_spares_what_is_not_committed_yet(tmp_path: Path, 
     assert world.numbers() == [1]
 
 
-def followed(world: DeltaWorld) -> KindFollower:
+def followed(world: DeltaWorld) -> KindSecondary:
     table = world.open()
     drafts = Drafts({}, world.place.location, SinkName("sink"), kept_ms=0)
-    return KindFollower(table, FixedColumns(table), drafts)
+    return KindSecondary(table, FixedColumns(table), drafts)
 
 
-def drafted(follower: KindFollower, number: int, *files: WrittenFile) -> tuple[Debt, ...]:
+def drafted(
+    secondary: KindSecondary, number: int, *files: WrittenFile
+) -> tuple[PendingCommit, ...]:
     transaction = TransactionId(Epoch(1), TransactionNumber(number))
-    return follower.draft(Draft(follower.read(), transaction, Sender("member", "1"), files))
+    return secondary.draft(Draft(secondary.read(), transaction, Sender("member", "1"), files))
 
 
-def pay(follower: KindFollower, number: int, *debts: Debt) -> CommitOutcome:
-    return follower.commit(CommitAttempt(follower.read(), paid(1, number), debts=debts))
+def deliver(
+    secondary: KindSecondary, number: int, *pending_commits: PendingCommit
+) -> CommitOutcome:
+    return secondary.commit(
+        CommitAttempt(secondary.read(), delivered(1, number), pending_commits=pending_commits)
+    )
 
 
-def test_a_debt_whose_file_is_gone_is_not_paid_and_others_are(tmp_path: Path) -> None:
+def test_a_pending_commit_whose_file_is_gone_is_not_delivered_and_others_are(
+    tmp_path: Path,
+) -> None:
     world = DeltaWorld(tmp_path)
-    follower = followed(world)
+    secondary = followed(world)
     file = world.file(1)
-    lost = drafted(follower, 1, file)
+    lost = drafted(secondary, 1, file)
     by_hand(world, file)
-    refused = pay(follower, 1, *lost)
+    refused = deliver(secondary, 1, *lost)
     assert isinstance(refused, Refused)
     assert file.path in refused.reason
-    assert isinstance(pay(follower, 2, *drafted(follower, 2, world.file(2))), Landed)
+    assert isinstance(deliver(secondary, 2, *drafted(secondary, 2, world.file(2))), Landed)
     assert world.numbers() == [2]
 
 
@@ -174,7 +182,7 @@ def test_records_of_files_that_a_vacuum_removed_are_written_again(
     assert not audit(sink.settings, with_source=False).findings
 
 
-def test_d8_a_debt_whose_file_is_gone_lapses_and_later_ones_are_paid(
+def test_d8_a_pending_commit_whose_file_is_gone_expires_and_later_ones_are_delivered(
     sink: SinkInProcess, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
@@ -183,20 +191,20 @@ def test_d8_a_debt_whose_file_is_gone_lapses_and_later_ones_are_paid(
     sink.produce(30)
     sink.until_settled()
     place = aside / "_delta_log" / f"{DeltaTable(aside).version() + 1:020}.json"
-    place.mkdir()  # nobody can pay it
+    place.mkdir()  # nobody can deliver to it
     sink.produce(30)
-    sink.until(lambda: sink.lag() == 0 and bool(sink.owed()))
+    sink.until(lambda: sink.lag() == 0 and bool(sink.pending()))
     place.rmdir()
     named = {Path(unquote(urlparse(uri).path)) for uri in DeltaTable(aside).file_uris()}
     for file in set(aside.glob("data/**/*.parquet")) - named:
         file.unlink()
     sink.produce(30)
     sink.until(lambda: sink.lag() == 0)
-    assert sink.owed() == {"db.orders_quarantine"}
+    assert sink.pending() == {"db.orders_quarantine"}
     sink.clock.advance(sink.settings.coordinator.claim_age_max_ms)
     sink.produce(30)
     sink.until_settled()
     missing = sorted(set(source(sink)) - set(places(lake)))
     assert 9 <= len(missing) <= 18
     found = {each.what for each in audit(sink.settings, with_source=False).findings}
-    assert found == {"rows-lapsed"}
+    assert found == {"rows-expired"}

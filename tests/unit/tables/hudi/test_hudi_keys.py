@@ -21,7 +21,7 @@ from headgate.tables.hudi.columns import avro_of, spark_columns
 from headgate.tables.hudi.locations import HudiPlace, generator_of
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.record_keys import HeldTexts
-from headgate.tables.hudi.secondary_table import HudiKeyedFollower
+from headgate.tables.hudi.secondary_table import HudiKeyedSecondary
 from headgate.tables.hudi.settings import KEY
 from headgate.tables.hudi.table_format import HudiFormat
 from headgate.tables.hudi.upsert_table import HudiKeyedTable
@@ -188,7 +188,7 @@ def test_who_opens_a_table_that_is_there_already_asks_into_what_it_is_cut(
     HudiFormat().create(wanted(tmp_path, properties=cut))
     for follows in ({}, {"primary": LOCK}):
         other = HudiPlace.of(wanted(tmp_path, properties={**cut, BUCKETS: "8"}, **follows))
-        kind = HudiKeyedFollower if follows else HudiKeyedTable
+        kind = HudiKeyedSecondary if follows else HudiKeyedTable
         with pytest.raises(HudiUnsafe, match="4 buckets of the record key"):
             kind(other, SinkName("sink"), java=unasked).read()
 

@@ -211,10 +211,10 @@ def test_a_column_changed_inside_of_another_is_seen_and_nothing_that_may_be_miss
     assert changed(told("long", True), avro_of("t", told("int", True), {})) == "at"
 
 
-def test_a_follower_is_written_as_its_lead_is_under_a_lock_of_its_own(
+def test_a_secondary_is_written_as_its_primary_is_under_a_lock_of_its_own(
     tmp_path: Path,
 ) -> None:
-    lead = {
+    primary = {
         **LOCK,
         "hoodie.write.lock.zookeeper.lock_key": "trips",
         "hoodie.keep.max.commits": "9",
@@ -222,7 +222,7 @@ def test_a_follower_is_written_as_its_lead_is_under_a_lock_of_its_own(
         "hoodie.table.type": "MERGE_ON_READ",
         KEY: "id",
     }
-    place = HudiPlace.of(TableSpec("db.bad", str(tmp_path), primary=lead))
+    place = HudiPlace.of(TableSpec("db.bad", str(tmp_path), primary=primary))
     assert place.settings["hoodie.write.lock.zookeeper.lock_key"] == "trips_bad"
     assert place.settings["hoodie.keep.max.commits"] == "9"
     assert place.settings["hoodie.write.lock.wait_time_ms"] == "5000"
@@ -230,7 +230,7 @@ def test_a_follower_is_written_as_its_lead_is_under_a_lock_of_its_own(
     assert place.files == f"file://{tmp_path}/.hoodie/.aux/headgate/staged"
 
 
-def test_rows_of_a_follower_are_kept_as_its_own_properties_say(tmp_path: Path) -> None:
+def test_rows_of_a_secondary_are_kept_as_its_own_properties_say(tmp_path: Path) -> None:
     lock_key = "hoodie.write.lock.zookeeper.lock_key"
     own = {**LOCK, lock_key: "trips", KEY: "id", "hoodie.index.type": "BLOOM"}
     place = HudiPlace.of(TableSpec("db.a", str(tmp_path), properties=own, primary=own))
@@ -251,7 +251,7 @@ def test_what_a_table_is_to_keep_of_ours_lies_beside_it(tmp_path: Path) -> None:
     assert place.layout().properties == {"headgate.raw-name": "Shop.Orders"}
 
 
-def test_partitions_of_a_follower_are_those_of_its_staged_files(tmp_path: Path) -> None:
+def test_partitions_of_a_secondary_are_those_of_its_staged_files(tmp_path: Path) -> None:
     hive = {HIVE_STYLE: "true", "hoodie.datasource.write.partitionpath.urlencode": "true"}
     told = {key.replace(".", "__"): value for key, value in hive.items()}
     table(tmp_path, hoodie__table__partition__fields="city", **told)

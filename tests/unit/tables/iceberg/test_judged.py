@@ -27,8 +27,8 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Landed,
-    Lead,
     Lineage,
+    PrimaryTable,
     Refused,
     Unknown,
 )
@@ -77,7 +77,7 @@ def refused_after(world: IcebergWorld, happens: Callable[[Commit], object]) -> C
     return commit(table, view, record(1, 1, 3), world.file(1))
 
 
-def heir(world: IcebergWorld) -> Lead:
+def heir(world: IcebergWorld) -> PrimaryTable:
     """Another coordinator claims the table, and commits."""
     table = world.open()
     view = claimed(table, epoch=2)

@@ -13,7 +13,7 @@ from pyiceberg.io import InputFile
 
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import Draft
-from headgate.control_protocol.record import Debt
+from headgate.control_protocol.record import PendingCommit
 from headgate.tables.iceberg.pending_manifests import (
     drafted_files,
     read_draft,
@@ -30,7 +30,7 @@ def sink(tmp_path: Path) -> SinkOnTable:
     return SinkOnTable.claimed(catalog, COLUMNS, ["day"])
 
 
-def drafted(sink: SinkOnTable, number: int = 1) -> tuple[Debt, ...]:
+def drafted(sink: SinkOnTable, number: int = 1) -> tuple[PendingCommit, ...]:
     rows = pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array([3, 4], pa.int32())})
     transaction = TransactionId(Epoch(1), TransactionNumber(number))
     files = write_files(sink.loaded(), rows)
@@ -42,13 +42,13 @@ def test_a_manifest_is_listed_under_its_own_spec(sink: SinkOnTable) -> None:
     """Summaries save readers work, where the column of each partition field is still there."""
     with sink.loaded().update_spec() as spec:
         spec.add_identity("id")
-    (debt,) = drafted(sink)
+    (pending_commit,) = drafted(sink)
     current = sink.loaded().metadata.default_spec_id
     assert current > 0
-    found = read_draft(sink.loaded(), debt, 77)
+    found = read_draft(sink.loaded(), pending_commit, 77)
     assert found.manifest.partition_spec_id == current
     assert [file.spec_id for file in found.files] == [current] * 2
-    assert [file.spec_id for file in drafted_files(sink.loaded().io, debt.manifest)] == [
+    assert [file.spec_id for file in drafted_files(sink.loaded().io, pending_commit.manifest)] == [
         current
     ] * 2
     summary, _ = found.manifest.partitions
@@ -56,20 +56,20 @@ def test_a_manifest_is_listed_under_its_own_spec(sink: SinkOnTable) -> None:
 
 
 def test_a_manifest_is_listed_when_its_partition_column_is_gone(sink: SinkOnTable) -> None:
-    (debt,) = drafted(sink)
+    (pending_commit,) = drafted(sink)
     with sink.loaded().update_spec() as spec:
         spec.remove_field("day")
     with sink.loaded().update_schema(allow_incompatible_changes=True) as schema:
         schema.delete_column("day")
-    found = read_draft(sink.loaded(), debt, 77)
+    found = read_draft(sink.loaded(), pending_commit, 77)
     assert not found.manifest.partitions
     assert found.manifest.added_rows_count == 2
 
 
-def test_a_payment_fetches_a_manifest_once(
+def test_a_delivery_fetches_a_manifest_once(
     sink: SinkOnTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (debt,) = drafted(sink)
+    (pending_commit,) = drafted(sink)
     table, fetched = sink.loaded(), list[str]()
     open_input = table.io.new_input
 
@@ -78,8 +78,8 @@ def test_a_payment_fetches_a_manifest_once(
         return open_input(location)
 
     monkeypatch.setattr(table.io, "new_input", counting)
-    assert len(read_draft(table, debt, 77).files) == 2
-    assert fetched == [debt.manifest]
+    assert len(read_draft(table, pending_commit, 77).files) == 2
+    assert fetched == [pending_commit.manifest]
 
 
 def test_only_drafts_of_earlier_epochs_belong_to_nobody(sink: SinkOnTable) -> None:

@@ -19,7 +19,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.ports import CommitAttempt, Landed, Lead, TableView
+from headgate.control_protocol.ports import CommitAttempt, Landed, PrimaryTable, TableView
 from headgate.control_protocol.record import CommitRecord
 
 TIP = Struct((Column("tip", "double"),))
@@ -32,7 +32,7 @@ def world(tmp_path: Path) -> Iterator[IcebergWorld]:
     world.close()
 
 
-def claimed(table: Lead, number: int = 0) -> TableView:
+def claimed(table: PrimaryTable, number: int = 0) -> TableView:
     transaction = TransactionId(Epoch(1), TransactionNumber(number))
     record = CommitRecord(SinkName("sink"), "g", transaction, Sender("m", "1"), Offsets())
     landed = table.commit(CommitAttempt(table.read(), record))

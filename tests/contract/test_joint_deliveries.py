@@ -1,4 +1,5 @@
-"""Followers that are paid together (D5): all in one call, or each alone if one is refused.
+"""Secondary tables that are delivered together (D5): all in one call, or each alone if one is
+refused.
 
 On Iceberg's own REST server, and on a small one of the tests, behind a proxy that lies.
 """
@@ -13,9 +14,9 @@ from threading import Thread
 
 import pytest
 from contract.iceberg_table_world import IcebergWorld
-from contract.test_followers import drafted, paid
+from contract.test_secondaries import delivered, drafted
 from integration.iceberg.rest_server import LyingProxy, rest_server
-from keyed_debts import OwedTable
+from keyed_pending_commits import PendingTable
 from keyed_world import NAME, SINK, Event
 from local_catalog import local_catalog
 from pyiceberg.catalog import Catalog
@@ -27,10 +28,10 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.joint_errors import JointCommitsMissing, NotAtomic
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.multi_table_commit import JointPayments
+from headgate.tables.iceberg.multi_table_commit import JointDeliveries
 from headgate.tables.iceberg.rest_catalog import JOINT_COMMIT
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.secondary_tables import FollowerTables
+from headgate.tables.secondary_tables import SecondaryTables
 
 TIMEOUT_S = 3.0
 Outcomes = Mapping[str, CommitOutcome | HeadgateError]
@@ -57,36 +58,39 @@ def port(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @dataclass
 class Lake:
-    """Three followers of one catalog, and what they are paid."""
+    """Three secondary tables of one catalog, and what they are delivered."""
 
     proxy: LyingProxy
-    followers: FollowerTables
+    secondaries: SecondaryTables
     worlds: dict[str, IcebergWorld]
 
-    def owed(self, number: int) -> list[CommitAttempt]:
+    def pending(self, number: int) -> list[CommitAttempt]:
         """What transaction ``number`` brings to each table."""
-        views = self.followers.describe(tuple(self.worlds))
+        views = self.secondaries.describe(tuple(self.worlds))
         attempts = []
         for name, world in self.worlds.items():
-            debt = drafted(world, world.open(), number, number)  # type: ignore[arg-type]
+            pending_commit = drafted(world, world.open(), number, number)  # type: ignore[arg-type]
             view = views[name]
             assert not isinstance(view, HeadgateError)
-            attempts.append(CommitAttempt(view, paid(debt), debts=(debt,)))
+            attempts.append(
+                CommitAttempt(view, delivered(pending_commit), pending_commits=(pending_commit,))
+            )
         return attempts
 
-    def pays(self, payments: list[CommitAttempt]) -> Outcomes:
-        return self.followers.pay(payments, 60_000)
+    def delivers(self, deliveries: list[CommitAttempt]) -> Outcomes:
+        return self.secondaries.deliver(deliveries, 60_000)
 
-    def pays_what_is_left(self, payments: list[CommitAttempt]) -> Outcomes:
-        """As the coordinator: what a read of the followers shows as paid is not paid again."""
-        views = self.followers.describe([payment.base.table for payment in payments])
+    def delivers_what_is_left(self, deliveries: list[CommitAttempt]) -> Outcomes:
+        """As the coordinator: what a read of the secondary tables shows as delivered is not
+        delivered again."""
+        views = self.secondaries.describe([delivery.base.table for delivery in deliveries])
         left = []
-        for payment in payments:
-            view = views[payment.base.table]
+        for delivery in deliveries:
+            view = views[delivery.base.table]
             assert not isinstance(view, HeadgateError)
-            if view.record is None or view.record.transaction < payment.record.transaction:
-                left.append(replace(payment, base=view))
-        return self.pays(left)
+            if view.record is None or view.record.transaction < delivery.record.transaction:
+                left.append(replace(delivery, base=view))
+        return self.delivers(left)
 
     def numbers(self) -> list[list[int]]:
         return [world.numbers() for world in self.worlds.values()]
@@ -103,13 +107,13 @@ def lake(port: int, tmp_path: Path, unique_name: str) -> Iterator[Lake]:
         }
         behind = {"type": "rest", "uri": proxy.uri}
         with load_catalog("lake", behind, timeout_s=TIMEOUT_S) as catalog:
-            followers = FollowerTables(
+            secondaries = SecondaryTables(
                 lambda name: IcebergTable(catalog, name, SinkName("sink")),
                 required=(),
-                joint=JointPayments(catalog),
+                joint=JointDeliveries(catalog),
             )
-            yield Lake(proxy, followers, worlds)
-            followers.close()
+            yield Lake(proxy, secondaries, worlds)
+            secondaries.close()
         for world in worlds.values():
             world.close()
 
@@ -118,67 +122,67 @@ def landed(outcomes: Outcomes) -> list[bool]:
     return [isinstance(outcome, Landed) for outcome in outcomes.values()]
 
 
-def test_one_call_pays_all(lake: Lake) -> None:
-    first = lake.owed(1)
-    assert landed(lake.pays(first)) == [True] * 3
+def test_one_call_delivers_all(lake: Lake) -> None:
+    first = lake.pending(1)
+    assert landed(lake.delivers(first)) == [True] * 3
     assert lake.proxy.commits == 1
-    assert landed(lake.pays(lake.owed(2))) == [True] * 3
+    assert landed(lake.delivers(lake.pending(2))) == [True] * 3
     assert lake.proxy.commits == 2
     assert lake.numbers() == [[1, 2]] * 3
 
 
 def test_an_outcome_shows_the_table_as_a_read_does(lake: Lake) -> None:
-    outcomes = lake.pays(lake.owed(1))
-    views = lake.followers.describe(tuple(lake.worlds))
+    outcomes = lake.delivers(lake.pending(1))
+    views = lake.secondaries.describe(tuple(lake.worlds))
     for name, outcome in outcomes.items():
         assert isinstance(outcome, Landed)
         assert outcome.view == views[name]
 
 
-def test_a_table_that_has_moved_is_left_out_and_the_others_are_paid_together(
+def test_a_table_that_has_moved_is_left_out_and_the_others_are_delivered_together(
     lake: Lake,
 ) -> None:
-    lake.pays(lake.owed(1))
-    payments = lake.owed(2)
+    lake.delivers(lake.pending(1))
+    deliveries = lake.pending(2)
     moved = next(iter(lake.worlds.values()))
     moved.append_foreign(77)
     before = lake.proxy.commits
-    outcomes = lake.pays(payments)
+    outcomes = lake.delivers(deliveries)
     assert landed(outcomes) == [False, True, True]
     assert lake.proxy.commits == before + 1
-    assert landed(lake.pays_what_is_left(payments)) == [True]
+    assert landed(lake.delivers_what_is_left(deliveries)) == [True]
     assert lake.numbers() == [[1, 2, 77], [1, 2], [1, 2]]
 
 
 def test_a_race_for_one_table_costs_no_other(lake: Lake) -> None:
-    lake.pays(lake.owed(1))
-    payments = lake.owed(2)
+    lake.delivers(lake.pending(1))
+    deliveries = lake.pending(2)
     lake.proxy.keep_next()
     outcomes: dict[str, CommitOutcome | HeadgateError] = {}
-    paying = Thread(target=lambda: outcomes.update(lake.pays(payments)))
-    paying.start()
+    delivering = Thread(target=lambda: outcomes.update(lake.delivers(deliveries)))
+    delivering.start()
     assert lake.proxy.kept.wait(60)
     raced = next(iter(lake.worlds.values()))
     raced.append_foreign(77)
     lake.proxy.let_go()
-    paying.join(60)
+    delivering.join(60)
     assert landed(outcomes) == [False, True, True]
     assert isinstance(outcomes[raced.name], Refused | Unknown)
-    assert landed(lake.pays_what_is_left(payments)) == [True]
+    assert landed(lake.delivers_what_is_left(deliveries)) == [True]
     assert lake.numbers() == [[1, 2, 77], [1, 2], [1, 2]]
 
 
 def test_a_table_that_is_gone_takes_no_other_with_it(lake: Lake) -> None:
-    payments = lake.owed(1)
+    deliveries = lake.pending(1)
     lake.proxy.keep_next()
     outcomes: dict[str, CommitOutcome | HeadgateError] = {}
-    paying = Thread(target=lambda: outcomes.update(lake.pays(payments)))
-    paying.start()
+    delivering = Thread(target=lambda: outcomes.update(lake.delivers(deliveries)))
+    delivering.start()
     assert lake.proxy.kept.wait(60)
     gone, *others = lake.worlds.values()
     gone.drop()
     lake.proxy.let_go()
-    paying.join(60)
+    delivering.join(60)
     assert landed(outcomes) == [False, True, True]
     assert [world.numbers() for world in others] == [[1], [1]]
 
@@ -186,43 +190,43 @@ def test_a_table_that_is_gone_takes_no_other_with_it(lake: Lake) -> None:
 @pytest.mark.parametrize(
     "lie", ["drop-after", "503-after", "502-before", "drop-before", "twice", "hang-after"]
 )
-def test_whatever_is_answered_each_table_is_paid_once(lake: Lake, lie: str) -> None:
-    lake.pays(lake.owed(1))
-    payments = lake.owed(2)
+def test_whatever_is_answered_each_table_is_delivered_once(lake: Lake, lie: str) -> None:
+    lake.delivers(lake.pending(1))
+    deliveries = lake.pending(2)
     lake.proxy.lie = lie
-    outcomes = lake.pays(payments)
+    outcomes = lake.delivers(deliveries)
     if lie == "twice":  # it has landed, whatever the second copy was answered
         assert landed(outcomes) == [True] * 3
     elif lie.endswith("-after"):
         assert lake.numbers() == [[1, 2]] * 3, "together"
     for _ in range(2):
-        lake.pays_what_is_left(payments)
+        lake.delivers_what_is_left(deliveries)
     assert lake.numbers() == [[1, 2]] * 3
     before = lake.proxy.commits
-    assert landed(lake.pays(lake.owed(3))) == [True] * 3
+    assert landed(lake.delivers(lake.pending(3))) == [True] * 3
     assert lake.proxy.commits in (before + 1, before + 3), "one by one at most once more"
     before = lake.proxy.commits
-    assert landed(lake.pays(lake.owed(4))) == [True] * 3
+    assert landed(lake.delivers(lake.pending(4))) == [True] * 3
     assert lake.proxy.commits == before + 1, "together again"
     assert lake.numbers() == [[1, 2, 3, 4]] * 3
 
 
-def test_a_copy_that_comes_late_pays_nothing_again(lake: Lake) -> None:
-    lake.pays(lake.owed(1))
-    payments = lake.owed(2)
+def test_a_copy_that_comes_late_delivers_nothing_again(lake: Lake) -> None:
+    lake.delivers(lake.pending(1))
+    deliveries = lake.pending(2)
     lake.proxy.keep_next()
-    outcomes = lake.pays(payments)  # its client gives up
+    outcomes = lake.delivers(deliveries)  # its client gives up
     assert all(isinstance(outcome, Unknown) for outcome in outcomes.values())
-    lake.pays_what_is_left(payments)
+    lake.delivers_what_is_left(deliveries)
     assert lake.numbers() == [[1, 2]] * 3
     lake.proxy.let_go()
-    assert landed(lake.pays(lake.owed(3))) == [True] * 3
+    assert landed(lake.delivers(lake.pending(3))) == [True] * 3
     assert lake.numbers() == [[1, 2, 3]] * 3
 
 
 def test_a_catalog_of_another_kind_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(NotAtomic) as refused:
-        JointPayments(local_catalog(tmp_path).catalog)
+        JointDeliveries(local_catalog(tmp_path).catalog)
     assert refused.value.code == "HG-121"
 
 
@@ -235,57 +239,59 @@ def test_a_server_without_that_call_is_refused_by_name(tmp_path: Path, *, listed
             server.endpoints.append(str(JOINT_COMMIT))
         with load_catalog("lake", {"type": "rest", "uri": server.uri}) as catalog:
             if listed:
-                JointPayments(catalog)
+                JointDeliveries(catalog)
                 return
             with pytest.raises(NotAtomic):
-                JointPayments(catalog)
+                JointDeliveries(catalog)
 
 
 @pytest.mark.parametrize("status", ["404", "405", "501"])
 def test_a_server_that_says_nothing_stops_the_sink_by_name(lake: Lake, status: str) -> None:
-    payments = lake.owed(1)
+    deliveries = lake.pending(1)
     lake.proxy.lie = f"{status}-before"
     with pytest.raises(JointCommitsMissing) as stopped:
-        lake.pays(payments)
+        lake.delivers(deliveries)
     assert stopped.value.code == "HG-250"
     assert lake.numbers() == [[], [], []]
 
 
-def test_u4_a_keyed_table_is_paid_together_with_others_by_its_keys(
+def test_u4_a_keyed_table_is_delivered_together_with_others_by_its_keys(
     port: int, tmp_path: Path
 ) -> None:
     """Keys are resolved while the call is made ready; one that was overtaken is found anew."""
     with LyingProxy(port) as proxy, local_rest(proxy.uri) as catalog:
-        owed = OwedTable.made(catalog, 2)
+        pending = PendingTable.made(catalog, 2)
         plain = IcebergWorld(tmp_path, {"type": "rest", "uri": proxy.uri}, table="db.beside")
-        followers = FollowerTables(
-            lambda name: owed.table if name == NAME else IcebergTable(catalog, name, SINK),
+        secondaries = SecondaryTables(
+            lambda name: pending.table if name == NAME else IcebergTable(catalog, name, SINK),
             required=(),
-            joint=JointPayments(catalog),
+            joint=JointDeliveries(catalog),
         )
 
-        def pays(number: int, stale: CommitAttempt | None = None) -> list[bool]:
-            debt = drafted(plain, plain.open(), number, number)  # type: ignore[arg-type]
-            view = followers.describe(["db.beside"])["db.beside"]
+        def delivers(number: int, stale: CommitAttempt | None = None) -> list[bool]:
+            pending_commit = drafted(plain, plain.open(), number, number)  # type: ignore[arg-type]
+            view = secondaries.describe(["db.beside"])["db.beside"]
             assert not isinstance(view, HeadgateError)
-            beside = CommitAttempt(view, paid(debt), debts=(debt,))
-            return landed(followers.pay([stale or owed.payment(), beside], 60_000))
+            beside = CommitAttempt(
+                view, delivered(pending_commit), pending_commits=(pending_commit,)
+            )
+            return landed(secondaries.deliver([stale or pending.delivery(), beside], 60_000))
 
-        owed.decides([Event((1,), "a"), Event((2,), "a")], [Event((1,), "b"), Event((2,))])
+        pending.decides([Event((1,), "a"), Event((2,), "a")], [Event((1,), "b"), Event((2,))])
         before = proxy.commits
-        assert pays(1) == [True, True]
+        assert delivers(1) == [True, True]
         assert proxy.commits == before + 1
-        owed.check()
-        owed.reads()
-        assert owed.debts == ()
+        pending.check()
+        pending.reads()
+        assert pending.pending_commits == ()
 
-        owed.decides([Event((1,)), Event((3,), "c")])
-        stale = owed.payment()
-        owed.paid()  # by somebody else
-        assert pays(2, stale) == [False, True]
-        owed.check()
+        pending.decides([Event((1,)), Event((3,), "c")])
+        stale = pending.delivery()
+        pending.delivered()  # by somebody else
+        assert delivers(2, stale) == [False, True]
+        pending.check()
         assert plain.numbers() == [1, 2]
-        followers.close()
+        secondaries.close()
         plain.close()
 
 

@@ -1,7 +1,8 @@
-"""A keyed follower under a lead: what is decided, owed, paid and struck off, and the fold of it.
+"""A keyed secondary table under a primary table: what is decided, pending, delivered and
+acknowledged, and the fold of it.
 
-The lead is a list of decisions. Debts, payments and strike-offs are the product's own; the oracle
-is a dictionary for each transaction.
+The primary table is a list of decisions. Pending commits, deliveries and strike-offs are the
+product's own; the oracle is a dictionary for each transaction.
 """
 
 from __future__ import annotations
@@ -31,40 +32,40 @@ from headgate.control_protocol.ports import (
     Lineage,
     TableView,
 )
-from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.coordinator.debts import payments, unpaid
+from headgate.control_protocol.record import CommitRecord, PendingCommit
+from headgate.coordinator.pending_commits import deliveries, undelivered
 from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.secondary_tables import FollowerTables
+from headgate.tables.secondary_tables import SecondaryTables
 
-LEAD = "uuid-of-the-lead"
+PRIMARY = "uuid-of-the-lead"
 Fold = dict[tuple[Any, ...], Row]
-Pays = Callable[..., tuple[CommitAttempt, ...]]
+Delivers = Callable[..., tuple[CommitAttempt, ...]]
 
 
 class Unfolded(AssertionError):
-    """The table is not the fold of what it was paid."""
+    """The table is not the fold of what it was delivered to."""
 
 
 @dataclass
-class OwedTable:
-    """``pays`` makes payments of debts, as the coordinator's own does."""
+class PendingTable:
+    """``delivers`` makes deliveries of pending commits, as the coordinator's own does."""
 
     world: KeyedWorld
-    pays: Pays = payments
-    debts: tuple[Debt, ...] = ()
+    delivers: Delivers = deliveries
+    pending_commits: tuple[PendingCommit, ...] = ()
     number: int = 0
     generations: Generations = field(default_factory=dict)
     folds: dict[int, Fold] = field(default_factory=lambda: {0: {}})
 
     @classmethod
-    def made(cls, catalog: Catalog, version: int = 3, *partition_by: str) -> OwedTable:
+    def made(cls, catalog: Catalog, version: int = 3, *partition_by: str) -> PendingTable:
         return cls(KeyedWorld.made(catalog, version, partition_by))
 
     @property
     def table(self) -> IcebergTable:
         return self.world.table
 
-    def lead(self) -> TableView:
+    def primary(self) -> TableView:
         """As a read shows it behind the newest decision."""
         offsets = {TopicPartition("topic", p): at for p, at in self.world.source.offsets.items()}
         record = CommitRecord(
@@ -73,42 +74,50 @@ class OwedTable:
             self._transaction(),
             self._sender(),
             Offsets(offsets),
-            debts=self.debts,
+            pending_commits=self.pending_commits,
             generations=self.generations,
         )
-        return TableView("db.ledger", LEAD, "", 0, 0, 1, 1, record, Lineage.CONTAINS_TAG)
+        return TableView("db.ledger", PRIMARY, "", 0, 0, 1, 1, record, Lineage.CONTAINS_TAG)
 
-    def decides(self, *statuses: Sequence[Event]) -> tuple[Debt, ...]:
-        """One more transaction, with what these statuses name; what is owed for it."""
+    def decides(self, *statuses: Sequence[Event]) -> tuple[PendingCommit, ...]:
+        """One more transaction, with what these statuses name; what is pending for it."""
         self.number += 1
         files = tuple(file for events in statuses for file in self.world.files(events))
         self.folds[self.number] = dict(self.world.source.fold)
         draft = Draft(self.table.read(), self._transaction(), self._sender(), files)
-        owed = self.table.draft(draft)
-        self.debts += owed
-        return owed
+        pending = self.table.draft(draft)
+        self.pending_commits += pending
+        return pending
 
     @property
     def owes(self) -> bool:
-        """Whether a read of the table shows that it is owed something."""
-        return bool(unpaid(self.debts, {NAME: self.table.read()}, LEAD))
+        """Whether a read of the table shows that it is pending something."""
+        return bool(undelivered(self.pending_commits, {NAME: self.table.read()}, PRIMARY))
 
-    def payment(self) -> CommitAttempt:
-        """For all that is owed, as a read shows just before."""
+    def delivery(self) -> CommitAttempt:
+        """For all that is pending, as a read shows just before."""
         known = {NAME: self.table.read()}
-        (attempt,) = self.pays(self.lead(), unpaid(self.debts, known, LEAD), known, ())
+        (attempt,) = self.delivers(
+            self.primary(), undelivered(self.pending_commits, known, PRIMARY), known, ()
+        )
         return attempt
 
-    def paid(self, table: IcebergTable | None = None) -> CommitOutcome:
-        return (table or self.table).commit(self.payment())
+    def delivered(self, table: IcebergTable | None = None) -> CommitOutcome:
+        return (table or self.table).commit(self.delivery())
 
-    def reads(self) -> tuple[Debt, ...]:
-        """D7: strike off what a read shows as paid; the debts that went."""
-        before = self.debts
-        self.debts = unpaid(before, {NAME: self.table.read()}, LEAD)
-        struck = tuple(debt for debt in before if debt not in self.debts)
-        followers = FollowerTables(lambda _: self.table, threads=False)
-        followers.strike_off([debt for debt in struck if debt.deletes])
+    def reads(self) -> tuple[PendingCommit, ...]:
+        """D7: acknowledge what a read shows as delivered; the pending commits that went."""
+        before = self.pending_commits
+        self.pending_commits = undelivered(before, {NAME: self.table.read()}, PRIMARY)
+        struck = tuple(
+            pending_commit
+            for pending_commit in before
+            if pending_commit not in self.pending_commits
+        )
+        secondaries = SecondaryTables(lambda _: self.table, threads=False)
+        secondaries.acknowledge(
+            [pending_commit for pending_commit in struck if pending_commit.deletes]
+        )
         return struck
 
     def restarts(self, coordinator: str) -> None:
@@ -136,9 +145,10 @@ class OwedTable:
 
 
 def walk(
-    owed: OwedTable, seed: int, lost: Catalog, *, steps: int = 25, grows_at: int | None = None
+    pending: PendingTable, seed: int, lost: Catalog, *, steps: int = 25, grows_at: int | None = None
 ) -> None:
-    """Decisions, payments, zombies, lost answers and restarts at random; all is paid in the end.
+    """Decisions, deliveries, zombies, lost answers and restarts at random; all is delivered in the
+    end.
 
     Raises ``Unfolded`` where the table is not the fold then, or on the way. ``lost``: the catalog,
     whose answers do not arrive. From the step ``grows_at`` on, all keys are in two other
@@ -148,43 +158,43 @@ def walk(
     asleep: list[tuple[IcebergTable, CommitAttempt]] = []
     for step in range(steps):
         if step == grows_at:
-            owed.generations = {"topic": (2,)}
+            pending.generations = {"topic": (2,)}
         match chance.choice("ddpplzzwrs"):
             case "d":
-                first = 2 if owed.generations else 0
+                first = 2 if pending.generations else 0
                 events = [some_event(chance, first) for _ in range(chance.randint(1, 12))]
                 cut = chance.randint(0, len(events))
-                owed.decides(events[:cut], events[cut:])
-            case "p" if owed.owes:
-                owed.paid()
-            case "l" if owed.owes:
-                owed.paid(keyed_table(lost, ("id",)))
-            case "z" if owed.owes:  # somebody falls asleep before its call
-                asleep.append((keyed_table(owed.world.catalog, ("id",)), owed.payment()))
+                pending.decides(events[:cut], events[cut:])
+            case "p" if pending.owes:
+                pending.delivered()
+            case "l" if pending.owes:
+                pending.delivered(keyed_table(lost, ("id",)))
+            case "z" if pending.owes:  # somebody falls asleep before its call
+                asleep.append((keyed_table(pending.world.catalog, ("id",)), pending.delivery()))
             case "w" if asleep:
                 zombie, attempt = asleep.pop(chance.randrange(len(asleep)))
                 zombie.commit(attempt)
             case "r":
-                owed.restarts(f"c{step}")
+                pending.restarts(f"c{step}")
             case "s":
-                owed.reads()
-        owed.check()
-    _settled(owed)
+                pending.reads()
+        pending.check()
+    _settled(pending)
     for zombie, attempt in asleep:
         zombie.commit(attempt)
-    owed.check()
+    pending.check()
 
 
-def _settled(owed: OwedTable) -> None:
-    """Nothing stays owed when nobody disturbs."""
+def _settled(pending: PendingTable) -> None:
+    """Nothing stays pending when nobody disturbs."""
     for _ in range(2):
-        owed.reads()
-        if owed.debts:
-            owed.paid()
-    owed.reads()
-    if owed.debts:
-        raise Unfolded(f"{owed.debts} cannot be paid any more")
-    owed.check()
+        pending.reads()
+        if pending.pending_commits:
+            pending.delivered()
+    pending.reads()
+    if pending.pending_commits:
+        raise Unfolded(f"{pending.pending_commits} cannot be delivered any more")
+    pending.check()
 
 
 def some_event(chance: random.Random, first: int = 0) -> Event:

@@ -1,4 +1,5 @@
-"""Seeds whose followers have keys: after every payment each is the fold of what it was paid.
+"""Seeds whose secondary tables have keys: after every delivery each is the fold of what it was
+delivered to.
 
 More of them: ``make simulate ARGS="--first 850000 --real --keyed --seeds 1000"``.
 """
@@ -18,7 +19,7 @@ STRUCK = (
     *("table compacted meanwhile", "table compacted", "snapshots expired", "compaction landed"),
     *("other commit REFUSED", "other commit LOST_UNKNOWN", "other commit LANDED_UNKNOWN"),
     *("other commit LATE_UNKNOWN", "joint commit sent", "two coordinators"),
-    "kill at decided and not paid",
+    "kill at decided and not delivered",
 )
 """What must really befall somebody, each at least once."""
 
@@ -34,7 +35,7 @@ def firsts() -> range:
 
 
 @pytest.mark.parametrize("first", firsts())
-def test_keyed_followers_are_the_fold_whatever_fails(first: int) -> None:
+def test_keyed_secondaries_are_the_fold_whatever_fails(first: int) -> None:
     walk = walked(first)
 
     assert not walk.failed, "\n".join(walk.failed)
@@ -47,7 +48,7 @@ def test_what_befalls_them_has_really_struck() -> None:
     assert set(STRUCK) - struck.keys() == set()
 
 
-def test_a_seed_of_keyed_followers_has_one_course() -> None:
+def test_a_seed_of_keyed_secondaries_has_one_course() -> None:
     seed = ROUTED_KEYS[2]
     one, other = (played([seed], real=frozenset({seed}), keyed=frozenset({seed})) for _ in range(2))
 

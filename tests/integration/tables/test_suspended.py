@@ -17,7 +17,7 @@ from integration.tables.routed_sink import routed, rows_of, table_of, with_zones
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import ForbiddenError
 
-from headgate.control_protocol.errors import TableStillParked
+from headgate.control_protocol.errors import TableStillSuspended
 from headgate.operations.audit.audit import audit
 from headgate.operations.many_tables.list import tables
 from headgate.operations.many_tables.replay_quarantined import replay_tables
@@ -67,17 +67,19 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return names
 
 
-def parked_of(sink: Deployment) -> dict[str, str]:
+def suspended_of(sink: Deployment) -> dict[str, str]:
     record = sink.record()
-    return {parked.table: parked.why for parked in record.parked} if record else {}
+    return {suspended.table: suspended.why for suspended in record.suspended} if record else {}
 
 
 def wait_until_decided(sink: Deployment, bound_s: float = PATIENCE_S) -> None:
-    """Nothing of the source is left to read; what parked tables are owed stays owed."""
+    """Nothing of the source is left to read; what suspended tables are pending stays pending."""
 
     def decided() -> bool:
         lag = sink.lag()
-        return lag is not None and lag <= sum(debt.rows for debt in sink.owed())
+        return lag is not None and lag <= sum(
+            pending_commit.rows for pending_commit in sink.pending()
+        )
 
     sink.wait_until(decided, "offsets at the end", bound_s)
 
@@ -86,7 +88,7 @@ def states(sink: Deployment) -> dict[str, str]:
     return {table.table: table.state for table in tables(sink.settings).tables}
 
 
-def test_dropped_renamed_and_refused_tables_are_parked_and_the_sink_goes_on(
+def test_dropped_renamed_and_refused_tables_are_suspended_and_the_sink_goes_on(
     deploy: Deploy, forbidden: set[str]
 ) -> None:
     sink = routed(deploy)
@@ -97,8 +99,8 @@ def test_dropped_renamed_and_refused_tables_are_parked_and_the_sink_goes_on(
         for topic in sink.topics:
             sink.produce(90, topic)
 
-    def more_until(parked: set[str]) -> None:
-        while not parked <= parked_of(sink).keys():
+    def more_until(suspended: set[str]) -> None:
+        while not suspended <= suspended_of(sink).keys():
             produce_everywhere()
             wait_until_decided(sink)
 
@@ -110,7 +112,7 @@ def test_dropped_renamed_and_refused_tables_are_parked_and_the_sink_goes_on(
             catalog.rename_table(ZONE_B, MOVED)
         forbidden.add(ORDERS)
         more_until({ORDERS, ZONE_A, ZONE_B})
-        whys = parked_of(sink)
+        whys = suspended_of(sink)
         assert whys[ORDERS].startswith("HG-103")
         assert whys[ZONE_A].startswith("HG-102")
         assert whys[ZONE_B].startswith("HG-102")
@@ -120,7 +122,7 @@ def test_dropped_renamed_and_refused_tables_are_parked_and_the_sink_goes_on(
         sink.wait_until(lambda: rows_of(sink, by_name).num_rows == before + 90, "the other table")
         assert states(sink) == {
             by_name: "open",
-            **dict.fromkeys((ORDERS, ZONE_A, ZONE_B), "parked"),
+            **dict.fromkeys((ORDERS, ZONE_A, ZONE_B), "suspended"),
         }
         assert status(sink.settings).exit_code == 0
         diverted = rows_of(sink, "db.rejected")
@@ -132,9 +134,9 @@ def test_dropped_renamed_and_refused_tables_are_parked_and_the_sink_goes_on(
         with sink.catalog() as catalog:
             catalog.rename_table(MOVED, ZONE_B)
         forbidden.clear()
-        with pytest.raises(TableStillParked, match=r"zone_a.*HG-102"):
+        with pytest.raises(TableStillSuspended, match=r"zone_a.*HG-102"):
             resume_tables(sink.settings, [])
-        sink.wait_until(lambda: parked_of(sink).keys() == {ZONE_A}, "both are open again")
+        sink.wait_until(lambda: suspended_of(sink).keys() == {ZONE_A}, "both are open again")
         filled = {name: rows_of(sink, name).num_rows for name in (ORDERS, ZONE_B)}
         produce_everywhere()
         wait_until_decided(sink)

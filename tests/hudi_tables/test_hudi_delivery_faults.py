@@ -1,4 +1,5 @@
-"""Faults at the worst moments of an upsert, and of a payment; then archival, which shows damage."""
+"""Faults at the worst moments of an upsert, and of a delivery; then archival, which shows
+damage."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
         yield server
 
 
-@pytest.fixture(params=["keyed", "follower", "keyed follower"])
+@pytest.fixture(params=["keyed", "secondary", "keyed secondary table"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -75,7 +76,7 @@ def rises(world: HudiWorld, tmp_path: Path, bundle: Path, kind: str) -> Iterator
 
 
 @pytest.mark.parametrize("where", [INSIDE, BEFORE])
-def test_a_process_that_slept_beyond_its_lease_in_an_upsert_or_payment_is_refused(
+def test_a_process_that_slept_beyond_its_lease_in_an_upsert_or_delivery_is_refused(
     world: HudiWorld, rises: Risen, where: str
 ) -> None:
     """It wakes up when all is archived that was there when it fell asleep."""
@@ -89,7 +90,7 @@ def test_a_process_that_slept_beyond_its_lease_in_an_upsert_or_payment_is_refuse
     lives_on(world, 3, begin=upto + 1)
 
 
-def test_who_is_killed_in_an_upsert_or_payment_is_followed_by_another(
+def test_who_is_killed_in_an_upsert_or_delivery_is_followed_by_another(
     world: HudiWorld, rises: Risen
 ) -> None:
     zombie, files = rises(INSIDE)
@@ -98,7 +99,7 @@ def test_who_is_killed_in_an_upsert_or_payment_is_followed_by_another(
     lives_on(world, 2, files)
 
 
-def test_a_lock_provider_that_forgets_its_locks_in_an_upsert_or_payment_costs_no_row(
+def test_a_lock_provider_that_forgets_its_locks_in_an_upsert_or_delivery_costs_no_row(
     world: HudiWorld, server: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes back without its locks, and an heir takes over while the first commits."""
@@ -124,11 +125,11 @@ def started(world: HudiWorld) -> None:
 
 
 def drafted(world: HudiWorld, file: WrittenFile) -> str:
-    """What names the file until somebody pays it."""
+    """What names the file until somebody delivers to it."""
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     draft = Draft(world.open().read(), transaction, Sender("member", "i"), (file,), since_ms=1)
-    (debt,) = Drafts({}, world.wanted.location, SinkName("sink")).write(draft)
-    return debt.manifest
+    (pending_commit,) = Drafts({}, world.wanted.location, SinkName("sink")).write(draft)
+    return pending_commit.manifest
 
 
 def lives_on(

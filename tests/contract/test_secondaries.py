@@ -1,4 +1,5 @@
-"""Tests the contract of ``Follower`` and ``Followers``: anybody can pay a draft, once."""
+"""Tests the contract of ``SecondaryTable`` and ``Secondaries``: anybody can deliver to a draft,
+once."""
 
 from __future__ import annotations
 
@@ -27,31 +28,31 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
     Draft,
-    Follower,
     Landed,
     Refused,
+    SecondaryTable,
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import CommitRecord, Debt
+from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.iceberg.pending_manifests import undecided
 from headgate.tables.pending_files import KEPT_MS, Drafts
-from headgate.tables.secondary_table import KindFollower
-from headgate.tables.secondary_tables import FollowerTables
+from headgate.tables.secondary_table import KindSecondary
+from headgate.tables.secondary_tables import SecondaryTables
 
 
-class DeltaFollowerWorld(DeltaWorld):
-    """A Delta table with drafts of ours, which are kept until the next payment."""
+class DeltaSecondaryWorld(DeltaWorld):
+    """A Delta table with drafts of ours, which are kept until the next delivery."""
 
     kept_ms = 0
 
-    def open(self, sink: str = "sink") -> Follower:  # type: ignore[override]
+    def open(self, sink: str = "sink") -> SecondaryTable:  # type: ignore[override]
         table = super().open(sink)
         place = self.place
         drafts = Drafts(place.storage, place.location, SinkName(sink), kept_ms=self.kept_ms)
-        return KindFollower(table, FixedColumns(table), drafts)
+        return KindSecondary(table, FixedColumns(table), drafts)
 
     def expire_all(self) -> None:
         self.table().create_checkpoint()
@@ -61,7 +62,7 @@ class DeltaFollowerWorld(DeltaWorld):
     params=[
         pytest.param(lambda _, folder: FakeWorld(folder), id="fake"),
         pytest.param(lambda _, folder: IcebergWorld(folder), id="sqlite"),
-        pytest.param(lambda _, folder: DeltaFollowerWorld(folder), id="delta"),
+        pytest.param(lambda _, folder: DeltaSecondaryWorld(folder), id="delta"),
         pytest.param(on_postgres, id="postgres", marks=pytest.mark.integration),
     ]
 )
@@ -71,7 +72,9 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     world.close()
 
 
-def drafted(world: World, table: Follower, number: int, *files: int, epoch: int = 1) -> Debt:
+def drafted(
+    world: World, table: SecondaryTable, number: int, *files: int, epoch: int = 1
+) -> PendingCommit:
     """What transaction ``number`` would owe: a file for each number."""
     draft = Draft(
         table.read(),
@@ -80,94 +83,108 @@ def drafted(world: World, table: Follower, number: int, *files: int, epoch: int 
         tuple(world.file(file) for file in files),
         since_ms=77,
     )
-    (debt,) = table.draft(draft)
-    return debt
+    (pending_commit,) = table.draft(draft)
+    return pending_commit
 
 
-def opened(world: World) -> Follower:
+def opened(world: World) -> SecondaryTable:
     return world.open()  # type: ignore[return-value]
 
 
-def paid(debt: Debt) -> CommitRecord:
+def delivered(pending_commit: PendingCommit) -> CommitRecord:
     return replace(
-        record(debt.transaction.epoch, debt.transaction.number), records=debt.rows, lead="uuid-lead"
+        record(pending_commit.transaction.epoch, pending_commit.transaction.number),
+        records=pending_commit.rows,
+        primary="uuid-lead",
     )
 
 
-def pays(table: Follower, *debts: Debt, base: TableView | None = None) -> CommitOutcome:
-    return table.commit(CommitAttempt(base or table.read(), paid(debts[-1]), debts=debts))
+def delivers(
+    table: SecondaryTable, *pending_commits: PendingCommit, base: TableView | None = None
+) -> CommitOutcome:
+    return table.commit(
+        CommitAttempt(
+            base or table.read(), delivered(pending_commits[-1]), pending_commits=pending_commits
+        )
+    )
 
 
 def test_d2_what_is_drafted_is_in_no_snapshot(world: World) -> None:
     table = opened(world)
     before = table.read()
-    debt = drafted(world, table, 1, 10, 11)
+    pending_commit = drafted(world, table, 1, 10, 11)
     assert table.read() == before
     assert world.numbers() == []
-    assert (debt.follower, debt.table, debt.since_ms) == (before.uuid, before.table, 77)
-    assert debt.rows
-    assert debt.manifest.startswith(before.location)
+    assert (pending_commit.secondary, pending_commit.table, pending_commit.since_ms) == (
+        before.uuid,
+        before.table,
+        77,
+    )
+    assert pending_commit.rows
+    assert pending_commit.manifest.startswith(before.location)
 
 
-def test_d5_another_process_pays_it_later_on_whatever_the_table_is_then(world: World) -> None:
-    debt = drafted(world, opened(world), 1, 10, 11)
+def test_d5_another_process_delivers_it_later_on_whatever_the_table_is_then(world: World) -> None:
+    pending_commit = drafted(world, opened(world), 1, 10, 11)
     world.append_foreign(7)
     world.compact()
-    view = landed(pays(opened(world), debt))
+    view = landed(delivers(opened(world), pending_commit))
     assert world.numbers() == [7, 10, 11]
-    assert view.record == paid(debt)
+    assert view.record == delivered(pending_commit)
     assert opened(world).read() == view
 
 
-def test_d5_several_debts_go_in_one_call(world: World) -> None:
+def test_d5_several_pending_commits_go_in_one_call(world: World) -> None:
     table = opened(world)
-    debts = [drafted(world, table, number, number) for number in (1, 2, 3)]
-    landed(pays(table, *debts))
+    pending_commits = [drafted(world, table, number, number) for number in (1, 2, 3)]
+    landed(delivers(table, *pending_commits))
     assert world.numbers() == [1, 2, 3]
-    assert opened(world).read().record == paid(debts[-1])
+    assert opened(world).read().record == delivered(pending_commits[-1])
 
 
-def test_d5_two_pay_the_same_and_one_is_refused(world: World) -> None:
+def test_d5_two_deliver_the_same_and_one_is_refused(world: World) -> None:
     one, other = opened(world), opened(world)
-    debt = drafted(world, one, 1, 10)
+    pending_commit = drafted(world, one, 1, 10)
     stale = other.read()
-    landed(pays(one, debt))
-    assert isinstance(pays(other, debt, base=stale), Refused)
+    landed(delivers(one, pending_commit))
+    assert isinstance(delivers(other, pending_commit, base=stale), Refused)
     assert world.numbers() == [10]
 
 
-def test_d9_an_empty_debt_moves_the_tag_and_fences_what_comes_late(world: World) -> None:
+def test_d9_an_empty_pending_commit_moves_the_tag_and_fences_what_comes_late(world: World) -> None:
     table, zombie = opened(world), opened(world)
-    debt = drafted(world, zombie, 1, 10)
+    pending_commit = drafted(world, zombie, 1, 10)
     stale = zombie.read()
-    claim = replace(debt, transaction=TransactionId(Epoch(2), TransactionNumber(0)), manifest="")
-    landed(pays(table, claim))
-    assert isinstance(pays(zombie, debt, base=stale), Refused)
+    claim = replace(
+        pending_commit, transaction=TransactionId(Epoch(2), TransactionNumber(0)), manifest=""
+    )
+    landed(delivers(table, claim))
+    assert isinstance(delivers(zombie, pending_commit, base=stale), Refused)
     assert world.numbers() == []
 
 
 @pytest.mark.parametrize("did_land", [True, False])
-def test_d7_a_lost_answer_is_unknown_and_the_follower_tells(world: World, did_land: bool) -> None:
+def test_d7_a_lost_answer_is_unknown_and_the_secondary_tells(world: World, did_land: bool) -> None:
     table = opened(world)
-    debt = drafted(world, table, 1, 10)
+    pending_commit = drafted(world, table, 1, 10)
     world.lose_next_answer(landed=did_land)
-    assert isinstance(pays(table, debt), Unknown)
+    assert isinstance(delivers(table, pending_commit), Unknown)
     found = table.read().record
-    assert (found is not None and found.transaction == debt.transaction) is did_land
+    assert (found is not None and found.transaction == pending_commit.transaction) is did_land
     if not did_land:
-        landed(pays(table, debt))
+        landed(delivers(table, pending_commit))
     assert world.numbers() == [10]
 
 
-def test_what_was_paid_can_be_committed_upon_compacted_and_expired(world: World) -> None:
+def test_what_was_delivered_can_be_committed_upon_compacted_and_expired(world: World) -> None:
     table = opened(world)
-    landed(pays(table, drafted(world, table, 1, 10)))
+    landed(delivers(table, drafted(world, table, 1, 10)))
     later = drafted(world, table, 2, 20)
     world.compact()
     world.expire_all()
-    landed(pays(table, later))
+    landed(delivers(table, later))
     assert world.numbers() == [10, 20]
-    assert table.read().record == paid(later)
+    assert table.read().record == delivered(later)
 
 
 def test_a_table_created_anew_gets_no_draft(world: World) -> None:
@@ -182,11 +199,11 @@ def test_a_table_created_anew_gets_no_draft(world: World) -> None:
 
 def test_a_manifest_that_is_gone_is_unknown_and_changes_nothing(world: World) -> None:
     table = opened(world)
-    debt = drafted(world, table, 1, 10)
-    gone = replace(debt, manifest=debt.manifest + ".gone")
-    assert isinstance(pays(table, gone), Unknown)
+    pending_commit = drafted(world, table, 1, 10)
+    gone = replace(pending_commit, manifest=pending_commit.manifest + ".gone")
+    assert isinstance(delivers(table, gone), Unknown)
     assert table.read().record is None
-    landed(pays(table, debt))
+    landed(delivers(table, pending_commit))
 
 
 # ------------------------------------------------------------------------------- storage, real only
@@ -199,8 +216,8 @@ def real(tmp_path: Path) -> Iterator[IcebergWorld]:
     world.close()
 
 
-def loose(world: IcebergWorld, before: int, *owed: Debt) -> list[str]:
-    manifests = frozenset(debt.manifest for debt in owed)
+def loose(world: IcebergWorld, before: int, *pending: PendingCommit) -> list[str]:
+    manifests = frozenset(pending_commit.manifest for pending_commit in pending)
     return undecided(world.table(), SinkName("sink"), Epoch(before), manifests)
 
 
@@ -208,34 +225,34 @@ def test_d2_only_what_an_older_epoch_drafted_and_nobody_decided_is_cleared_away(
     real: IcebergWorld,
 ) -> None:
     table = opened(real)
-    settled, dead, owed = (drafted(real, table, number, number) for number in (1, 2, 3))
+    settled, dead, pending = (drafted(real, table, number, number) for number in (1, 2, 3))
     young = drafted(real, table, 1, 4, epoch=2)
-    landed(pays(table, settled))
+    landed(delivers(table, settled))
     assert loose(real, 1) == []
-    assert loose(real, 2, owed) == [dead.manifest]
-    table.tidy(Epoch(2), frozenset({owed.manifest}))
-    landed(pays(table, owed))
-    landed(pays(table, young))
+    assert loose(real, 2, pending) == [dead.manifest]
+    table.tidy(Epoch(2), frozenset({pending.manifest}))
+    landed(delivers(table, pending))
+    landed(delivers(table, young))
     assert real.numbers() == [1, 3, 4]
     assert loose(real, 9) == []
 
 
-def test_d3_what_is_owed_survives_the_expiry_of_all_snapshots(real: IcebergWorld) -> None:
+def test_d3_what_is_pending_survives_the_expiry_of_all_snapshots(real: IcebergWorld) -> None:
     table = opened(real)
-    landed(pays(table, drafted(real, table, 1, 10)))
-    owed = drafted(real, table, 2, 20)
+    landed(delivers(table, drafted(real, table, 1, 10)))
+    pending = drafted(real, table, 2, 20)
     for number in (7, 8):
         real.append_foreign(number)
     real.compact()
     real.expire_all()
     real.lose_history()
-    landed(pays(opened(real), owed))
+    landed(delivers(opened(real), pending))
     assert real.numbers() == [7, 8, 10, 20]
 
 
-def test_a_payment_counts_what_its_manifests_hold(real: IcebergWorld) -> None:
+def test_a_delivery_counts_what_its_manifests_hold(real: IcebergWorld) -> None:
     table = opened(real)
-    landed(pays(table, drafted(real, table, 1, 10, 11), drafted(real, table, 2, 20)))
+    landed(delivers(table, drafted(real, table, 1, 10, 11), drafted(real, table, 2, 20)))
     snapshot = real.table().current_snapshot()
     assert snapshot
     assert snapshot.summary
@@ -250,53 +267,53 @@ def test_a_payment_counts_what_its_manifests_hold(real: IcebergWorld) -> None:
 # ---------------------------------------------------------------------------- kinds with our drafts
 
 
-def test_d2_what_an_older_epoch_drafted_and_nobody_is_owed_is_cleared_away(
+def test_d2_what_an_older_epoch_drafted_and_nobody_is_pending_is_cleared_away(
     tmp_path: Path,
 ) -> None:
-    world = DeltaFollowerWorld(tmp_path)
+    world = DeltaSecondaryWorld(tmp_path)
     table = world.open()
-    paid_first, dead, owed = (drafted(world, table, number, number) for number in (1, 2, 3))
+    delivered_first, dead, pending = (drafted(world, table, number, number) for number in (1, 2, 3))
     young = drafted(world, table, 1, 4, epoch=2)
-    landed(pays(table, paid_first))
+    landed(delivers(table, delivered_first))
     table.tidy(Epoch(1), frozenset())
     assert len(drafts_in(world)) == 4
-    table.tidy(Epoch(2), frozenset({owed.manifest}))
-    assert drafts_in(world) == {paid_first.manifest, owed.manifest, young.manifest}
-    landed(pays(world.open(), owed))
-    landed(pays(table, young))
+    table.tidy(Epoch(2), frozenset({pending.manifest}))
+    assert drafts_in(world) == {delivered_first.manifest, pending.manifest, young.manifest}
+    landed(delivers(world.open(), pending))
+    landed(delivers(table, young))
     assert world.numbers() == [1, 3, 4]
     assert dead.manifest not in drafts_in(world)
 
 
-def test_drafts_go_with_the_payment_behind_theirs(tmp_path: Path) -> None:
-    world = DeltaFollowerWorld(tmp_path)
+def test_drafts_go_with_the_delivery_behind_theirs(tmp_path: Path) -> None:
+    world = DeltaSecondaryWorld(tmp_path)
     table = world.open()
-    debts = [drafted(world, table, number, number) for number in (1, 2, 3)]
-    landed(pays(table, debts[0]))
-    assert drafts_in(world) == {debt.manifest for debt in debts}
-    landed(pays(table, debts[1], debts[2]))
-    assert drafts_in(world) == {debts[1].manifest, debts[2].manifest}
+    pending_commits = [drafted(world, table, number, number) for number in (1, 2, 3)]
+    landed(delivers(table, pending_commits[0]))
+    assert drafts_in(world) == {pending_commit.manifest for pending_commit in pending_commits}
+    landed(delivers(table, pending_commits[1], pending_commits[2]))
+    assert drafts_in(world) == {pending_commits[1].manifest, pending_commits[2].manifest}
 
 
-def test_drafts_are_kept_for_a_table_that_loses_its_newest_payments(tmp_path: Path) -> None:
-    """By whoever pays the next ones, and by the next epoch."""
-    world = DeltaFollowerWorld(tmp_path)
+def test_drafts_are_kept_for_a_table_that_loses_its_newest_deliveries(tmp_path: Path) -> None:
+    """By whoever delivers to the next ones, and by the next epoch."""
+    world = DeltaSecondaryWorld(tmp_path)
     world.kept_ms = KEPT_MS
     table = world.open()
-    debts = [drafted(world, table, number, number) for number in (1, 2, 3)]
-    for debt in debts:
-        landed(pays(table, debt))
+    pending_commits = [drafted(world, table, number, number) for number in (1, 2, 3)]
+    for pending_commit in pending_commits:
+        landed(delivers(table, pending_commit))
     table.tidy(Epoch(2), frozenset())
-    assert drafts_in(world) == {debt.manifest for debt in debts}
+    assert drafts_in(world) == {pending_commit.manifest for pending_commit in pending_commits}
 
 
-def test_files_of_columns_that_the_table_had_are_paid_by_a_process_that_never_saw_them(
+def test_files_of_columns_that_the_table_had_are_delivered_by_a_process_that_never_saw_them(
     tmp_path: Path,
 ) -> None:
-    world = DeltaFollowerWorld(tmp_path)
-    debt = drafted(world, world.open(), 1, 10)
+    world = DeltaSecondaryWorld(tmp_path)
+    pending_commit = drafted(world, world.open(), 1, 10)
     world.table().alter.add_columns([Field("note", PrimitiveType("string"), nullable=True)])
-    landed(pays(world.open(), debt))
+    landed(delivers(world.open(), pending_commit))
     assert world.numbers() == [10]
 
 
@@ -309,9 +326,9 @@ def drafts_in(world: DeltaWorld) -> set[str]:
 
 
 class Held:
-    """A follower whose commit waits until it is let go."""
+    """A secondary table whose commit waits until it is let go."""
 
-    def __init__(self, table: Follower) -> None:
+    def __init__(self, table: SecondaryTable) -> None:
         self._table = table
         self.let_go = threading.Event()
         self.read, self.draft, self.tidy, self.close = (
@@ -332,24 +349,31 @@ def test_d7_one_that_hangs_holds_up_no_other_and_ends_by_itself(tmp_path: Path) 
         world.rename(name)
     held = Held(opened(worlds["lake.one"]))
     told: list[str] = []
-    followers = FollowerTables(
+    secondaries = SecondaryTables(
         lambda name: held if name == "lake.one" else opened(worlds[name]),  # type: ignore[return-value, arg-type]
         lambda: told.append("told"),
     )
-    views = followers.describe(tuple(worlds))
+    views = secondaries.describe(tuple(worlds))
     assert told == ["told"]
-    debts = [drafted(world, opened(world), 1, 10) for world in worlds.values()]
-    payments = [CommitAttempt(views[debt.table], paid(debt), debts=(debt,)) for debt in debts]
-    outcomes = followers.pay(payments, 100)
+    pending_commits = [drafted(world, opened(world), 1, 10) for world in worlds.values()]
+    deliveries = [
+        CommitAttempt(
+            views[pending_commit.table],
+            delivered(pending_commit),
+            pending_commits=(pending_commit,),
+        )
+        for pending_commit in pending_commits
+    ]
+    outcomes = secondaries.deliver(deliveries, 100)
     assert isinstance(outcomes["lake.one"], Unknown)
     assert isinstance(outcomes["lake.two"], Landed)
-    assert followers.describe(tuple(worlds)).keys() == {"lake.two"}, "it is asked when it is free"
+    assert secondaries.describe(tuple(worlds)).keys() == {"lake.two"}, "it is asked when it is free"
     held.let_go.set()
-    while "lake.one" not in followers.describe(tuple(worlds)):
+    while "lake.one" not in secondaries.describe(tuple(worlds)):
         pass
     assert worlds["lake.one"].numbers() == [10]
     assert len(told) == 2
-    followers.close()
+    secondaries.close()
 
 
 def test_n5_what_is_not_listed_is_gone_if_it_cannot_be_read_either(tmp_path: Path) -> None:
@@ -358,29 +382,29 @@ def test_n5_what_is_not_listed_is_gone_if_it_cannot_be_read_either(tmp_path: Pat
         world.rename(name)
     read: list[str] = []
 
-    def open_(name: str) -> Follower:
+    def open_(name: str) -> SecondaryTable:
         read.append(name)
         return opened(worlds[name])
 
-    followers = FollowerTables(
+    secondaries = SecondaryTables(
         open_,
         threads=False,
         required=(),
         listed={"lake": ["one"], "else": []}.__getitem__,
     )
     worlds["lake.two"].drop()
-    gone = followers.missing(tuple(worlds))
+    gone = secondaries.missing(tuple(worlds))
     assert gone.keys() == {"lake.two"}
     assert gone["lake.two"].code == "HG-102"
     assert sorted(read) == ["else.where", "lake.two"]
-    assert followers.missing(("lake.one",)) == {}
-    followers.close()
+    assert secondaries.missing(("lake.one",)) == {}
+    secondaries.close()
 
 
 def test_one_that_is_missing_is_named(tmp_path: Path) -> None:
     world = FakeWorld(tmp_path)
     world.drop()
-    followers = FollowerTables(lambda _: opened(world), threads=False)
+    secondaries = SecondaryTables(lambda _: opened(world), threads=False)
     with pytest.raises(TableMissing):
-        followers.describe((NAME,))
-    followers.close()
+        secondaries.describe((NAME,))
+    secondaries.close()

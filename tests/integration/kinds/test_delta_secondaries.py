@@ -39,14 +39,14 @@ def keeping(deploy: Deploy, location: Path) -> Deployment:
 
 
 def blocked(table: str) -> Path:
-    """What stands where the table's next version would be put: nobody can pay it."""
+    """What stands where the table's next version would be put: nobody can deliver to it."""
     following = DeltaTable(table).version() + 1
     place = Path(table) / "_delta_log" / f"{following:020}.json"
     place.mkdir()
     return place
 
 
-def test_what_a_delta_quarantine_is_owed_is_paid_by_whoever_comes_next(
+def test_what_a_delta_quarantine_is_pending_is_delivered_by_whoever_comes_next(
     deploy: Deploy, tmp_path: Path
 ) -> None:
     location = tmp_path / "lake" / "rows"
@@ -56,10 +56,14 @@ def test_what_a_delta_quarantine_is_owed_is_paid_by_whoever_comes_next(
     sink.wait_until_lag_zero()
     place = blocked(f"{location}_quarantine")
     sink.produce(100)
-    sink.wait_until(lambda: bool(sink.owed()), "a decision that is not paid")
+    sink.wait_until(lambda: bool(sink.pending()), "a decision that is not delivered")
     sink.kill(sink.leader())
-    assert "are owed to the quarantine" in " ".join(audit(sink.settings).remarks)
-    assert status(sink.settings).owed_rows == sum(debt.rows for debt in sink.owed()) == 20
+    assert "are pending for the quarantine" in " ".join(audit(sink.settings).remarks)
+    assert (
+        status(sink.settings).pending_rows
+        == sum(pending_commit.rows for pending_commit in sink.pending())
+        == 20
+    )
     place.rmdir()
     sink.start()
     sink.wait_until_lag_zero()
@@ -132,7 +136,10 @@ def test_a_coordinator_dies_between_two_of_three_tables_and_one_is_dropped_meanw
     place = blocked(f"{lake}/zone_a")
     for topic in sink.topics:
         sink.produce(90, topic)
-    sink.wait_until(lambda: {debt.table for debt in sink.owed()} == {"db.zone_a"}, "one debt")
+    sink.wait_until(
+        lambda: {pending_commit.table for pending_commit in sink.pending()} == {"db.zone_a"},
+        "one pending commit",
+    )
     sink.kill(sink.leader())
     (lake / "returns").rename(tmp_path / "away")
     place.rmdir()
@@ -142,31 +149,33 @@ def test_a_coordinator_dies_between_two_of_three_tables_and_one_is_dropped_meanw
         shutil.rmtree(lake / "returns", ignore_errors=True)
         (tmp_path / "away").rename(lake / "returns")
 
-    parked_and_resumed(sink, given_back)
+    suspended_and_resumed(sink, given_back)
     judged(sink, lambda name: read_delta_with_duckdb(f"{lake}/{name}"))
 
 
-def parked_and_resumed(sink: Deployment, give_back: Callable[[], None]) -> None:
+def suspended_and_resumed(sink: Deployment, give_back: Callable[[], None]) -> None:
     """A table is gone, and all others go on; then somebody gives it back."""
 
-    def parked() -> bool:
-        return "db.returns is parked: HG-102" in " ".join(status(sink.settings).notes)
+    def suspended() -> bool:
+        return "db.returns is suspended: HG-102" in " ".join(status(sink.settings).notes)
 
-    sink.wait_until(parked, "a parked table")
+    sink.wait_until(suspended, "a suspended table")
     for topic in sink.topics:
         sink.produce(90, topic)
 
     def diverted() -> bool:
         behind = sum(partition.lag or 0 for partition in status(sink.settings).partitions)
-        return not behind and {debt.table for debt in sink.owed()} <= {"db.returns"}
+        return not behind and {pending_commit.table for pending_commit in sink.pending()} <= {
+            "db.returns"
+        }
 
-    sink.wait_until(diverted, "payments of all others")
+    sink.wait_until(diverted, "deliveries of all others")
     run, file = CliRunner(), str(sink.sink_file)
     assert run.invoke(main, ["tables", file]).exit_code == 1
     give_back()
     resumed = run.invoke(main, ["tables", file, "resume", "db.returns"])
     assert resumed.exit_code == 0, resumed.output
-    sink.wait_until(lambda: not parked(), "an open table")
+    sink.wait_until(lambda: not suspended(), "an open table")
     for topic in sink.topics:
         sink.produce(90, topic)
     sink.wait_until_lag_zero()

@@ -1,4 +1,4 @@
-"""Tests PostgreSQL tables that follow a lead, and quarantines that take any record."""
+"""Tests PostgreSQL tables that follow a primary table, and quarantines that take any record."""
 
 from __future__ import annotations
 
@@ -46,60 +46,60 @@ IN_FILES = pa.schema(
 )
 
 
-def paid(number: int) -> CommitRecord:
-    return replace(record(1, number, number), lead="uuid-of-the-lead")
+def delivered(number: int) -> CommitRecord:
+    return replace(record(1, number, number), primary="uuid-of-the-lead")
 
 
-def pays(world: Any, number: int, *files: WrittenFile) -> CommitOutcome:
+def delivers(world: Any, number: int, *files: WrittenFile) -> CommitOutcome:
     table = world.open()
-    return commit(table, table.read(), paid(number), *files)
+    return commit(table, table.read(), delivered(number), *files)
 
 
-# ------------------------------------------------------------------------------------- payments
+# ------------------------------------------------------------------------------------- deliveries
 
 
-def test_files_of_a_payment_stay_until_the_next_one_has_landed(world) -> None:
-    """A replica that is promoted without the newest payment may have the decision."""
+def test_files_of_a_delivery_stay_until_the_next_one_has_landed(world) -> None:
+    """A replica that is promoted without the newest delivery may have the decision."""
     first, second = world.file(1), world.file(2)
-    landed(pays(world, 1, first))
+    landed(delivers(world, 1, first))
     assert len(list(world.folder.iterdir())) == 2
     world.sql("DELETE FROM {}")
     world.sql("DELETE FROM headgate.commits WHERE relation = '{}'::regclass")
     world.sql("DELETE FROM headgate.sinks WHERE relation = '{}'::regclass")
-    landed(pays(world, 1, first))
-    landed(pays(world, 2, second))
+    landed(delivers(world, 1, first))
+    landed(delivers(world, 2, second))
     assert [path.as_uri() for path in world.folder.iterdir()] == [second.path]
     assert world.numbers() == [1, 2]
 
 
-def test_files_of_a_payment_whose_answer_was_lost_go_with_the_next_one(world) -> None:
+def test_files_of_a_delivery_whose_answer_was_lost_go_with_the_next_one(world) -> None:
     table = world.open()
     world.lose_next_answer(landed=True)
-    assert isinstance(commit(table, table.read(), paid(1), world.file(1)), Unknown)
-    assert table.read().record == paid(1)
+    assert isinstance(commit(table, table.read(), delivered(1), world.file(1)), Unknown)
+    assert table.read().record == delivered(1)
     assert len(list(world.folder.iterdir())) == 1
-    landed(pays(world, 2))
+    landed(delivers(world, 2))
     assert list(world.folder.iterdir()) == []
     assert world.numbers() == [1]
 
 
-def test_files_of_payments_stay_as_long_as_a_replica_may_lag(world) -> None:
-    """Who lacks two payments is paid both again."""
+def test_files_of_deliveries_stay_as_long_as_a_replica_may_lag(world) -> None:
+    """Who lacks two deliveries is delivered both again."""
     world.kept = KEPT
     files = [world.file(number) for number in (1, 2, 3)]
     for number, file in enumerate(files, 1):
-        landed(pays(world, number, file))
+        landed(delivers(world, number, file))
     assert {path.as_uri() for path in world.folder.iterdir()} == {file.path for file in files}
     world.sql("UPDATE headgate.commits SET committed_at = committed_at - interval '1 hour'")
-    landed(pays(world, 4))
+    landed(delivers(world, 4))
     assert list(world.folder.iterdir()) == []
 
 
-def test_u2_key_files_of_payments_stay_as_long_as_those_with_rows(keyed) -> None:
+def test_u2_key_files_of_deliveries_stay_as_long_as_those_with_rows(keyed) -> None:
     """An audit, which counts what each commit added, does not take them for rows."""
     keyed.kept = KEPT
     files = keyed.changed(KeyChange(1, "a", 1, 0), KeyChange(2, None, 2, 0))
-    view = landed(pays(keyed, 1, *files))
+    view = landed(delivers(keyed, 1, *files))
     assert {path.as_uri() for path in keyed.folder.iterdir()} == {file.path for file in files}
     reader = keyed.kind.reader(keyed.wanted, SinkName("sink"))
     (done,) = reader.history().commits
@@ -111,52 +111,52 @@ def test_u2_key_files_of_payments_stay_as_long_as_those_with_rows(keyed) -> None
     reader.close()
     assert view.record.keys == KeyCounts(inserted=1, absent=1)
     keyed.sql("UPDATE headgate.commits SET committed_at = committed_at - interval '1 hour'")
-    landed(pays(keyed, 2))
+    landed(delivers(keyed, 2))
     assert list(keyed.folder.iterdir()) == []
 
 
-def test_u1_keys_that_go_are_no_payment_of_a_table_without_a_key(keyed, world) -> None:
+def test_u1_keys_that_go_are_no_delivery_of_a_table_without_a_key(keyed, world) -> None:
     (gone,) = keyed.changed(KeyChange(2, None, 2, 0))
     with pytest.raises(KeyChanged, match="put the key back"):
-        pays(world, 1, gone)
+        delivers(world, 1, gone)
     assert world.open().read().record is None
 
 
 class Overtaken:
-    """Staged files, before which somebody else pays twice."""
+    """Staged files, before which somebody else delivers twice."""
 
     def __init__(self, world: Any, file: WrittenFile) -> None:
         self._world, self._file = world, file
         self._files = world.open()._place.files
 
     def rows(self, *arguments: Any) -> Iterator[pa.RecordBatch]:
-        landed(pays(self._world, 1, self._file))
-        landed(pays(self._world, 2))
+        landed(delivers(self._world, 1, self._file))
+        landed(delivers(self._world, 2))
         return self._files.rows(*arguments)
 
 
-def test_who_finds_a_file_gone_because_others_paid_is_refused(world) -> None:
+def test_who_finds_a_file_gone_because_others_delivered_is_refused(world) -> None:
     file, zombie = world.file(1), world.open()
     stale = zombie.read()
     zombie._place = replace(zombie._place, files=Overtaken(world, file))
-    assert isinstance(commit(zombie, stale, paid(1), file), Refused)
+    assert isinstance(commit(zombie, stale, delivered(1), file), Refused)
     assert world.numbers() == [1]
     gone = world.file(3)
     zombie = world.open()
     zombie._place.files.remove([gone.path])
     with pytest.raises(TableChanged, match="is gone"):
-        commit(zombie, zombie.read(), paid(3), gone)
+        commit(zombie, zombie.read(), delivered(3), gone)
 
 
-def test_what_was_decided_before_a_column_was_added_is_paid(world) -> None:
+def test_what_was_decided_before_a_column_was_added_is_delivered(world) -> None:
     file, strict = world.file(1), world.file(2)
     world.sql("ALTER TABLE {} ADD note text, ALTER number TYPE numeric(30, 0)")
-    landed(pays(world, 1, file))
+    landed(delivers(world, 1, file))
     assert world.sql("SELECT DISTINCT number, note FROM {}") == [(1, None)]
     world.sql("UPDATE {} SET note = ''")
     world.sql("ALTER TABLE {} ALTER note SET NOT NULL")
     with pytest.raises(TableChanged, match="differ in note"):
-        pays(world, 2, strict)
+        delivers(world, 2, strict)
 
 
 def test_what_a_table_cannot_be_given_is_known_before_it_is_decided(world) -> None:
@@ -206,7 +206,7 @@ def test_bad_records_come_back_byte_by_byte(world, aside: TableSpec) -> None:
     assert layout.columns == ASIDE
     rows = batch(*WHOLE)
     assert layout.tamed(rows).equals(rows)
-    landed(pays(world, 1, world.written(pa.Table.from_batches([rows]))))
+    landed(delivers(world, 1, world.written(pa.Table.from_batches([rows]))))
     reader = world.kind.reader(aside, SinkName("sink"))
     _, files = reader.scan(rows.schema.names)
     read = pa.Table.from_batches([found for each in files for found in each.batches()])
@@ -226,7 +226,7 @@ def test_what_postgresql_does_not_hold_is_tamed_in_a_quarantine(world, aside: Ta
     }
     mended = world.kind.file_schema(aside).tamed(rows)
     assert ExactValues().unfit(mended) == {}
-    landed(pays(world, 1, world.written(pa.Table.from_batches([mended]))))
+    landed(delivers(world, 1, world.written(pa.Table.from_batches([mended]))))
     found = world.sql('SELECT "timestamp", key, headers, message FROM {} WHERE "offset" = 0')
     told = [{"key": "a\\x00b", "value": "AA=="}, {"key": None, "value": None}]
     assert found == [(None, b"\0", told, "nul \\x00 in it")]

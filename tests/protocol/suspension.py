@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from protocol.coordinating import EPOCH, SETTINGS, WALL_AHEAD_MS, Coordinator
-from protocol.following import deciding, follower
+from protocol.following import deciding, secondary
 from protocol.values import ALICE, P0, P1, SINK, data_file, record, view
 
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.control_protocol.record import Debt, Parked
-from headgate.coordinator.actions import FollowersRead
+from headgate.control_protocol.record import PendingCommit, Suspended
+from headgate.coordinator.actions import SecondariesRead
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.transitions import Phase
 
@@ -30,27 +30,31 @@ def table(
     return replace(fresh, lineage=lineage, head=head)
 
 
-def owed(epoch: int, number: int, rows: int = 2, name: str = ORDERS) -> Debt:
+def pending(epoch: int, number: int, rows: int = 2, name: str = ORDERS) -> PendingCommit:
     number_of = record(epoch, number, Offsets()).transaction
     uuid = UUID if name == ORDERS else f"uuid-{name}"
-    return Debt(number_of, ALICE, uuid, name, f"{name}/{epoch}.{number}.avro", 9, rows, 10**15)
+    return PendingCommit(
+        number_of, ALICE, uuid, name, f"{name}/{epoch}.{number}.avro", 9, rows, 10**15
+    )
 
 
 def ledgers(
-    *debts: Debt,
-    parked: tuple[Parked, ...] = (),
+    *pending_commits: PendingCommit,
+    suspended: tuple[Suspended, ...] = (),
     settings: CoordinatorSettings = SETTINGS,
 ) -> Coordinator:
     """One that has not begun."""
-    stored = replace(deciding(EPOCH - 1, 4, *debts), parked=parked)
+    stored = replace(deciding(EPOCH - 1, 4, *pending_commits), suspended=suspended)
     made = Coordinator(view(stored), settings)
-    made.follow(follower(ASIDE))
+    made.follow(secondary(ASIDE))
     made.state = replace(made.state, identity=replace(made.state.identity, routed=True))
     return made
 
 
-def collecting(*debts: Debt, parked: tuple[Parked, ...] = ()) -> Coordinator:
-    made = ledgers(*debts, parked=parked)
+def collecting(
+    *pending_commits: PendingCommit, suspended: tuple[Suspended, ...] = ()
+) -> Coordinator:
+    made = ledgers(*pending_commits, suspended=suspended)
     made.until(Phase.COLLECTING)
     return made
 
@@ -82,6 +86,6 @@ def announces(
 def reads(
     made: Coordinator, *tables: TableView, troubles: Mapping[str, HeadgateError] | None = None
 ) -> None:
-    made.owed = None
+    made.pending = None
     views = {found.table: found for found in tables}
-    made.given(FollowersRead(views, made.now_ms + WALL_AHEAD_MS, troubles or {}))
+    made.given(SecondariesRead(views, made.now_ms + WALL_AHEAD_MS, troubles or {}))

@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import Producer
 from integration.conftest import Deploy
 from integration.deployment import Deployment
-from integration.kinds.test_delta_followers import (
+from integration.kinds.test_delta_secondaries import (
     TABLES,
     judged,
-    parked_and_resumed,
     routed,
+    suspended_and_resumed,
 )
 from integration.kinds.test_postgres import examined, postgres
 from integration.readers import read_postgres
@@ -33,7 +33,7 @@ PLACES = ("topic", "partition", "offset")
 
 @contextmanager
 def locked(server: PostgresServer, table: str) -> Iterator[None]:
-    """Somebody else has the table: it can be read, and nobody can pay it."""
+    """Somebody else has the table: it can be read, and nobody can deliver to it."""
     with closing(server.connect()) as connection:
         connection.cursor().execute(f"LOCK TABLE {table} IN EXCLUSIVE MODE")
         yield
@@ -54,7 +54,7 @@ def keeping(deploy: Deploy, folder: Path, *servers: PostgresServer) -> Deploymen
     return sink
 
 
-def test_what_a_postgres_quarantine_is_owed_is_paid_by_whoever_comes_next(
+def test_what_a_postgres_quarantine_is_pending_is_delivered_by_whoever_comes_next(
     deploy: Deploy, tmp_path: Path, server: PostgresServer
 ) -> None:
     sink = keeping(deploy, tmp_path, server)
@@ -63,10 +63,14 @@ def test_what_a_postgres_quarantine_is_owed_is_paid_by_whoever_comes_next(
     sink.wait_until_lag_zero()
     with locked(server, "db.rows_quarantine"):
         sink.produce(100)
-        sink.wait_until(lambda: bool(sink.owed()), "a decision that is not paid")
+        sink.wait_until(lambda: bool(sink.pending()), "a decision that is not delivered")
         sink.kill(sink.leader())
-        assert "are owed to the quarantine" in " ".join(audit(sink.settings).remarks)
-        assert status(sink.settings).owed_rows == sum(debt.rows for debt in sink.owed()) == 20
+        assert "are pending for the quarantine" in " ".join(audit(sink.settings).remarks)
+        assert (
+            status(sink.settings).pending_rows
+            == sum(pending_commit.rows for pending_commit in sink.pending())
+            == 20
+        )
         server.kill()
     server.start()
     sink.start()
@@ -124,7 +128,10 @@ def test_a_coordinator_dies_between_two_of_three_tables_and_one_is_renamed_meanw
     with locked(server, "db.zone_a"):
         for topic in sink.topics:
             sink.produce(90, topic)
-        sink.wait_until(lambda: {debt.table for debt in sink.owed()} == {"db.zone_a"}, "one debt")
+        sink.wait_until(
+            lambda: {pending_commit.table for pending_commit in sink.pending()} == {"db.zone_a"},
+            "one pending commit",
+        )
         sink.kill(sink.leader())
         run(server, "ALTER TABLE db.returns RENAME TO away")
     sink.start()
@@ -132,7 +139,7 @@ def test_a_coordinator_dies_between_two_of_three_tables_and_one_is_renamed_meanw
     def given_back() -> None:
         run(server, "ALTER TABLE db.away RENAME TO returns")
 
-    parked_and_resumed(sink, given_back)
+    suspended_and_resumed(sink, given_back)
     columns = dict.fromkeys(TABLES, (*COLUMNS, *COORDINATES)) | {"rejected": PLACES}
     judged(sink, lambda name: read_postgres(server, columns[name], f"db.{name}"))
 

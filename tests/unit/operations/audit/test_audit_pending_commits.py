@@ -1,4 +1,5 @@
-"""What a table owes its quarantine is neither lost nor there: the audit and the status say so."""
+"""What a table has pending its quarantine is neither lost nor there: the audit and the status say
+so."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import TableMissing, TableRecreated
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed
-from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.coordinator.debts import payments
+from headgate.control_protocol.record import CommitRecord, PendingCommit
+from headgate.coordinator.pending_commits import deliveries
 from headgate.operations.access.table import opened_evidence, opened_reader
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport, Verdict
@@ -38,38 +39,41 @@ class Owing:
         ensure_table(catalog, ASIDE, quarantine_declaration())
         filled.good_start()
         self.aside = IcebergTable(catalog, ASIDE, SINK)
-        self.debt = self.drafted(10, 11)
+        self.pending_commit = self.drafted(10, 11)
         record = filled.record(
             1,
             3,
             {0: 12, 1: 10},
             quarantined=2,
-            followers={ASIDE: self.debt.follower},
-            debts=(self.debt,),
+            secondaries={ASIDE: self.pending_commit.secondary},
+            pending_commits=(self.pending_commit,),
         )
         filled.commit(record)
-        self.lead = IcebergTable(catalog, "db.trips", SINK)
+        self.primary = IcebergTable(catalog, "db.trips", SINK)
 
-    def drafted(self, *offsets: int) -> Debt:
+    def drafted(self, *offsets: int) -> PendingCommit:
         rows = [{"topic": TOPIC, "partition": 0, "offset": offset} for offset in offsets]
         table: Table = self.catalog.load_table(ASIDE)
         files = write_files(table, pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
         transaction = TransactionId(Epoch(1), TransactionNumber(3))
         draft = Draft(self.aside.read(), transaction, Sender("member-1", "life-1"), tuple(files))
-        (debt,) = self.aside.draft(draft)
-        return debt
+        (pending_commit,) = self.aside.draft(draft)
+        return pending_commit
 
-    def pays(self) -> None:
-        lead, follower = self.lead.read(), self.aside.read()
-        (payment,) = payments(lead, (self.debt,), {ASIDE: follower}, ())
-        assert isinstance(self.aside.commit(payment), Landed)
+    def delivers(self) -> None:
+        primary, secondary = self.primary.read(), self.aside.read()
+        (delivery,) = deliveries(primary, (self.pending_commit,), {ASIDE: secondary}, ())
+        assert isinstance(self.aside.commit(delivery), Landed)
 
     def audited(self) -> AuditReport:
         return audit(self.settings, with_source=False)
 
-    def owed(self) -> int:
+    def pending(self) -> int:
         with opened_reader(self.settings) as tables:
-            return sum(debt.rows for debt in tables.unpaid(self.lead.read().record))
+            return sum(
+                pending_commit.rows
+                for pending_commit in tables.undelivered(self.primary.read().record)
+            )
 
 
 @pytest.fixture
@@ -77,13 +81,13 @@ def owing(filled: FilledTable, catalog: Catalog, settings: SinkSettings) -> Owin
     return Owing(filled, catalog, settings)
 
 
-def test_d7_rows_that_are_owed_are_named_and_not_lost(owing: Owing) -> None:
+def test_d7_rows_that_are_pending_are_named_and_not_lost(owing: Owing) -> None:
     report = owing.audited()
     assert report.findings == ()
-    assert "2 rows of transaction 1.3 are owed to the quarantine" in report.remarks
+    assert "2 rows of transaction 1.3 are pending for the quarantine" in report.remarks
     assert report.total("in_quarantine") == 2
     assert report.quarantined_rows == 0
-    assert owing.owed() == 2
+    assert owing.pending() == 2
 
 
 def test_what_is_missing_beside_the_table_is_not_called_the_table(
@@ -110,44 +114,44 @@ def test_what_is_missing_beside_the_table_is_not_called_the_table(
         pass
 
 
-def test_d6_once_they_are_paid_nothing_is_owed(owing: Owing) -> None:
-    owing.pays()
+def test_d6_once_they_are_delivered_nothing_is_pending(owing: Owing) -> None:
+    owing.delivers()
     report = owing.audited()
     assert report.findings == ()
-    assert not any("owed" in text for text in report.remarks)
+    assert not any("pending" in text for text in report.remarks)
     assert (report.total("in_quarantine"), report.quarantined_rows) == (2, 2)
-    assert owing.owed() == 0
+    assert owing.pending() == 0
 
 
 def test_a_manifest_that_is_gone_is_a_finding(owing: Owing) -> None:
-    owing.catalog.load_table(ASIDE).io.delete(owing.debt.manifest)
+    owing.catalog.load_table(ASIDE).io.delete(owing.pending_commit.manifest)
     report = owing.audited()
-    assert {finding.what for finding in report.findings} == {"debt-missing"}
+    assert {finding.what for finding in report.findings} == {"pending-commit-missing"}
 
 
-def test_d8_what_has_lapsed_is_a_finding(owing: Owing) -> None:
-    view = owing.lead.read()
+def test_d8_what_has_expired_is_a_finding(owing: Owing) -> None:
+    view = owing.primary.read()
     assert view.record
     number = TransactionNumber(4)
-    lapsing: CommitRecord = replace(
+    expiring: CommitRecord = replace(
         view.record,
         transaction=replace(view.record.transaction, number=number),
         records=0,
         quarantined=0,
-        debts=(),
-        lapsed=(owing.debt,),
+        pending_commits=(),
+        expired=(owing.pending_commit,),
     )
-    assert isinstance(owing.lead.commit(CommitAttempt(view, lapsing)), Landed)
+    assert isinstance(owing.primary.commit(CommitAttempt(view, expiring)), Landed)
     report = owing.audited()
     assert report.verdict is Verdict.WRONG
     assert any(
-        finding.what == "rows-lapsed" and "2 rows of transaction 1.3" in finding.evidence
+        finding.what == "rows-expired" and "2 rows of transaction 1.3" in finding.evidence
         for finding in report.findings
     )
 
 
-def test_rows_that_are_owed_and_there_are_seen_as_doubled(owing: Owing) -> None:
-    """In the table, and in what its quarantine is owed."""
+def test_rows_that_are_pending_and_there_are_seen_as_doubled(owing: Owing) -> None:
+    """In the table, and in what its quarantine is pending."""
     filled = owing.catalog.load_table("db.trips")
     rows = pa.Table.from_pylist([{"topic": TOPIC, "partition": 0, "offset": 10}], schema=ARROW)
     filled.append(rows)

@@ -26,16 +26,16 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, Unknown
-from headgate.control_protocol.record import CommitRecord, Debt
-from headgate.control_protocol.testing.contract import FollowerContract
+from headgate.control_protocol.record import CommitRecord, PendingCommit
+from headgate.control_protocol.testing.contract import SecondaryContract
 from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.hudi.append_table import STAGED_MS_MAX
-from headgate.tables.hudi.secondary_table import HudiFollower
+from headgate.tables.hudi.secondary_table import HudiSecondary
 from headgate.tables.hudi.settings import KEY
 from headgate.tables.neutral_schema import declared_columns
 from headgate.tables.pending_files import Drafts
-from headgate.tables.secondary_table import KindFollower
+from headgate.tables.secondary_table import KindSecondary
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
@@ -60,7 +60,7 @@ ROW = {
 }
 
 
-class TestHudiFollower(FollowerContract):
+class TestHudiSecondary(SecondaryContract):
     @pytest.fixture
     def world(self, tmp_path: Path, spark: Any, lock: dict[str, str]) -> HudiWorld:
         return HudiWorld(tmp_path, spark, lock, follows=True)
@@ -77,14 +77,16 @@ def aside(tmp_path: Path, spark: Any, lock: dict[str, str]) -> Iterator[HudiWorl
     yield HudiWorld(tmp_path, spark, lock, follows=True, columns=columns)
 
 
-def opened(world: HudiWorld) -> KindFollower:
+def opened(world: HudiWorld) -> KindSecondary:
     table = world.open()
-    assert isinstance(table, HudiFollower)
+    assert isinstance(table, HudiSecondary)
     drafts = Drafts(world.wanted.storage, world.wanted.location, SinkName("sink"))
-    return KindFollower(table, FixedColumns(table), drafts)
+    return KindSecondary(table, FixedColumns(table), drafts)
 
 
-def drafted(world: HudiWorld, table: KindFollower, number: int, *, epoch: int = 1) -> Debt:
+def drafted(
+    world: HudiWorld, table: KindSecondary, number: int, *, epoch: int = 1
+) -> PendingCommit:
     """What transaction ``number`` would owe: a file of that number."""
     draft = Draft(
         table.read(),
@@ -93,92 +95,94 @@ def drafted(world: HudiWorld, table: KindFollower, number: int, *, epoch: int = 
         (world.file(number),),
         since_ms=77,
     )
-    (debt,) = table.draft(draft)
-    return debt
+    (pending_commit,) = table.draft(draft)
+    return pending_commit
 
 
-def paid(debt: Debt) -> CommitRecord:
-    said = record(debt.transaction.epoch, debt.transaction.number)
-    return replace(said, records=debt.rows, lead="uuid-lead")
+def delivered(pending_commit: PendingCommit) -> CommitRecord:
+    said = record(pending_commit.transaction.epoch, pending_commit.transaction.number)
+    return replace(said, records=pending_commit.rows, primary="uuid-lead")
 
 
-def pays(table: KindFollower, *debts: Debt) -> CommitOutcome:
-    return table.commit(CommitAttempt(table.read(), paid(debts[-1]), debts=debts))
+def delivers(table: KindSecondary, *pending_commits: PendingCommit) -> CommitOutcome:
+    return table.commit(
+        CommitAttempt(table.read(), delivered(pending_commits[-1]), pending_commits=pending_commits)
+    )
 
 
 def staged(world: HudiWorld) -> set[str]:
     return {path.name for path in world.staged.rglob("*.parquet")}
 
 
-def test_what_is_owed_is_paid_after_foreign_writes_clustering_and_archival(
+def test_what_is_pending_is_delivered_after_foreign_writes_clustering_and_archival(
     world: HudiWorld,
 ) -> None:
-    owed = drafted(world, opened(world), 1)
+    pending = drafted(world, opened(world), 1)
     table = opened(world)
     for number in range(2, 9):
-        landed(pays(table, drafted(world, table, number)))
+        landed(delivers(table, drafted(world, table, number)))
     world.append_foreign(20)
     world.compact()
-    landed(pays(opened(world), owed))
+    landed(delivers(opened(world), pending))
     assert world.numbers() == [*range(1, 9), 20]
     found = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()
     counted = Counter(n for batch in found for n in batch.column("number").to_pylist())
     assert counted == dict.fromkeys([*range(1, 9), 20], 3)
 
 
-def test_who_pays_rolls_back_first_what_another_payment_left_pending(
+def test_who_delivers_rolls_back_first_what_another_delivery_left_pending(
     world: HudiWorld,
 ) -> None:
     """It could land behind this one's look at the table otherwise."""
-    debt = drafted(world, opened(world), 1)
+    pending_commit = drafted(world, opened(world), 1)
     world.lose_next_answer(landed=False)
-    assert isinstance(pays(opened(world), debt), Unknown)
+    assert isinstance(delivers(opened(world), pending_commit), Unknown)
     (pending,) = world.timeline("*.inflight")
-    landed(pays(opened(world), debt))
+    landed(delivers(opened(world), pending_commit))
     assert not pending.exists()
-    (rollback,), (paid_by,) = world.timeline("*.rollback"), world.timeline("*.commit")
-    assert pending.name[:17] < rollback.name[:17] < paid_by.name[:17]
+    (rollback,), (delivered_by,) = world.timeline("*.rollback"), world.timeline("*.commit")
+    assert pending.name[:17] < rollback.name[:17] < delivered_by.name[:17]
     assert world.numbers() == [1]
 
 
-def test_staged_files_go_with_the_payment_behind_theirs(world: HudiWorld) -> None:
+def test_staged_files_go_with_the_delivery_behind_theirs(world: HudiWorld) -> None:
     table = opened(world)
-    debts = [drafted(world, table, number) for number in (1, 2, 3)]
+    pending_commits = [drafted(world, table, number) for number in (1, 2, 3)]
     assert len(staged(world)) == 3
-    landed(pays(table, debts[0]))
+    landed(delivers(table, pending_commits[0]))
     assert len(staged(world)) == 3
-    landed(pays(table, debts[1]))
+    landed(delivers(table, pending_commits[1]))
     assert len(staged(world)) == 2
-    landed(pays(table, debts[2]))
+    landed(delivers(table, pending_commits[2]))
     assert world.numbers() == [1, 2, 3]
 
 
 def test_what_a_draft_names_is_never_swept(world: HudiWorld) -> None:
     first = opened(world)
-    owed, nobodys = drafted(world, first, 1), world.file(2)
+    pending, nobodys = drafted(world, first, 1), world.file(2)
     old = STAGED_MS_MAX / 1000 + 60
     for path in world.staged.rglob("*.parquet"):
         os.utime(path, (path.stat().st_mtime - old,) * 2)
-    landed(pays(opened(world), drafted(world, first, 3)))
+    landed(delivers(opened(world), drafted(world, first, 3)))
     assert nobodys.path.rpartition("/")[2] not in staged(world)
-    landed(pays(opened(world), owed))
+    landed(delivers(opened(world), pending))
     assert world.numbers() == [1, 3]
 
 
-def test_files_that_are_gone_are_not_decided_and_not_paid(world: HudiWorld) -> None:
+def test_files_that_are_gone_are_not_decided_and_not_delivered(world: HudiWorld) -> None:
     table = opened(world)
-    owed = drafted(world, table, 1)
+    pending = drafted(world, table, 1)
     for path in world.staged.rglob("*.parquet"):
         path.unlink()
-    outcome = pays(table, owed)
+    outcome = delivers(table, pending)
     assert isinstance(outcome, Unknown)
     assert "is gone" in outcome.reason
     lost = world.file(2)
     Path(lost.path.removeprefix("file://")).unlink()
-    follower = world.open()
-    assert isinstance(follower, HudiFollower)
+    secondary = world.open()
+    assert isinstance(secondary, HudiSecondary)
     with pytest.raises(TableChanged, match="is gone"):
-        follower.refuse_files((lost,))
+        secondary.refuse_files((lost,))
 
 
 def test_rows_of_a_quarantine_keep_their_headers_through_clustering(
@@ -208,7 +212,7 @@ def test_rows_of_a_quarantine_keep_their_headers_through_clustering(
     assert len(aside.timeline("*.replacecommit")) == 1
 
 
-def test_a_follower_s_rows_lie_in_their_partitions_under_its_record_key(
+def test_a_secondary_s_rows_lie_in_their_partitions_under_its_record_key(
     tmp_path: Path, spark: Any, lock: dict[str, str]
 ) -> None:
     columns = Struct((Column("number", "long"), Column("row", "long")))
@@ -223,7 +227,7 @@ def test_a_follower_s_rows_lie_in_their_partitions_under_its_record_key(
     )
     table = opened(world)
     for number in (1, 2):
-        landed(pays(table, drafted(world, table, number)))
+        landed(delivers(table, drafted(world, table, number)))
     assert world.numbers() == [1, 2]
     for number in (1, 2):
         (path,) = (world.folder / f"number={number}").glob("*.parquet")

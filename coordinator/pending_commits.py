@@ -1,0 +1,298 @@
+"""What is pending for secondary tables, and what each one's next delivery is (rules D4 to D9).
+Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from headgate.control_protocol.errors import SecondaryForeign, TableRecreated
+from headgate.control_protocol.pending_commits_codec import PENDING_COMMITS_MAX
+from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
+from headgate.control_protocol.record import CommitRecord, PendingCommit
+
+Secondaries = Mapping[str, TableView]
+"""By table name."""
+
+EXPIRED_MAX = 1_000
+"""A record names up to so many expired pending commits one by one (rule D8)."""
+
+
+def delivered(pending_commit: PendingCommit, secondary: TableView | None, primary: str) -> bool:
+    """D6: return whether the secondary table's record is at or above the transaction; equality is
+    no test.
+
+    Transactions of another primary table prove nothing.
+    """
+    record = secondary.settled if secondary and secondary.uuid == pending_commit.secondary else None
+    return record is not None and record.delivers(pending_commit, primary)
+
+
+def undelivered(
+    pending_commits: Iterable[PendingCommit], secondaries: Secondaries, primary: str
+) -> tuple[PendingCommit, ...]:
+    """D7: return the pending commits that the secondary tables do not show as delivered."""
+    return tuple(
+        pending_commit
+        for pending_commit in pending_commits
+        if not delivered(pending_commit, secondaries.get(pending_commit.table), primary)
+    )
+
+
+def overdue(
+    pending_commits: Iterable[PendingCommit], wall_ms: int, age_max_ms: int
+) -> tuple[PendingCommit, ...]:
+    """D8: return pending commits whose files others' orphan clean-up may have removed. Claims have
+    none."""
+    return tuple(
+        pending_commit
+        for pending_commit in pending_commits
+        if pending_commit.manifest and wall_ms - pending_commit.since_ms > age_max_ms
+    )
+
+
+def without(
+    pending_commits: Iterable[PendingCommit], gone: Collection[PendingCommit]
+) -> tuple[PendingCommit, ...]:
+    return tuple(pending_commit for pending_commit in pending_commits if pending_commit not in gone)
+
+
+def expired_so_far(
+    stored: CommitRecord | None, late: Iterable[PendingCommit]
+) -> tuple[PendingCommit, ...]:
+    """D8: return the expired pending commits to record, oldest first; beyond the limit the older
+    half as sums.
+
+    A sum stands for all that one secondary table never received: its ``rows`` and ``deletes``, no
+    manifest, and the newest of its transactions, which is the one that fences.
+    """
+    anew = tuple(late)
+    expired = (*(stored.expired if stored else ()), *anew)
+    if len(expired) <= EXPIRED_MAX:
+        return expired
+    # What expires now is named once, so that it is logged, up to what a record can be read with.
+    named = min(max(EXPIRED_MAX // 2, len(anew)), PENDING_COMMITS_MAX // 2)
+    newest = expired[-named:]
+    sums: dict[str, PendingCommit] = {}
+    for pending_commit in expired[:-named]:
+        before = sums.pop(pending_commit.secondary, None)
+        rows, deletes, last = pending_commit.rows, pending_commit.deletes, pending_commit
+        if before:
+            rows, deletes = rows + before.rows, deletes + before.deletes
+            last = max(before, pending_commit, key=lambda each: each.transaction)
+        sums[pending_commit.secondary] = replace(
+            last, rows=rows, deletes=deletes, manifest="", size_bytes=0
+        )
+    return (*sums.values(), *newest)
+
+
+def deliveries(
+    primary: TableView,
+    pending_commits: tuple[PendingCommit, ...],
+    secondaries: Secondaries,
+    late: Collection[PendingCommit],
+) -> tuple[CommitAttempt, ...]:
+    """D5: return one call per secondary table for all that it is pending, the oldest first.
+
+    A secondary table with a pending commit that is too ``late`` waits for the decision that lets it
+    expire: otherwise its record would pass the transaction as if that had been delivered.
+    """
+    late_ones = {pending_commit.secondary for pending_commit in late}
+    return tuple(
+        _delivery(primary, pending, secondary)
+        for secondary in secondaries.values()
+        if (
+            pending := tuple(
+                pending_commit
+                for pending_commit in pending_commits
+                if pending_commit.secondary == secondary.uuid
+            )
+        )
+        and secondary.uuid not in late_ones
+    )
+
+
+def _delivery(
+    primary: TableView, pending: tuple[PendingCommit, ...], secondary: TableView
+) -> CommitAttempt:
+    """Build the delivery. Its record has the primary table's offsets, which never go back there
+    (Q5).
+
+    What was given back to it from the quarantine is carried on (I6).
+    """
+    decided, newest, before = primary.record, pending[-1], secondary.settled
+    assert decided is not None, "a pending commit was read under the primary table's tag (D4)"
+    offsets = decided.offsets
+    if before:
+        offsets = offsets.moved(before.ahead_of(offsets, decided.topic_ids))
+    record = CommitRecord(
+        sink=decided.sink,
+        group_id=decided.group_id,
+        transaction=newest.transaction,
+        coordinator=newest.coordinator,
+        offsets=offsets,
+        topic_ids=decided.topic_ids,
+        records=sum(pending_commit.rows for pending_commit in pending),
+        valid_through_ms=decided.valid_through_ms,
+        primary=primary.uuid,
+        replayed=before.replayed if before else None,
+        generations=decided.generations,
+    )
+    return CommitAttempt(secondary, record, pending_commits=pending)
+
+
+def claimed(
+    claim: CommitRecord, before: CommitRecord | None, secondaries: Secondaries, primary: TableView
+) -> tuple[PendingCommit, ...]:
+    """D9: return an empty pending commit for each secondary table that an old delivery might still
+    reach otherwise.
+
+    That is every secondary table where the primary table went back, else each that does not follow
+    this primary table yet.
+    """
+    back = primary.lineage is not Lineage.CONTAINS_TAG or before is None or _fell(before, claim)
+    return tuple(
+        PendingCommit(claim.transaction, claim.coordinator, secondary.uuid, name)
+        for name, secondary in sorted(secondaries.items())
+        if back or not _follows(secondary, primary, before)
+    )
+
+
+def _fell(before: CommitRecord, claim: CommitRecord) -> bool:
+    return bool(claim.offsets.behind(before.offsets))
+
+
+def _follows(secondary: TableView, primary: TableView, before: CommitRecord | None) -> bool:
+    known = before.secondary(secondary.table) if before else None
+    return (
+        secondary.lineage is Lineage.CONTAINS_TAG
+        and secondary.record is not None
+        and secondary.record.primary == primary.uuid
+        and secondary.uuid == known
+    )
+
+
+def carried_on(
+    pending_commits: Iterable[PendingCommit],
+    claims: tuple[PendingCommit, ...],
+    secondaries: Secondaries,
+) -> tuple[tuple[PendingCommit, ...], tuple[PendingCommit, ...]]:
+    """Split pending commits into those to carry on, new claims last, and those whose secondary
+    table was replaced.
+
+    What is pending for a secondary table that was not read is carried on as it is.
+    """
+    uuids = {name: secondary.uuid for name, secondary in secondaries.items()}
+    lost = tuple(d for d in pending_commits if uuids.get(d.table, d.secondary) != d.secondary)
+    anew = {pending_commit.secondary for pending_commit in claims}
+    kept = tuple(
+        pending_commit
+        for pending_commit in without(pending_commits, lost)
+        if pending_commit.manifest
+        or not (pending_commit.claim and pending_commit.secondary in anew)
+    )
+    return (*kept, *claims), lost
+
+
+def in_order(
+    secondaries: Secondaries, primary: TableView, pending_commits: Iterable[PendingCommit]
+) -> bool:
+    """Return whether each secondary table is where this primary table's decisions and deliveries
+    can have left it."""
+    awaited = {
+        pending_commit.secondary for pending_commit in pending_commits if pending_commit.claim
+    }
+    intact = (Lineage.CONTAINS_TAG, Lineage.FRESH)
+    return all(
+        secondary.uuid in awaited
+        or (secondary.lineage in intact and not _objection(secondary, primary))
+        for secondary in secondaries.values()
+    )
+
+
+def followed(secondaries: Secondaries, primary: TableView) -> bool:
+    """Return whether no secondary table is another primary table's, or beyond this one."""
+    return not any(
+        _objection(secondary, primary) for secondary in secondaries.values() if primary.record
+    )
+
+
+def ahead(secondaries: Secondaries, primary: TableView) -> frozenset[str]:
+    """Return the secondary tables that were delivered what this primary table, as it was read, has
+    not decided yet."""
+    return frozenset(
+        name
+        for name, secondary in secondaries.items()
+        if (delivered := secondary.settled)
+        and delivered.primary == primary.uuid
+        and _objection(secondary, primary)
+    )
+
+
+def refuse_foreign(
+    secondaries: Secondaries, primary: TableView, pending_commits: Iterable[PendingCommit]
+) -> None:
+    """D9. Raises ``SecondaryForeign`` for a secondary table of another primary table, or beyond
+    this one.
+
+    Where the primary table looks new, the primary table itself was created again:
+    ``TableRecreated``.
+    """
+    awaited = {
+        pending_commit.secondary for pending_commit in pending_commits if pending_commit.claim
+    }
+    for secondary in secondaries.values():
+        objection = _objection(secondary, primary)
+        if objection and secondary.uuid not in awaited:
+            if primary.lineage is Lineage.FRESH:
+                raise TableRecreated(
+                    f"{secondary.table} {objection}: the table was dropped and re-created",
+                    "headgate resume SINK --accept HG-202=restart (at each start: "
+                    "coordinator.on_table_recreated) fills the new one from source.start_at",
+                )
+            raise SecondaryForeign(
+                f"{secondary.table} {objection}",
+                "is it the quarantine of another sink with this name? then name another one; if "
+                f"{primary.table} was set back or re-created, headgate resume SINK --accept "
+                "HG-215=restart continues with it as it is",
+            )
+
+
+def _objection(secondary: TableView, primary: TableView) -> str:
+    record, decided = secondary.settled, primary.record
+    if record is None or record.primary is None:
+        return ""
+    if record.primary != primary.uuid:
+        return (
+            f"was delivered by the table with UUID {record.primary}, but {primary.table} has "
+            f"{primary.uuid}"
+        )
+    intact = primary.lineage is Lineage.CONTAINS_TAG and decided is not None
+    if intact and decided and record.transaction > decided.transaction:
+        return (
+            f"holds transaction {record.transaction}, but the newest one that {primary.table} "
+            f"decided is {decided.transaction}"
+        )
+    return ""
+
+
+def unfenced(
+    secondary: TableView, expired: Iterable[PendingCommit], pending: Iterable[PendingCommit]
+) -> bool:
+    """D8: return whether a delivery of a expired pending commit under way would still find the tag
+    unmoved."""
+    record = secondary.settled
+    passed = any(
+        pending_commit.secondary == secondary.uuid
+        and not (record and record.transaction >= pending_commit.transaction)
+        for pending_commit in expired
+    )
+    return passed and all(pending_commit.secondary != secondary.uuid for pending_commit in pending)
+
+
+def renewal(decision: CommitRecord, secondary: TableView) -> PendingCommit:
+    """Return an empty pending commit, whose delivery moves a secondary table's tag near its head
+    (Q4)."""
+    return PendingCommit(
+        decision.transaction, decision.coordinator, secondary.uuid, secondary.table
+    )

@@ -1,0 +1,44 @@
+"""I1 and I2: a table that has trouble takes nothing, and is not forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from simulation.mutants.mutant import Family
+
+from headgate.coordinator import claim, commitment, delivery, pacing
+
+FAMILY = Family()
+
+
+@FAMILY.replaces("I1", (delivery, "examined"))
+def set_back_and_delivered_on(_right: Any, state: Any, *_: Any) -> Any:
+    """A table that was rolled back is delivered as if nothing had happened."""
+    return state, ()
+
+
+@FAMILY.replaces("I1", (pacing, "deliverable"))
+def suspended_and_delivered(_right: Any, term: Any) -> Any:
+    """What a suspended table is pending is delivered."""
+    return term.pending_commits
+
+
+@FAMILY.replaces("I1", (claim, "with_pending_commits_of"))
+def suspension_forgotten(right: Any, state: Any, bare: Any, record: Any, view: Any) -> Any:
+    """A claim does not carry on which tables are suspended."""
+    return right(state, replace(bare, suspended=()), record, view)
+
+
+@FAMILY.replaces("I1", (commitment, "judge"))
+def records_of_suspended_dropped(right: Any, statuses: Any, by: Any) -> Any:
+    """A status is let in without its files of a suspended table."""
+    verdict = right(statuses, replace(by, suspended=frozenset()))
+    kept = {name: f for name, f in verdict.secondary_files.items() if name not in by.suspended}
+    return replace(verdict, secondary_files=kept)
+
+
+@FAMILY.replaces("I2", (commitment, "judge"))
+def suspended_since_admitted(right: Any, statuses: Any, by: Any) -> Any:
+    """A status with files of a table that is suspended since is let in."""
+    return right(statuses, replace(by, suspended=frozenset()))
