@@ -16,8 +16,6 @@ from headgate.config.route_checks import check_tables
 from headgate.config.table_declaration import check_declaration, check_types, transform_plan
 from headgate.config.table_formats import check_kind
 from headgate.config.table_settings import ICEBERG, SchemaSettings
-from headgate.control_protocol.bad_records import Disposal
-from headgate.control_protocol.column_growth import RESERVED
 from headgate.control_protocol.errors import (
     ColumnsCannotEvolve,
     ConfigurationError,
@@ -25,7 +23,9 @@ from headgate.control_protocol.errors import (
     NameReserved,
     TablesUnfit,
 )
-from headgate.control_protocol.seal import KEY_CHARACTERS_MIN
+from headgate.control_protocol.quarantine_policy import Disposal
+from headgate.control_protocol.schema_evolution import RESERVED
+from headgate.control_protocol.signatures import KEY_CHARACTERS_MIN
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.kafka import client_settings as kafka_keys
 from headgate.participant.settings import Incompatible, UnknownFields

@@ -6,21 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Event, LogRecord
 from headgate.control_protocol.identifiers import Epoch, TopicId, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
+    Changed,
     CommitAttempt,
     CommitOutcome,
     Draft,
     Evolved,
     TableView,
     TopicState,
+    Want,
 )
-from headgate.control_protocol.record import PendingCommit
-from headgate.control_protocol.table_changes import Changed, Want
 
 # ------------------------------------------------------------------------------------- inputs
 

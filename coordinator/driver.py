@@ -12,15 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import (
     HeadgateError,
     RetryLater,
     Unreachable,
 )
+from headgate.control_protocol.event_reader import Listener
 from headgate.control_protocol.events import Envelope, Settlement
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
-from headgate.control_protocol.listener import Listener
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
@@ -28,12 +27,13 @@ from headgate.control_protocol.ports import (
     CommitOutcome,
     ControlLog,
     PrimaryTable,
+    Secondaries,
     SourceTopics,
     TopicState,
 )
+from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.redaction import Redaction
-from headgate.control_protocol.secondaries import Secondaries
 from headgate.coordinator.actions import (
     AcknowledgeDelivered,
     Action,
@@ -66,9 +66,9 @@ from headgate.coordinator.actions import (
     TidyDrafts,
 )
 from headgate.coordinator.machine import step
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity, State
-from headgate.coordinator.transitions import Phase
 
 _log = redacted_logger("headgate.coordinator")
 _Answer = TypeVar("_Answer")

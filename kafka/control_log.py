@@ -18,7 +18,6 @@ from typing import Any
 import confluent_kafka as kafka
 from confluent_kafka.admin import AdminClient
 
-from headgate.control_protocol.codec import MESSAGE_BYTES_MAX, Skipped, SkipReason
 from headgate.control_protocol.errors import (
     AppendUnconfirmed,
     ClockDiffers,
@@ -31,8 +30,15 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Envelope, LogRecord
 from headgate.control_protocol.identifiers import ControlOffset, TopicId
+from headgate.control_protocol.messages import (
+    MESSAGE_BYTES_MAX,
+    REFUSED,
+    TOLD,
+    Skipped,
+    SkipReason,
+    Wire,
+)
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.wire import REFUSED, TOLD, Wire
 from headgate.kafka.client_settings import for_other_clients, unaccepted
 
 log = redacted_logger(__name__)

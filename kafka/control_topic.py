@@ -14,13 +14,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headgate.control_protocol.codec import MESSAGE_BYTES_MAX
 from headgate.control_protocol.errors import (
     ControlTopicUnfit,
     HeadgateError,
     MissingRights,
     Unreachable,
 )
+from headgate.control_protocol.messages import MESSAGE_BYTES_MAX
 from headgate.kafka.client_settings import for_other_clients, quiet, unaccepted
 
 REQUEST_TIMEOUT_MS = 10_000

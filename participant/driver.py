@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from headgate.control_protocol.commit_record import table_note
 from headgate.control_protocol.errors import HeadgateError, RetryLater
-from headgate.control_protocol.events import Envelope, WriteStatus
+from headgate.control_protocol.event_reader import Listener
+from headgate.control_protocol.events import Envelope, Presence, PresenceKind, WriteStatus
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.listener import Listener
 from headgate.control_protocol.log_events import LogEvent, about
-from headgate.control_protocol.parts import split
+from headgate.control_protocol.multipart_status import split
 from headgate.control_protocol.ports import BatchWriter, Clock, ControlLog, GroupMember, Leadership
-from headgate.control_protocol.record import table_note
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.redaction import Redaction
 from headgate.participant.actions import (
@@ -41,8 +41,45 @@ from headgate.participant.actions import (
     Ticked,
 )
 from headgate.participant.machine import step
-from headgate.participant.own_words import log_draft, log_pause
 from headgate.participant.state import Draft, State
+
+# Logs a participant's main events: most participants have no coordinator that would.
+
+
+_OF_PARTITIONS = {
+    PresenceKind.JOINED: LogEvent.PARTITIONS_JOINED,
+    PresenceKind.GAINED: LogEvent.PARTITIONS_GAINED,
+    PresenceKind.LOST: LogEvent.PARTITIONS_LOST,
+}
+_SHOWN_MAX = 20
+
+
+def log_draft(log: logging.Logger, sink: str, draft: Draft) -> None:
+    """Log one line for partitions gained or lost, and for a status that names rows or a failure."""
+    event = draft.event
+    if isinstance(event, Presence) and event.concerns:
+        named = sorted(map(str, event.concerns))
+        more = f" and {len(named) - _SHOWN_MAX} more" if len(named) > _SHOWN_MAX else ""
+        extra = about(_OF_PARTITIONS[event.kind], epoch=draft.epoch, partitions=len(named))
+        text = ", ".join(named[:_SHOWN_MAX]) + more
+        log.info("sink %s: %s %s", sink, event.kind.value, text, extra=extra)
+    elif isinstance(event, WriteStatus):
+        rows = sum(claim.records for claim in event.claims.values())
+        if rows or event.failure:
+            ids = {"epoch": draft.epoch, "transaction": draft.transaction, "rows": rows}
+            extra = about(LogEvent.STATUS_ANNOUNCED, **ids)
+            told = f"{rows} rows announced for transaction {draft.epoch}.{draft.transaction}"
+            if event.failure:
+                told += f", and {len(event.unknown)} partitions are not written: {event.failure}"
+            log.info("sink %s: %s", sink, told, extra=extra)
+
+
+def log_pause(log: logging.Logger, state: State) -> None:
+    """Log that an operator's request took effect, whoever coordinates."""
+    event = LogEvent.FETCH_PAUSED if state.paused else LogEvent.FETCH_RESUMED
+    told = "paused: nothing is fetched until headgate resume" if state.paused else "fetches again"
+    log.info("sink %s: %s", state.sink, told, extra=about(event, epoch=state.epoch))
+
 
 _log = redacted_logger("headgate.participant")
 

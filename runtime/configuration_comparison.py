@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import OtherConfiguration, RetryLater
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind, StartCommit
 from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.kafka.cluster import Cluster, newest_messages
-from headgate.participant.settling import differing
+from headgate.participant.settlements import differing
 from headgate.runtime.health import heard
 
 RECORDS_READ = 2_000

@@ -22,8 +22,7 @@ import numpy as np
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Destination
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.ports import Batch, BatchNeeds, BatchOutcome, BatchWritten
-from headgate.control_protocol.table_changes import TableNeed
+from headgate.control_protocol.ports import Batch, BatchNeeds, BatchOutcome, BatchWritten, TableNeed
 from headgate.data_plane.batch.batch_failures import TablesWanted, attempted, go_on, write_failed
 from headgate.data_plane.batch.routed_table import Making, RoutedTable, of_start
 from headgate.data_plane.batch.routes import Target

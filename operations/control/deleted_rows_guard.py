@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.deleted_records import DeletedRecords, read_again
 from headgate.control_protocol.deleted_records import refuse_read_again as refuse_of_one
-from headgate.control_protocol.deletion_errors import DeletedBack
+from headgate.control_protocol.errors import DeletedBack
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.routed_tables import every_table

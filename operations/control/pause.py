@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import ControlTopicUnfit, RetryLater
 from headgate.control_protocol.events import Envelope, Pause, Resume
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
 from headgate.control_protocol.ports import SinkTable
-from headgate.control_protocol.record import CommitRecord
 from headgate.kafka.cluster import ANSWER_S_MAX, quiet
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
 from headgate.kafka.control_topic import control_topic_exists

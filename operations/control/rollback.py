@@ -17,11 +17,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord, refuse_unfinished
+from headgate.control_protocol.commit_record_codec import decode
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
-from headgate.control_protocol.going_back import refuse_unfinished
 from headgate.control_protocol.ports import TableView, TopicState
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.access.table import (
     iceberg_of,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import decode, deleted_rows, sink_of
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode, deleted_rows, sink_of
 from headgate.tables.iceberg.history import summary_of
 
 

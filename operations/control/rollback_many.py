@@ -14,11 +14,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import decode, deleted_rows
 from headgate.control_protocol.errors import ConfigurationError, RetryLater
 from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, TableView, Unknown
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode, deleted_rows
 from headgate.operations.access.routed_tables import filled_tables
 from headgate.operations.access.table import iceberg_of, opened_catalog
 from headgate.operations.control.deleted_rows_guard import refuse_rows_back

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.record import CommitRecord
 from headgate.operations.access.table import open_primary
 from headgate.operations.control import rollback
 from headgate.operations.control import stop as stopping

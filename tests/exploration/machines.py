@@ -26,16 +26,16 @@ from headgate.control_protocol.events import (
     WrittenFile,
 )
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.multipart_status import Assembler
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.parts import Assembler
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten, PartitionResult
 from headgate.coordinator import actions as c
 from headgate.coordinator import machine as coordinating
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import Term
-from headgate.coordinator.transitions import Phase
 from headgate.participant import actions as p
 from headgate.participant import machine as participating
-from headgate.participant.needs import WAIT_MS
+from headgate.participant.schema_proposals import WAIT_MS
 from headgate.participant.state import Need
 
 FAILURES_TOLD_APART = 3

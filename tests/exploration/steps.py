@@ -48,9 +48,9 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.coordinator import actions as c
-from headgate.coordinator.transitions import Phase as Coordinating
+from headgate.coordinator.phases import Phase as Coordinating
 from headgate.participant import actions as p
-from headgate.participant.needs import WAIT_MS
+from headgate.participant.schema_proposals import WAIT_MS
 from headgate.participant.state import State as ParticipantState
 
 

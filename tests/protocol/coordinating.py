@@ -21,7 +21,7 @@ from protocol.values import (
     view,
 )
 
-from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Event, LogRecord
 from headgate.control_protocol.identifiers import Sender, TopicId
@@ -37,7 +37,7 @@ from headgate.control_protocol.ports import (
     TopicState,
     Unknown,
 )
-from headgate.control_protocol.record import PendingCommit
+from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.actions import (
     Action,
     Append,
@@ -64,9 +64,9 @@ from headgate.coordinator.actions import (
     Ticked,
 )
 from headgate.coordinator.machine import step
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity, State, Term
-from headgate.coordinator.transitions import Phase
 
 SETTINGS = CoordinatorSettings(
     commit_interval_ms=1_000,

@@ -27,9 +27,9 @@ from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.coordinator.actions import Tell
-from headgate.coordinator.refusals import PASSING_MS_MIN
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.repeated_refusals import PASSING_MS_MIN
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.coordinator.transitions import Phase
 
 CALMLY = replace(SETTINGS, claim_age_max_ms=10 * PASSING_MS_MIN)
 

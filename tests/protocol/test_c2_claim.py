@@ -24,8 +24,8 @@ from protocol.values import (
 from headgate.control_protocol.events import EndCommit, StartCommit
 from headgate.control_protocol.ports import CommitAttempt, Lineage
 from headgate.coordinator.actions import Append, CommitTable, DescribeSources, Led, ReadTable, Stop
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
-from headgate.coordinator.transitions import Phase
 
 
 def test_a_leader_reads_table_and_sources_and_then_claims_with_an_empty_snapshot() -> None:

@@ -9,7 +9,7 @@ from protocol.values import ALICE, P0, P1, RIVAL, gain, offsets, record, status,
 from headgate.control_protocol.events import AckCommit, EndCommit, Event, StartCommit
 from headgate.control_protocol.identifiers import ControlOffset, Sender
 from headgate.coordinator.actions import Led, ReadTable, Tell
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 SILENCE_MS = SETTINGS.election_timeout_ms + SETTINGS.commit_interval_ms + SETTINGS.commit_timeout_ms
 WITH_A_TERM = [

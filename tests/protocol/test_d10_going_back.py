@@ -8,7 +8,7 @@ from protocol.coordinating import Coordinator
 from protocol.values import offsets, record, view
 
 from headgate.coordinator.actions import CommitTable, Led, Stop
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 
 def test_d10_what_is_going_back_is_not_claimed() -> None:

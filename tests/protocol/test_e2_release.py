@@ -13,9 +13,9 @@ from headgate.control_protocol.events import Notice, NoticeKind, Presence, Prese
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Refused, Unknown
 from headgate.coordinator.actions import CallFailed, CommitAnswered, CommitTable, ReadTable, Tell
-from headgate.coordinator.moves import PATIENCE_MS_MIN
-from headgate.coordinator.releasing import PEERS_MAX
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.leadership_release import PEERS_MAX
+from headgate.coordinator.outgoing_events import PATIENCE_MS_MIN
+from headgate.coordinator.phases import Phase
 
 TURN_MS = 5_000
 ALIVE = Presence(PresenceKind.ALIVE, frozenset(), {})

@@ -44,8 +44,8 @@ from headgate.coordinator.actions import (
     Led,
     Stopped,
 )
+from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.settings import RollbackPolicy
-from headgate.coordinator.transitions import TRANSITIONS, Phase
 from headgate.participant.actions import CopyOffsets
 
 AT = offsets(10, 20)

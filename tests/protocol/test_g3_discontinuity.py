@@ -9,7 +9,7 @@ from protocol.values import ALICE, P0, P1, offsets, status
 
 from headgate.control_protocol.events import PresenceKind
 from headgate.coordinator.actions import Append, Discontinued, ReadTable
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 from headgate.participant.actions import Discontinued as ParticipantDiscontinued
 
 AT = offsets(10, 20)

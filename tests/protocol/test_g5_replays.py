@@ -29,9 +29,9 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import ControlOffset
 from headgate.coordinator.actions import Discontinued, Heard, Led
-from headgate.coordinator.evolution import GATHERING_MS
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.schema_changes import GATHERING_MS
 from headgate.coordinator.state import State
-from headgate.coordinator.transitions import Phase
 from headgate.participant.actions import Append
 from headgate.participant.actions import Heard as ParticipantHeard
 from headgate.participant.state import Phase as Part

@@ -10,18 +10,17 @@ from protocol.participating import SETTINGS as PARTICIPANT
 from protocol.participating import Participant, claimed
 from protocol.values import ALICE, BOB, P0, P1, SINK, TABLE, offsets, proposal, view
 
-from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import Answer, Destination, Proposal, Tables, TableStart
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.ports import BatchNeeds
-from headgate.control_protocol.table_changes import Changed, TableNeed, Want
+from headgate.control_protocol.ports import BatchNeeds, Changed, TableNeed, Want
+from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.actions import CallFailed, ChangeTables, EvolveTable, TablesChanged
-from headgate.coordinator.evolution import ANSWERS_KEPT, GATHERING_MS, WANTS_MAX
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.schema_changes import ANSWERS_KEPT, GATHERING_MS, WANTS_MAX
 from headgate.participant.actions import AskEnds, BatchEnded
-from headgate.participant.needs import REFUSED_MS, TOLD_MAX, WAIT_MS
+from headgate.participant.schema_proposals import REFUSED_MS, TOLD_MAX, WAIT_MS
 
 ID = Struct((Column("id", "long"),))
 TIP = Struct((Column("tip", "double"),))

@@ -9,14 +9,14 @@ from protocol.coordinating import EPOCH, Coordinator
 from protocol.participating import Participant
 from protocol.values import ALICE, COORDINATOR, P0, P1, SINK, TABLE, status, view
 
+from headgate.control_protocol.commit_record import table_note
 from headgate.control_protocol.errors import GroupTaken, OtherConfiguration
 from headgate.control_protocol.events import DIGEST, StartCommit
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.record import table_note
 from headgate.coordinator.actions import Append, CommitTable, Tell
 from headgate.coordinator.actions import Stop as Refusal
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 from headgate.participant.actions import Stop
 
 SAID = {"table.branch": "main", "format": f"{DIGEST}1", "source.topics": "trips"}

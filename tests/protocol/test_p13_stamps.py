@@ -8,10 +8,10 @@ import pytest
 from protocol.coordinating import SETTINGS, Coordinator
 from protocol.values import ALICE, LOCATION, P0, P1, data_file, offsets, status
 
+from headgate.control_protocol.commit_tokens import belongs
 from headgate.control_protocol.events import AckCommit, StartCommit, WriteStatus
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import Refused
-from headgate.control_protocol.stamps import belongs
 from headgate.coordinator.actions import (
     CommitAnswered,
     CommitTable,
@@ -19,8 +19,8 @@ from headgate.coordinator.actions import (
     SourcesDescribed,
     Tell,
 )
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.coordinator.transitions import Phase
 
 
 class Stamping(Coordinator):

@@ -26,8 +26,8 @@ from headgate.control_protocol.events import AckCommit, StartCommit
 from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.coordinator import actions as coordinator_actions
 from headgate.coordinator.actions import CommitTable, Discontinued, ReadTable
-from headgate.coordinator.speech import prefixes
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.outgoing_events import prefixes
+from headgate.coordinator.phases import Phase
 from headgate.participant import actions as participant_actions
 
 ELSEWHERE = "s3://elsewhere/trips"

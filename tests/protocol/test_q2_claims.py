@@ -11,9 +11,9 @@ from protocol.quarantining import at_work, exactly_once
 from protocol.values import COORDINATOR, offsets, record, view
 from scenarios.stage import COORDINATORS, SINK, Stage
 
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import SinkNameTaken
 from headgate.control_protocol.identifiers import Epoch, TopicId, tag_name
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.testing import CommitFault, FakeCatalog
 from headgate.coordinator.actions import Led
 from headgate.coordinator.pending_commits import deliveries

@@ -10,11 +10,11 @@ from simulation.mutants.mutant import Family
 
 from headgate.control_protocol.events import Presence, StartCommit, WriteStatus
 from headgate.control_protocol.ports import BatchFailed, BatchWritten, PartitionResult
-from headgate.coordinator import commitment
-from headgate.coordinator.admission import Prefixes
+from headgate.coordinator import machine
+from headgate.coordinator.commit_tokens import Prefixes
 from headgate.participant import actions as asked
+from headgate.participant import batches
 from headgate.participant import machine as participant
-from headgate.participant import work
 from headgate.participant.state import State
 
 FAMILY = Family()
@@ -154,13 +154,13 @@ def files_of_any_age(right: Any, self: Prefixes, path: str, upto: Any) -> Any:
     return right(replace(self, oldest=1), path, upto)
 
 
-@FAMILY.replaces("P9", (commitment, "too_old"))
+@FAMILY.replaces("P9", (machine, "too_old"))
 def commits_of_any_age(right: Any, *given: Any) -> bool:
     """A commit whose outcome stays unknown is tried for ever."""
     return False
 
 
-@FAMILY.replaces("P3", (work, "_may_hold_more"))
+@FAMILY.replaces("P3", (batches, "_may_hold_more"))
 def unseen_is_idle(right: Any, state: State, partition: Any, claim: Any) -> bool:
     """What nobody could ask for its end is said to be idle."""
     return False

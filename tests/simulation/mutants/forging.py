@@ -8,12 +8,12 @@ from typing import Any
 from simulation.mutants.mutant import Family, Planted
 
 import headgate.control_protocol.testing.log as fake_log
-from headgate.control_protocol import codec
-from headgate.control_protocol.codec import Skipped
+from headgate.control_protocol import messages
 from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import LEAP_MAX
-from headgate.control_protocol.seal import Keys, taken_apart
-from headgate.coordinator import admission, machine
+from headgate.control_protocol.messages import Skipped
+from headgate.control_protocol.signatures import Keys, taken_apart
+from headgate.coordinator import machine, status_validation
 from headgate.coordinator.state import HeardStatus, State
 from headgate.participant import machine as participant
 
@@ -24,7 +24,7 @@ FAMILY = Family()
 def hears_unsigned(right: Any, wire: Any, message: bytes, topic_id: Any) -> Envelope | Skipped:
     """What nobody signed is heard, though there is a key."""
     unsigned = taken_apart(message) is None
-    return codec.decode(message) if unsigned else right(wire, message, topic_id)
+    return messages.decode(message) if unsigned else right(wire, message, topic_id)
 
 
 @FAMILY.replaces("G4", (Keys, "genuine"))
@@ -69,29 +69,29 @@ def counts_as_ever(right: Any, state: Any, record: Any) -> Any:
     return replace(after, statuses=state.statuses, unheeded=0)
 
 
-@FAMILY.replaces("C7", (admission, "_beyond"))
+@FAMILY.replaces("C7", (status_validation, "_beyond"))
 def beyond_the_end(_right: Any, *_: object) -> None:
     """Records that the log does not hold are taken for read."""
 
 
-@FAMILY.replaces("C7", (admission, "_impossible"))
+@FAMILY.replaces("C7", (status_validation, "_impossible"))
 def skips_what_no_setting_skips(right: Any, status: Any, by: Any) -> Any:
     """Records may be skipped, whatever the settings say."""
     return right(status, replace(by, may_skip=True))
 
 
-@FAMILY.replaces("C7", (admission, "_impossible"))
+@FAMILY.replaces("C7", (status_validation, "_impossible"))
 def commits_a_file_again(right: Any, status: Any, by: Any) -> Any:
     """What is in the table already is let in once more."""
     return right(status, replace(by, committed={}))
 
 
-@FAMILY.replaces("C7", (admission, "_miscounted"))
+@FAMILY.replaces("C7", (status_validation, "_miscounted"))
 def rows_as_they_come(_right: Any, *_: object) -> None:
     """Row counts are not compared."""
 
 
-@FAMILY.replaces("C7", (admission, "_misquarantined"))
+@FAMILY.replaces("C7", (status_validation, "_misquarantined"))
 def nobodys_quarantine(_right: Any, *_: object) -> None:
     """Records are taken for quarantined that no quarantine holds."""
 
@@ -101,7 +101,7 @@ def detours_are_fine() -> tuple[Planted, ...]:
     """Of a path only the beginning is looked at."""
     return (
         (
-            admission.Prefixes,
+            status_validation.Prefixes,
             "allow",
             lambda self, path, _: path.startswith(self.root + "/"),
         ),

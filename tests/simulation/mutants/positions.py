@@ -11,9 +11,9 @@ from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.identifiers import ControlOffset
 from headgate.control_protocol.offsets import Offsets
 from headgate.participant import machine as participant
-from headgate.participant import settling
+from headgate.participant import settlements
+from headgate.participant.batches import dropped, idle
 from headgate.participant.state import State
-from headgate.participant.work import dropped, idle
 
 FAMILY = Family()
 
@@ -38,7 +38,7 @@ def gain_unsaid(right: Any, state: State, gained: Any, kind: Any) -> Any:
     return replace(after, owned=owned, unheard=state.unheard), ()
 
 
-@FAMILY.replaces("P6", (settling, "_learned"))
+@FAMILY.replaces("P6", (settlements, "_learned"))
 def any_position(right: Any, owned: Any, expected: Offsets, settled_to: Any) -> Any:
     """The position is C of any settlement, however old its L."""
     return {
@@ -95,8 +95,8 @@ def no_drop(right: Any, state: State, offsets: Offsets, settled_to: Any) -> Stat
     """Work that contradicts C is kept."""
     if settled_to < state.settled_to:
         return state
-    pending = tuple(own for own in state.pending if settling._behind(own, settled_to))
-    owned = settling._learned(state.owned, settling._chained(offsets, pending), settled_to)
+    pending = tuple(own for own in state.pending if settlements._behind(own, settled_to))
+    owned = settlements._learned(state.owned, settlements._chained(offsets, pending), settled_to)
     return replace(state, pending=pending, settled_to=settled_to, owned=owned)
 
 
@@ -128,13 +128,13 @@ def older_ack_applies() -> tuple[Planted, ...]:
     return (participant, "_heard_coordinator", obeys), (participant, "settled", applies)
 
 
-@FAMILY.replaces("P7", (settling, "_chained"))
+@FAMILY.replaces("P7", (settlements, "_chained"))
 def not_chained(right: Any, offsets: Offsets, pending: Any) -> Offsets:
     """Late statuses are not chained onto C."""
     return offsets
 
 
-@FAMILY.replaces("P8", (settling, "_behind"))
+@FAMILY.replaces("P8", (settlements, "_behind"))
 def late_is_refused(right: Any, own: Any, settled_to: Any) -> bool:
     """A status behind L is taken for refused: its range is read and announced again."""
     return False

@@ -10,12 +10,12 @@ from simulation.mutants.mutant import Family, Place
 
 import headgate.coordinator.driver as coordinator_driver
 import headgate.participant.driver as participant_driver
-from headgate.control_protocol import parts
+from headgate.control_protocol import multipart_status
 from headgate.control_protocol.events import WriteStatus
 from headgate.coordinator import actions as told
 from headgate.coordinator import machine
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import State
-from headgate.coordinator.transitions import Phase
 from headgate.participant import actions as asked
 from headgate.participant import machine as participant
 
@@ -53,13 +53,13 @@ def said_is_heard(right: Callable[..., Any], state: Any, given: Any, now_ms: int
     return replace(state, pending=pending), actions
 
 
-@FAMILY.replaces("G2", (parts.Assembler, "add"))
+@FAMILY.replaces("G2", (multipart_status.Assembler, "add"))
 def parts_count(right: Callable[..., Any], self: Any, envelope: Any) -> Any:
     """A part counts as a status."""
     return envelope
 
 
-@FAMILY.replaces("G2", (parts.Assembler, "add"))
+@FAMILY.replaces("G2", (multipart_status.Assembler, "add"))
 def last_number_makes_it_whole(right: Callable[..., Any], self: Any, envelope: Any) -> Any:
     """A status counts at the part with the last number, whatever is missing then."""
     whole, part = right(self, envelope), envelope.event

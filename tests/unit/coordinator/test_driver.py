@@ -26,7 +26,7 @@ from headgate.control_protocol.testing import (
 )
 from headgate.coordinator.actions import Append, Stop, Tell
 from headgate.coordinator.driver import TRIES_IN_SILENCE, CoordinatorDriver, StartAt, World
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 
 def test_who_did_not_answer_in_time_stands_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,7 +9,7 @@ from protocol.values import P0, P1, gain, status
 
 from headgate.control_protocol.events import WriteStatus
 from headgate.control_protocol.identifiers import Epoch, TransactionNumber
-from headgate.participant.own_words import log_draft
+from headgate.participant.driver import log_draft
 from headgate.participant.state import Draft
 
 LOG = logging.getLogger("headgate.test_own_words")

@@ -20,7 +20,7 @@ from pyiceberg.expressions import parser
 from pyroaring import BitMap64
 from quarantine_rows import IDENTIFIER, QuarantineRows
 
-from headgate.control_protocol.deletion_errors import (
+from headgate.control_protocol.errors import (
     DeletionRefused,
     DeletionUnsettled,
     PredicateUnfit,
