@@ -28,14 +28,14 @@ def with_peer(state: State, said: Envelope, now_ms: int) -> State:
     if name == state.identity.sender.member or not isinstance(said.event, Presence | WriteStatus):
         return state
     peers = {known: at_ms for known, at_ms in state.peers.items() if known != name}
-    if not _left(said.event):
+    if not _has_left(said.event):
         peers[name] = now_ms
     while len(peers) > PEERS_MAX:
         del peers[next(iter(peers))]
     return replace(state, peers=peers)
 
 
-def _left(event: Presence | WriteStatus) -> bool:
+def _has_left(event: Presence | WriteStatus) -> bool:
     return isinstance(event, Presence) and event.kind is PresenceKind.LOST and not event.owned
 
 
@@ -48,7 +48,7 @@ def lacks_answers(state: State, now_ms: int) -> bool:
     return any(now_ms - at_ms < patient_ms for at_ms in state.peers.values())
 
 
-def released(state: State, now_ms: int) -> LeadershipReleased:
+def release_error(state: State, now_ms: int) -> LeadershipReleased:
     """Return the error that ends this participant's part for a while."""
     since_ms, away_ms = state.unanswered_since_ms, patience_ms(state.settings)
     assert since_ms is not None

@@ -45,7 +45,7 @@ _ANSWERED = (Phase.FOLLOWING, Phase.STARTING, Phase.OPEN, Phase.CLOSING, Phase.S
 """
 
 
-def move(state: State, phase: Phase, **changes: Any) -> State:
+def enter_phase(state: State, phase: Phase, **changes: Any) -> State:
     """Enter the phase; a retry that was due belongs to the former one."""
     assert phase in TRANSITIONS[state.phase], f"illegal transition {state.phase} -> {phase}"
     since_ms = None if phase in _ANSWERED else state.unanswered_since_ms
@@ -60,16 +60,16 @@ def term_of(state: State) -> Term:
 
 def recover(state: State, why: str) -> Step:
     """Begin again at the table, with a new epoch."""
-    moved = move(state, Phase.RECOVERING, term=None, attempt=None, recovery_view=None)
+    moved = enter_phase(state, Phase.RECOVERING, term=None, attempt=None, recovery_view=None)
     return moved, (
         Tell(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED),
         ReadTable(),
     )
 
 
-def superseded(state: State, epoch: Epoch, now_ms: int) -> Step:
+def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
     """C9: step down at once, and log it."""
-    followed = move(
+    followed = enter_phase(
         state,
         Phase.FOLLOWING,
         term=None,
@@ -83,7 +83,7 @@ def superseded(state: State, epoch: Epoch, now_ms: int) -> Step:
 
 
 def stop(state: State, error: HeadgateError) -> Step:
-    return move(state, Phase.STOPPED, term=None, attempt=None), (Stop(error),)
+    return enter_phase(state, Phase.STOPPED, term=None, attempt=None), (Stop(error),)
 
 
 def patience_ms(settings: CoordinatorSettings) -> int:
@@ -117,7 +117,7 @@ FORMER_DATA_MAX = 8
 """A table's owner does not move its data more often in the life of a batch."""
 
 
-def say(state: State) -> tuple[Action, ...]:
+def append_events(state: State) -> tuple[Action, ...]:
     """Append the events that the phase waits to hear; repeated after a failed append."""
     term = term_of(state)
     match state.phase:
@@ -143,9 +143,9 @@ def prefixes(state: State, table: TableView) -> Prefixes:
     """
     former = term_of(state).former_data.get(table.uuid, ())
     return Prefixes(
-        f"{table.data_root}/{folder(state)}",
+        f"{table.data_root}/{epoch_folder(state)}",
         term_of(state).number,
-        former=tuple(f"{root}/{folder(state)}" for root in former if root != table.data_root),
+        former=tuple(f"{root}/{epoch_folder(state)}" for root in former if root != table.data_root),
     )
 
 
@@ -171,43 +171,43 @@ def with_former_data(before: Term, after: Term) -> Term:
     return replace(after, former_data=former)
 
 
-def folder(state: State) -> str:
+def epoch_folder(state: State) -> str:
     """Return the folder below each table's data."""
     sender, epoch = state.identity.sender, term_of(state).epoch
     return f"headgate/{state.identity.sink}/{epoch}-{sender.incarnation}"
 
 
-def addressed(state: State) -> Mapping[str, TableView]:
+def named_secondaries(state: State) -> Mapping[str, TableView]:
     """Return the secondary tables that START names; other secondary tables are only delivered."""
     known = term_of(state).secondaries
     return {name: known[name] for name in state.identity.secondaries if name in known}
 
 
-def ahead(state: State, secondary: TableView) -> Offsets:
+def offsets_ahead(state: State, secondary: TableView) -> Offsets:
     """Q5: return where the secondary table is further than C, of the partitions that are read."""
     term = term_of(state)
-    return secondary.ahead(configured(state, term.offsets), term.topic_ids)
+    return secondary.ahead(configured_offsets(state, term.offsets), term.topic_ids)
 
 
-def configured(state: State, offsets: Offsets) -> Offsets:
+def configured_offsets(state: State, offsets: Offsets) -> Offsets:
     """Drop the topics that the record remembers but the configuration no longer names."""
     return offsets.restricted(p for p in offsets if p.topic in state.topics)
 
 
 def fixed_set(state: State) -> frozenset[TopicPartition]:
     """Return the partitions of the newest START (C4)."""
-    return frozenset(configured(state, term_of(state).offsets))
+    return frozenset(configured_offsets(state, term_of(state).offsets))
 
 
 def start_event(state: State, *, first: bool) -> StartCommit:
     term = term_of(state)
     tables = [primary_start(state)]
-    for secondary in addressed(state).values():
+    for secondary in named_secondaries(state).values():
         named = _table_start(state, secondary)
-        tables.append(replace(named, offsets=ahead(state, secondary)))
+        tables.append(replace(named, offsets=offsets_ahead(state, secondary)))
     return StartCommit(
         settled_to=None if first else term.settled_to,
-        offsets=configured(state, term.offsets),
+        offsets=configured_offsets(state, term.offsets),
         topic_ids=term.topic_ids,
         tables=tuple(tables),
         limits=Limits(
@@ -217,7 +217,7 @@ def start_event(state: State, *, first: bool) -> StartCommit:
             state.settings.commit_bytes,
         ),
         paused=term.paused,
-        folder=f"{folder(state)}/{term.number}" if state.identity.routed else "",
+        folder=f"{epoch_folder(state)}/{term.number}" if state.identity.routed else "",
         configuration=state.identity.configuration,
         suspended={name: suspended.why for name, suspended in sorted(term.suspended.items())},
     )

@@ -45,7 +45,7 @@ class RefusedStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RepeatedRefusal:
     """How often in a row claims of a partition were refused for the same reason (C13).
 
     ``looked``: the tables were read afresh because of it.
@@ -57,7 +57,7 @@ class Refused:
     since_ms: int = 0
     looked: bool = False
 
-    def same_as(self, other: Refused) -> bool:
+    def same_as(self, other: RepeatedRefusal) -> bool:
         """Return whether it is the same participant with the same fault, whatever its words."""
         ours, theirs = self.objection, other.objection
         alike = (ours.fault, ours.table) == (theirs.fault, theirs.table)

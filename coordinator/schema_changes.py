@@ -22,11 +22,11 @@ from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.actions import Action, ChangeTables, EvolveTable, Tell
 from headgate.coordinator.outgoing_events import (
     Step,
-    folder,
-    move,
+    append_events,
+    enter_phase,
+    epoch_folder,
     primary_start,
     recover,
-    say,
     term_of,
 )
 from headgate.coordinator.phases import Phase
@@ -62,7 +62,7 @@ REFUSED_BYTES_MAX = 100_000
 """The size up to which refused fields are named; beyond it the epoch adds no more columns."""
 
 
-def proposed(state: State, said: Envelope, proposal: Proposal, now_ms: int) -> State:
+def on_proposal(state: State, said: Envelope, proposal: Proposal, now_ms: int) -> State:
     """S2: remember a proposal, unless it is a repetition that is known or answered."""
     term, answer = term_of(state), Answer(said.sender, proposal.number)
     known = answer in term.answered or any(answer == each.answer for each in term.proposals)
@@ -100,20 +100,20 @@ def _may_change(state: State, proposal: Proposal) -> bool:
     return proposal.table not in (primary.table, *state.identity.secondaries)
 
 
-def due(term: Term, now_ms: int) -> bool:
+def is_change_due(term: Term, now_ms: int) -> bool:
     return bool(term.proposals) and now_ms >= term.evolve_due_ms
 
 
-def evolve(state: State) -> Step:
+def ask_for_changes(state: State) -> Step:
     """S3: ask for one table update for everything proposed meanwhile."""
     term = term_of(state)
     if state.identity.routed:
-        return move(state, Phase.EVOLVING), (ChangeTables(wants(term.proposals)),)
+        return enter_phase(state, Phase.EVOLVING), (ChangeTables(join_wants(term.proposals)),)
     columns = reduce(joined, (each.proposal.columns for each in term.proposals), Struct())
-    return move(state, Phase.EVOLVING), (EvolveTable(term.view, columns),)
+    return enter_phase(state, Phase.EVOLVING), (EvolveTable(term.view, columns),)
 
 
-def wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
+def join_wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
     """Return one request per table, which joins what all proposals ask for."""
     found: dict[Destination, Want] = {}
     for each in (heard.proposal for heard in proposals):
@@ -123,7 +123,7 @@ def wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
     return tuple(found.values())[:WANTS_MAX]
 
 
-def evolved(state: State, done: Evolved) -> Step:
+def on_evolved(state: State, done: Evolved) -> Step:
     """S3: answer the proposals, however the table came by its columns (S9)."""
     term = state.term
     if state.phase is not Phase.EVOLVING or term is None or term.tables is not None:
@@ -134,27 +134,27 @@ def evolved(state: State, done: Evolved) -> Step:
     term = replace(
         term,
         view=replace(term.view, schema_id=view.schema_id),
-        refused=bounded((*term.refused, *done.refused)),
+        refused=bound_refusals((*term.refused, *done.refused)),
     )
     state = replace(state, term=term)
     answers = tuple(each.answer for each in term.proposals)
-    tables = Tables(sayable(answers), (primary_start(state),))
+    tables = Tables(fitting_answers(answers), (primary_start(state),))
     state = replace(state, term=replace(term, tables=tables), failures=0)
-    return state, (*_tell_evolved(view.table, done), *say(state))
+    return state, (*_log_evolved(view.table, done), *append_events(state))
 
 
-def not_evolved(state: State, now_ms: int, why: str) -> Step:
+def retry_changes(state: State, now_ms: int, why: str) -> Step:
     """Wait and try again. Commits go on; the participants' statuses say that they wait (S4)."""
     settings, term = state.settings, term_of(state)
     doubled_ms = settings.retry_backoff_ms * 2 ** min(state.failures, 16)
     wait_ms = min(doubled_ms, settings.retry_backoff_max_ms)
     term = replace(term, evolve_due_ms=now_ms + wait_ms)
-    waiting = move(state, Phase.OPEN, term=term, failures=state.failures + 1)
+    waiting = enter_phase(state, Phase.OPEN, term=term, failures=state.failures + 1)
     told = f"{why}; its columns are asked for again in {wait_ms} ms"
     return waiting, (Tell(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
 
 
-def heard_tables(state: State, tables: Tables, now_ms: int) -> Step:
+def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
     """Take the answer as heard: what waited for it is written, and END comes soon (S3)."""
     term = term_of(state)
     if tables != term.tables:
@@ -177,14 +177,14 @@ def heard_tables(state: State, tables: Tables, now_ms: int) -> Step:
         evolve_due_ms=max(now_ms, term.evolve_due_ms),
         end_due_ms=soon_ms,
     )
-    return move(state, Phase.OPEN, term=term, failures=0), ()
+    return enter_phase(state, Phase.OPEN, term=term, failures=0), ()
 
 
 def _number(answer: Answer) -> int:
     return answer.number
 
 
-def sayable(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
+def fitting_answers(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
     """Return the first answers that fit into one TABLES; the next one answers the others."""
     room, said = TABLES_BYTES_MAX // 2, 0
     for answer in answers:
@@ -195,7 +195,7 @@ def sayable(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
     return answers[:said]
 
 
-def bounded(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+def bound_refusals(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
     """Name each field once; if they are too many to name, refuse all that the table lacks."""
     by_path = {refusal.path: refusal for refusal in refused}
     if len(by_path) > REFUSED_MAX or refused_bytes(by_path.values()) > REFUSED_BYTES_MAX:
@@ -208,7 +208,7 @@ def refused_bytes(refused: Iterable[Refusal]) -> int:
     return sum(len("/".join((*each.path, each.reason)).encode()) for each in refused)
 
 
-def _tell_evolved(table: str, done: Evolved) -> tuple[Action, ...]:
+def _log_evolved(table: str, done: Evolved) -> tuple[Action, ...]:
     told: list[Action] = []
     if done.changes:
         told.append(Tell(f"{table}: {', '.join(done.changes)}", event=LogEvent.COLUMNS_CHANGED))
@@ -226,18 +226,18 @@ def _tell_evolved(table: str, done: Evolved) -> tuple[Action, ...]:
 _WHY_CHARACTERS_MAX = 1_000
 
 
-def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
+def on_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
     """Answer the proposals for tables that are finished, or never will be; the others wait."""
     if state.phase is not Phase.EVOLVING or state.term is None or state.term.tables is not None:
         return state, ()
     term = state.term
-    asked = wants(term.proposals)
-    done = _sayable((want.at, said) for want, said in zip(asked, tables, strict=True))
+    asked = join_wants(term.proposals)
+    done = _fitting_results((want.at, said) for want, said in zip(asked, tables, strict=True))
     failures = [said for said in tables if said.failure]
     why = "; ".join(f"{said.table}: {said.failure}" for said in failures[:3])
     if not done:
-        return not_evolved(state, now_ms, why)
-    answers = sayable(
+        return retry_changes(state, now_ms, why)
+    answers = fitting_answers(
         tuple(
             each.answer
             for each in term.proposals
@@ -265,22 +265,24 @@ def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
         if said.dropped
     }
     state, suspended = suspend(state, gone, now_ms)
-    told = [action for said in done.values() for action in _tell_changed(said)]
+    told = [action for said in done.values() for action in _log_changed(said)]
     if failures:
         told.append(
             Tell(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_RETRYING)
         )
-    return state, (*suspended, *told, *say(state))
+    return state, (*suspended, *told, *append_events(state))
 
 
-def _sayable(tables: Iterable[tuple[Destination, Changed]]) -> dict[Destination, Changed]:
+def _fitting_results(tables: Iterable[tuple[Destination, Changed]]) -> dict[Destination, Changed]:
     """Return the results that fit into one TABLES; the next one has the others."""
     done: dict[Destination, Changed] = {}
     room = TABLES_BYTES_MAX // 2
     for at, found in tables:
         if found.failure:
             continue
-        said = replace(found, refused=bounded(found.refused), why=found.why[:_WHY_CHARACTERS_MAX])
+        said = replace(
+            found, refused=bound_refusals(found.refused), why=found.why[:_WHY_CHARACTERS_MAX]
+        )
         room -= refused_bytes(said.refused) + len(f"{said.table}{said.data}{said.why}".encode())
         if done and room < 0:
             break
@@ -291,7 +293,7 @@ def _sayable(tables: Iterable[tuple[Destination, Changed]]) -> dict[Destination,
 def _starts(state: State, said: Changed) -> Iterator[TableStart]:
     """Yield the table for TABLES, and what holds for all others that are missing (R4)."""
     if said.uuid:
-        prefix = f"{said.data}/{folder(state)}/{term_of(state).number}"
+        prefix = f"{said.data}/{epoch_folder(state)}/{term_of(state).number}"
         ids = said.uuid, said.schema_id, said.spec_id
         yield TableStart(said.table, *ids, prefix, refused=said.refused)
         return
@@ -304,7 +306,7 @@ def _starts(state: State, said: Changed) -> Iterator[TableStart]:
         yield replace(none_is_made, table="")
 
 
-def _tell_changed(said: Changed) -> Iterator[Action]:
+def _log_changed(said: Changed) -> Iterator[Action]:
     if said.changes:
         text = f"{said.table}: {', '.join(said.changes)}"
         yield Tell(text, event=LogEvent.COLUMNS_CHANGED)

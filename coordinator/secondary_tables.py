@@ -33,8 +33,13 @@ from headgate.coordinator.actions import (
     SecondariesRead,
     Tell,
 )
-from headgate.coordinator.outgoing_events import addressed, prefixes, term_of, with_former_data
-from headgate.coordinator.pending_commits import overdue, refuse_foreign
+from headgate.coordinator.outgoing_events import (
+    named_secondaries,
+    prefixes,
+    term_of,
+    with_former_data,
+)
+from headgate.coordinator.pending_commits import find_overdue, refuse_foreign
 from headgate.coordinator.recovery import refuse_shared
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.coordinator.state import State, Term
@@ -57,7 +62,7 @@ def filled_tables(state: State, view: TableView, suspended: Collection[str]) -> 
     return frozenset(view.filled) - frozenset(suspended) - frozenset(state.identity.secondaries)
 
 
-def to_be_looked_for(state: State, now_ms: int) -> frozenset[str]:
+def tables_to_look_for(state: State, now_ms: int) -> frozenset[str]:
     """Return the epoch's filled tables, now and then: a busy sink would not miss one of them."""
     term = term_of(state)
     if now_ms - term.listed_at_ms < state.settings.table_check_interval_ms:
@@ -65,10 +70,10 @@ def to_be_looked_for(state: State, now_ms: int) -> frozenset[str]:
     return filled_tables(state, term.view, term.suspended) - term.forgotten
 
 
-def found_gone(state: State, given: SecondariesRead) -> dict[str, HeadgateError]:
+def find_missing(state: State, given: SecondariesRead) -> dict[str, HeadgateError]:
     """Return the tables found missing, apart from the secondary tables that START names."""
     term = term_of(state)
-    wanted = term.view.filled.keys() - addressed(state).keys() - term.forgotten
+    wanted = term.view.filled.keys() - named_secondaries(state).keys() - term.forgotten
     return {
         name: error
         for name, error in given.troubles.items()
@@ -76,14 +81,14 @@ def found_gone(state: State, given: SecondariesRead) -> dict[str, HeadgateError]
     }
 
 
-def made_anew(state: State, troubles: Troubles) -> frozenset[str]:
+def find_recreated(state: State, troubles: Troubles) -> frozenset[str]:
     """Return the missing tables that are not suspended, because the settings ask for new ones."""
     if not state.identity.makes_anew:
         return frozenset()
     return frozenset(n for n, error in troubles.items() if isinstance(error, TableMissing))
 
 
-def parting(state: State, gone: Collection[str]) -> tuple[State, tuple[Tell, ...]]:
+def forget(state: State, gone: Collection[str]) -> tuple[State, tuple[Tell, ...]]:
     """Let the next decision forget these tables; nothing is delivered to them, or accepted for
     them."""
     term = term_of(state)
@@ -92,10 +97,10 @@ def parting(state: State, gone: Collection[str]) -> tuple[State, tuple[Tell, ...
         return state, ()
     secondaries = {name: view for name, view in term.secondaries.items() if name not in new}
     parted = replace(term, forgotten=term.forgotten | new, secondaries=secondaries)
-    return replace(state, term=parted), told_anew(new)
+    return replace(state, term=parted), log_forgotten(new)
 
 
-def told_anew(gone: Collection[str]) -> tuple[Tell, ...]:
+def log_forgotten(gone: Collection[str]) -> tuple[Tell, ...]:
     return tuple(
         Tell(
             f"{name} was dropped: it is created again when records for it come; "
@@ -107,7 +112,7 @@ def told_anew(gone: Collection[str]) -> tuple[Tell, ...]:
     )
 
 
-def replaced(state: State, given: SecondariesRead) -> tuple[Tell, ...]:
+def log_replaced(state: State, given: SecondariesRead) -> tuple[Tell, ...]:
     """N4: log a table that somebody else put in the place of a filled one; it is filled."""
     known = term_of(state).view.filled
     return tuple(
@@ -121,7 +126,7 @@ def replaced(state: State, given: SecondariesRead) -> tuple[Tell, ...]:
     )
 
 
-def given_up(
+def commits_of(
     pending_commits: Collection[PendingCommit], gone: Collection[str]
 ) -> tuple[PendingCommit, ...]:
     """Return the pending commits that nobody will ever be delivered: those of forgotten tables."""
@@ -130,7 +135,7 @@ def given_up(
     )
 
 
-def landed(term: Term, forgets: Collection[str]) -> Term:
+def without_forgotten(term: Term, forgets: Collection[str]) -> Term:
     """Drop the forgotten tables from the term: the decision that forgets them has landed."""
     return replace(term, forgotten=term.forgotten - frozenset(forgets))
 
@@ -175,7 +180,7 @@ def trouble_of(view: TableView, state: State, topic_ids: Mapping[str, str]) -> H
     return None
 
 
-def examined(
+def examine(
     state: State, given: SecondariesRead, words: Mapping[str, str], now_ms: int
 ) -> tuple[State, tuple[Tell, ...]]:
     """I1: suspend those of the routed tables just read that are not in order.
@@ -183,7 +188,7 @@ def examined(
     ``words``: trouble that participants report. It counts where this coordinator finds nothing
     wrong and they repeat it again and again. Raises the error where there is no quarantine (I4).
     """
-    term, named = term_of(state), addressed(state)
+    term, named = term_of(state), named_secondaries(state)
     troubles = {n: error for n, error in given.troubles.items() if n not in term.suspended}
     refused = {n for n, error in troubles.items() if isinstance(error, MissingRights)}
     for name, view in given.views.items():
@@ -202,7 +207,7 @@ def examined(
     return suspend(state, {n: e for n, e in troubles.items() if n not in early}, now_ms)
 
 
-def unpayable(
+def suspend_undeliverable(
     state: State, given: DeliveriesAnswered, now_ms: int
 ) -> tuple[State, tuple[Tell, ...]]:
     """I1: suspend the tables whose deliveries failed for a trouble of their own."""
@@ -212,7 +217,7 @@ def unpayable(
     counts = {n: term.refused_deliveries.get(n, 0) + 1 for n in refused}
     troubles = {n: e for n, e in given.troubles.items() if n not in refused}
     troubles |= {n: MissingRights(why) for n, why in refused.items() if counts[n] >= REFUSALS_MAX}
-    named = addressed(state)
+    named = named_secondaries(state)
     state = replace(state, term=replace(term, refused_deliveries=counts))
     return suspend(state, {n: e for n, e in troubles.items() if n not in named}, now_ms)
 
@@ -222,22 +227,22 @@ def suspend(
 ) -> tuple[State, tuple[Tell, ...]]:
     """Suspend these tables from now on. Raises the error of one where there is no quarantine
     (I4)."""
-    anew = made_anew(state, troubles)
-    state, parting_words = parting(state, anew - term_of(state).suspended.keys())
+    anew = find_recreated(state, troubles)
+    state, parting_words = forget(state, anew - term_of(state).suspended.keys())
     term = term_of(state)
-    found = suspended_for(state, troubles, now_ms + state.wall_ahead_ms)
+    found = suspensions_for(state, troubles, now_ms + state.wall_ahead_ms)
     suspended = {**term.suspended, **found}
     refuse_too_many_suspended(suspended)
     refusals = {name: n for name, n in term.refusals.items() if name not in suspended}
     state = replace(state, term=replace(term, suspended=suspended, refusals=refusals))
-    return state, (*told(found), *parting_words)
+    return state, (*log_suspended(found), *parting_words)
 
 
-def suspended_for(
+def suspensions_for(
     state: State, troubles: Mapping[str, HeadgateError], wall_ms: int
 ) -> dict[str, Suspended]:
     """Return the record's entries for tables with these troubles, without those made again (N5)."""
-    anew = made_anew(state, troubles)
+    anew = find_recreated(state, troubles)
     found = {name: error for name, error in sorted(troubles.items()) if name not in anew}
     for error in found.values():
         if not state.identity.secondaries:
@@ -250,7 +255,7 @@ def suspended_for(
     }
 
 
-def told(found: Mapping[str, Suspended]) -> tuple[Tell, ...]:
+def log_suspended(found: Mapping[str, Suspended]) -> tuple[Tell, ...]:
     return tuple(
         Tell(
             f"{name} is suspended, its records go to the quarantine: {suspended.why}",
@@ -272,20 +277,20 @@ def refuse_too_many_suspended(suspended: Mapping[str, Suspended]) -> None:
         )
 
 
-def said(term: Term) -> dict[str, str]:
+def suspended_reasons(term: Term) -> dict[str, str]:
     """Return the tables that START and settlements call suspended, with those still to be
     delivered."""
     return {name: suspended.why for name, suspended in sorted(term.suspended.items())}
 
 
-def closed(term: Term) -> frozenset[str]:
+def closed_tables(term: Term) -> frozenset[str]:
     """Return the tables that are not even delivered."""
     return frozenset(name for name, suspended in term.suspended.items() if not suspended.resuming)
 
 
-def deliverable(term: Term) -> tuple[PendingCommit, ...]:
+def deliverable_commits(term: Term) -> tuple[PendingCommit, ...]:
     """Return what is pending for tables that are delivered now."""
-    shut = closed(term) | term.forgotten
+    shut = closed_tables(term) | term.forgotten
     return tuple(
         pending_commit
         for pending_commit in term.pending_commits
@@ -293,7 +298,7 @@ def deliverable(term: Term) -> tuple[PendingCommit, ...]:
     )
 
 
-def wearied(
+def suspend_overdue(
     state: State,
     given: SecondariesRead,
     pending: Collection[PendingCommit],
@@ -308,11 +313,11 @@ def wearied(
     Trouble of more tables than can be suspended is the catalog's: then nobody is suspended for the
     number of pending commits.
     """
-    term, named = term_of(state), addressed(state)
+    term, named = term_of(state), named_secondaries(state)
     if not (state.identity.routed and state.identity.secondaries):
         return state, ()
     wall_ms = now_ms + state.wall_ahead_ms
-    weary = {d.table for d in overdue(pending, wall_ms, state.settings.claim_age_max_ms // 2)}
+    weary = {d.table for d in find_overdue(pending, wall_ms, state.settings.claim_age_max_ms // 2)}
     if many:
         counts = Counter(pending_commit.table for pending_commit in pending)
         most = {name for name, count in counts.items() if count == max(counts.values())}
@@ -324,19 +329,19 @@ def wearied(
     )
 
 
-def asked_for(state: State, tables: Iterable[str], now_ms: int) -> State:
+def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State:
     """I5: remember that a person wants these suspended tables filled again; the next END looks at
     them.
     """
     term = term_of(state)
-    wanted = frozenset(n for n in tables if n in closed(term))
+    wanted = frozenset(n for n in tables if n in closed_tables(term))
     if wanted <= term.resume_asked:
         return state
     asked = replace(term, resume_asked=term.resume_asked | wanted, end_due_ms=now_ms)
     return replace(state, term=asked)
 
 
-def resumed(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tuple[Tell, ...]]:
+def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tuple[Tell, ...]]:
     """I5: open what was asked for, or let it be delivered first; what still has trouble stays
     suspended.
 
@@ -354,7 +359,7 @@ def resumed(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, t
             del suspended[name]
             continue
         if view is not None:
-            error = _shared(view, state, term)
+            error = _shared_error(view, state, term)
         if view is None or error is not None:
             error = error or Unreachable(f"{name} cannot be reached")
             why = f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX]
@@ -364,15 +369,15 @@ def resumed(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, t
             continue
         secondaries[name] = view
         suspended[name] = replace(suspended[name], since_ms=wall_ms, resuming=True)
-    for name in unopened(term) & given.views.keys():
+    for name in resuming_without_pending(term) & given.views.keys():
         secondaries[name] = given.views[name]
     asked = replace(term, suspended=suspended, secondaries=secondaries, resume_asked=frozenset())
-    state, parting_words = parting(replace(state, term=asked), gone)
-    opened, more = reopened(state, given.views)
+    state, parting_words = forget(replace(state, term=asked), gone)
+    opened, more = reopen(state, given.views)
     return opened, (*tells, *parting_words, *more)
 
 
-def unopened(term: Term) -> frozenset[str]:
+def resuming_without_pending(term: Term) -> frozenset[str]:
     """I5: return resuming tables that are to receive nothing: their deliverer may have ended too
     early."""
     pending = {pending_commit.table for pending_commit in term.pending_commits}
@@ -381,7 +386,7 @@ def unopened(term: Term) -> frozenset[str]:
     )
 
 
-def _shared(view: TableView, state: State, term: Term) -> HeadgateError | None:
+def _shared_error(view: TableView, state: State, term: Term) -> HeadgateError | None:
     try:
         refuse_shared(view, term.topic_ids, state.identity.shared_with)
     except SourceShared as error:
@@ -389,7 +394,7 @@ def _shared(view: TableView, state: State, term: Term) -> HeadgateError | None:
     return None
 
 
-def reopened(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[Tell, ...]]:
+def reopen(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[Tell, ...]]:
     """I5: let resumed tables take rows again, if they are in order and pending nothing."""
     term = term_of(state)
     owing = {pending_commit.secondary for pending_commit in term.pending_commits}
@@ -410,7 +415,7 @@ def reopened(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple
     return replace(state, term=replace(term, suspended=suspended)), tells
 
 
-def to_be_delivered(term: Term, pending: Iterable[PendingCommit]) -> tuple[TableView, ...]:
+def resuming_to_deliver(term: Term, pending: Iterable[PendingCommit]) -> tuple[TableView, ...]:
     """Return resumed tables that need a delivery before they open: an empty one."""
     have = {pending_commit.secondary for pending_commit in pending}
     return tuple(
@@ -435,11 +440,11 @@ def unknown_tables(state: State) -> tuple[str, ...]:
     if not state.identity.routed:
         return ()
     term = term_of(state)
-    strangers = _named(state) | _expired(term)
-    return tuple(sorted(strangers - addressed(state).keys() - term.suspended.keys()))
+    strangers = _tables_named(state) | _tables_expired(term)
+    return tuple(sorted(strangers - named_secondaries(state).keys() - term.suspended.keys()))
 
 
-def _named(state: State) -> frozenset[str]:
+def _tables_named(state: State) -> frozenset[str]:
     term = term_of(state)
     known = {(name, view.uuid) for name, view in term.secondaries.items()}
     named = {
@@ -449,10 +454,10 @@ def _named(state: State) -> frozenset[str]:
         if table.files and table.table != term.view.table
     }
     strangers = {name for name, _ in named - known}
-    return frozenset(strangers | _elsewhere(state) | words(term).keys())
+    return frozenset(strangers | _tables_moved(state) | reported_troubles(term).keys())
 
 
-def _elsewhere(state: State) -> set[str]:
+def _tables_moved(state: State) -> set[str]:
     """Return known tables of which a status names a file that is not below their data.
 
     Their owner may have moved it: participants read a table again, and see that first.
@@ -468,7 +473,7 @@ def _elsewhere(state: State) -> set[str]:
     return found
 
 
-def _expired(term: Term) -> frozenset[str]:
+def _tables_expired(term: Term) -> frozenset[str]:
     """D8: return tables with expired pending commits: a late delivery may be under way until they
     are read.
 
@@ -484,7 +489,7 @@ def _expired(term: Term) -> frozenset[str]:
     )
 
 
-def words(term: Term) -> Mapping[str, str]:
+def reported_troubles(term: Term) -> Mapping[str, str]:
     """Return the table troubles that statuses awaiting judgement report (I1)."""
     return {
         table: why
@@ -494,12 +499,12 @@ def words(term: Term) -> Mapping[str, str]:
     }
 
 
-def asking_tables(state: State) -> State:
+def with_tables_asked(state: State) -> State:
     """Let the judgement wait for the tables' answer."""
     return replace(state, term=replace(term_of(state), asks_tables=True))
 
 
-def asked_again(state: State) -> DescribeSecondaries | DescribeSources:
+def ask_again(state: State) -> DescribeSecondaries | DescribeSources:
     """Repeat the question for an END or a judgement that was not answered."""
     if term_of(state).asks_tables:
         return DescribeSecondaries(unknown_tables(state))
@@ -514,14 +519,14 @@ def with_tables(
     A missing table that only a expired pending commit names takes no delivery: it is asked for
     again, not suspended, for whoever dropped it may have meant to.
     """
-    named = _named(state)
+    named = _tables_named(state)
     troubles = {
         name: error
         for name, error in given.troubles.items()
         if name in named or not isinstance(error, TableMissing)
     }
     given = replace(given, troubles=troubles)
-    state, tells = examined(state, given, words(term_of(state)), now_ms)
+    state, tells = examine(state, given, reported_troubles(term_of(state)), now_ms)
     term = term_of(state)
     try:
         judged = {name: view for name, view in given.views.items() if name not in term.suspended}
@@ -535,14 +540,14 @@ def with_tables(
     secondaries = {**term.secondaries, **given.views}
     known = replace(term, secondaries=secondaries, asks_tables=False)
     known = with_former_data(term, known)  # it is judged at once
-    return replace(state, failures=0, term=known), (*tells, *replaced(state, given))
+    return replace(state, failures=0, term=known), (*tells, *log_replaced(state, given))
 
 
-def recorded_uuids(state: State) -> Mapping[str, str]:
+def uuids_to_record(state: State) -> Mapping[str, str]:
     """Return the UUIDs for the primary table's record: with routes, only of secondary tables that
     START names.
 
     A thousand others would make each of its snapshots large.
     """
-    known = addressed(state) if state.identity.routed else term_of(state).secondaries
+    known = named_secondaries(state) if state.identity.routed else term_of(state).secondaries
     return {name: view.uuid for name, view in sorted(known.items())}

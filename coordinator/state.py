@@ -31,8 +31,8 @@ from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.commit_tokens import Issued
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.refused_statuses import Refused
-from headgate.coordinator.settings import CoordinatorSettings, Pace
+from headgate.coordinator.refused_statuses import RepeatedRefusal
+from headgate.coordinator.settings import CoordinatorSettings, DeliveryLinger
 
 # Tells the coordinator which of the routed tables have a key (rule U1).
 
@@ -47,7 +47,7 @@ class RoutedKeys(Protocol):
         """Return whether records of this topic may go to such a table."""
 
 
-class _None:
+class _NoKeys:
     """For a sink whose routes name no table with a key."""
 
     def of_table(self, table: str) -> bool:  # noqa: ARG002 - the port's
@@ -57,7 +57,7 @@ class _None:
         return False
 
 
-NO_KEYS: RoutedKeys = _None()
+NO_KEYS: RoutedKeys = _NoKeys()
 
 
 Committed = Mapping[str, frozenset[str]]
@@ -96,7 +96,7 @@ class Identity:
     makes: bool = False
     makes_anew: bool = False
     evolves: bool = True
-    paces: tuple[Pace, ...] = ()
+    paces: tuple[DeliveryLinger, ...] = ()
     refresh_ms: int = 0
     keyed: bool = False
     routed_keys: RoutedKeys = NO_KEYS
@@ -141,7 +141,7 @@ class PauseRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Gathering:
+class Lingering:
     """A table's pending commits gather, up to the ``newest`` such transaction, until ``due_ms``
     (V4)."""
 
@@ -150,7 +150,7 @@ class Gathering:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class DeferredPartitions:
     """Partitions ``first`` to ``upto`` of a topic, seen since ``since_ms``: nobody reads them (U8).
 
     ``ripe``: the sources are asked ``growth_ms`` after that, or later. ``marks``: where each of the
@@ -247,7 +247,7 @@ class Term:
     deliver_until_ms: int | None = None
     asked: bool = False
     pending_told: tuple[str, ...] = ()
-    gathering: Mapping[str, Gathering] = field(default_factory=dict)
+    gathering: Mapping[str, Lingering] = field(default_factory=dict)
     unseen: tuple[str, ...] = ()
     unseen_at_ms: int | None = None
     started: bool = False
@@ -325,10 +325,10 @@ class State:
     recovery_forgotten: frozenset[str] = frozenset()
     recovery_stamp: str = ""
     troubled: Mapping[str, Suspended] = field(default_factory=dict)
-    held: tuple[Held, ...] = ()
+    held: tuple[DeferredPartitions, ...] = ()
     unanswered_since_ms: int | None = None
     peers: Mapping[str, int] = field(default_factory=dict)
-    refused: Mapping[TopicPartition, Refused] = field(default_factory=dict)
+    refused: Mapping[TopicPartition, RepeatedRefusal] = field(default_factory=dict)
     term: Term | None = None
     attempt: CommitAttempt | None = None
     retry_at_ms: int | None = None

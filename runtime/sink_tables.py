@@ -28,7 +28,7 @@ from headgate.control_protocol.ports import (
     TableView,
 )
 from headgate.control_protocol.table_history import FileRows, TableReader
-from headgate.coordinator.pending_commits import undelivered
+from headgate.coordinator.pending_commits import find_undelivered
 from headgate.tables.secondary_tables import SecondaryTables
 
 if TYPE_CHECKING:  # a reader creates no tables and writes no files
@@ -219,7 +219,7 @@ class SinkTables:
         with closing(table.reader):
             yield table
 
-    def undelivered(self, record: CommitRecord | None) -> tuple[PendingCommit, ...]:
+    def find_undelivered(self, record: CommitRecord | None) -> tuple[PendingCommit, ...]:
         """Return what secondary tables are still pending, as far as they can be read (rule D7)."""
         if record is None or not record.pending_commits:
             return ()
@@ -230,7 +230,7 @@ class SinkTables:
                     views[name] = table.read()
             except HeadgateError:
                 continue
-        return undelivered(record.pending_commits, views, self.reader.view().uuid)
+        return find_undelivered(record.pending_commits, views, self.reader.view().uuid)
 
     # ----------------------------------------------------------------------------------- for a run
 

@@ -27,8 +27,8 @@ from headgate.coordinator.actions import (
     SecondariesRead,
     TidyDrafts,
 )
-from headgate.coordinator.pending_commits import EXPIRED_MAX, expired_so_far, unfenced
-from headgate.coordinator.pending_delivery import told_expired
+from headgate.coordinator.pending_commits import EXPIRED_MAX, expired_to_record, is_unfenced
+from headgate.coordinator.pending_delivery import log_expired
 from headgate.coordinator.phases import Phase
 
 AGE_MS = 100_000
@@ -140,10 +140,10 @@ def test_whoever_slept_through_a_expire_finds_the_secondaries_tag_moved() -> Non
 def test_one_that_has_moved_since_is_not_moved_again() -> None:
     expired = pending(ONE, EPOCH - 1, 3)
     empty = replace(pending(ONE, EPOCH - 1, 4), manifest="")
-    assert unfenced(secondary(ONE, EPOCH - 1, 2), (expired,), ())
-    assert not unfenced(secondary(ONE, EPOCH - 1, 2), (expired,), (empty,))
-    assert not unfenced(secondary(ONE, EPOCH - 1, 3), (expired,), ())
-    assert not unfenced(secondary(OTHER, EPOCH - 1, 2), (expired,), ())
+    assert is_unfenced(secondary(ONE, EPOCH - 1, 2), (expired,), ())
+    assert not is_unfenced(secondary(ONE, EPOCH - 1, 2), (expired,), (empty,))
+    assert not is_unfenced(secondary(ONE, EPOCH - 1, 3), (expired,), ())
+    assert not is_unfenced(secondary(OTHER, EPOCH - 1, 2), (expired,), ())
 
 
 def test_what_has_expired_stays_named() -> None:
@@ -162,15 +162,15 @@ def test_of_very_many_the_older_ones_are_named_in_sums_that_fence_as_each_of_the
     named = tuple(pending((ONE, OTHER)[n % 2], EPOCH - 1, n + 1) for n in range(EXPIRED_MAX))
     late = pending(ONE, EPOCH - 1, EXPIRED_MAX + 1)
     stored = replace(deciding(EPOCH - 1, EXPIRED_MAX), expired=named)
-    expired = expired_so_far(stored, (late,))
+    expired = expired_to_record(stored, (late,))
     assert expired[2:] == (*named, late)[-EXPIRED_MAX // 2 :]
     assert [pending_commit.manifest for pending_commit in expired[:2]] == ["", ""]
     assert sum(pending_commit.rows for pending_commit in expired) == sum(
         pending_commit.rows for pending_commit in (*named, late)
     )
-    assert unfenced(secondary(ONE, EPOCH - 1, 498), expired[:2], ())
-    assert not unfenced(secondary(ONE, EPOCH - 1, 501), expired[:2], ())
-    (told,) = told_expired(replace(stored, expired=expired), stored)
+    assert is_unfenced(secondary(ONE, EPOCH - 1, 498), expired[:2], ())
+    assert not is_unfenced(secondary(ONE, EPOCH - 1, 501), expired[:2], ())
+    (told,) = log_expired(replace(stored, expired=expired), stored)
     assert f"2 rows of transaction {late.transaction} never came" in told.text
 
 
@@ -178,11 +178,11 @@ def test_each_of_very_many_that_expire_at_once_is_named_and_told() -> None:
     """Those beyond the newest 500 went into sums at once: no log, and no record, named them."""
     stored = replace(deciding(EPOCH - 1, EXPIRED_MAX), expired=(pending(OTHER, EPOCH - 1, 1),))
     late = tuple(pending(ONE, EPOCH - 1, n + 2) for n in range(EXPIRED_MAX))
-    expired = expired_so_far(stored, late)
+    expired = expired_to_record(stored, late)
     assert expired[1:] == late
-    told = told_expired(replace(stored, expired=expired), stored)
+    told = log_expired(replace(stored, expired=expired), stored)
     assert len(told) == EXPIRED_MAX
-    assert len(expired_so_far(replace(stored, expired=expired), ())) == 2 + EXPIRED_MAX // 2
+    assert len(expired_to_record(replace(stored, expired=expired), ())) == 2 + EXPIRED_MAX // 2
 
 
 def heir() -> Coordinator:

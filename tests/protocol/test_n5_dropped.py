@@ -43,7 +43,7 @@ from headgate.coordinator.actions import (
 from headgate.coordinator.outgoing_events import start_event
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
-from headgate.coordinator.secondary_tables import deliverable
+from headgate.coordinator.secondary_tables import deliverable_commits
 from headgate.participant.batches import with_suspended
 from headgate.participant.state import Told
 
@@ -220,7 +220,7 @@ def test_n5_resume_lets_it_be_made_anew_and_what_it_was_pending_expires() -> Non
 def test_n5_nothing_is_delivered_to_it_when_there_was_no_decision() -> None:
     made = resumed(remembering(pending(EPOCH - 1, 4), suspended=(DROPPED,)))
     assert made.term.pending_commits
-    assert deliverable(made.term) == ()
+    assert deliverable_commits(made.term) == ()
 
 
 def test_n5_where_nobody_makes_tables_it_stays_suspended() -> None:

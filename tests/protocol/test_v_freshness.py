@@ -27,10 +27,10 @@ from headgate.coordinator.actions import (
     Drafted,
     SecondariesRead,
 )
-from headgate.coordinator.pending_delivery import AT_ONCE, GATHERED_MAX, TRIED_MAX, pending_now
+from headgate.coordinator.pending_delivery import AT_ONCE, LINGERING_MAX, TRIED_MAX, due_commits
 from headgate.coordinator.phases import Phase
-from headgate.coordinator.settings import Pace
-from headgate.coordinator.state import Gathering
+from headgate.coordinator.settings import DeliveryLinger
+from headgate.coordinator.state import Lingering
 
 EVERY_MS = 5_000
 REFRESH_MS = 60_000
@@ -45,7 +45,7 @@ def paced(*pending_commits: PendingCommit, match: str = r"lake\.orders") -> Coor
     """A ledger's coordinator; the routed table gathers what is pending for it."""
     made = ledgers(*pending_commits)
     made.secondaries[ORDERS] = table()
-    return with_identity(made, paces=(Pace(match, EVERY_MS), Pace(".*", 1)))
+    return with_identity(made, paces=(DeliveryLinger(match, EVERY_MS), DeliveryLinger(".*", 1)))
 
 
 def decides(made: Coordinator, number: int, name: str = ORDERS) -> None:
@@ -112,11 +112,11 @@ def test_v4_other_tables_and_the_quarantine_are_delivered_at_once() -> None:
     made = paced()
     made.secondaries[CLICKS] = table(CLICKS, uuid="uuid-orders")
     made.state = replace(
-        made.state, identity=replace(made.state.identity, paces=(Pace(ORDERS, EVERY_MS),))
+        made.state, identity=replace(made.state.identity, paces=(DeliveryLinger(ORDERS, EVERY_MS),))
     )
     decides(made, 1, CLICKS)
     assert shown(made, CLICKS) == TransactionId(EPOCH, 1)  # type: ignore[arg-type]
-    made = with_identity(paced(), paces=(Pace(".*", EVERY_MS),))
+    made = with_identity(paced(), paces=(DeliveryLinger(".*", EVERY_MS),))
     made.until(Phase.COLLECTING)
     announces(made, at=None)
     made.until(Phase.OPEN)
@@ -124,7 +124,7 @@ def test_v4_other_tables_and_the_quarantine_are_delivered_at_once() -> None:
 
 
 def test_v4_the_first_pattern_that_matches_counts() -> None:
-    made = with_identity(paced(), paces=(Pace(ORDERS, 0), Pace(".*", EVERY_MS)))
+    made = with_identity(paced(), paces=(DeliveryLinger(ORDERS, 0), DeliveryLinger(".*", EVERY_MS)))
     decides(made, 1)
     assert shown(made) is not None
 
@@ -167,14 +167,14 @@ def test_v4_a_table_that_is_resumed_is_delivered_first() -> None:
     decides(made, 1)
     resuming = Suspended(ORDERS, "HG-102 gone", 1, resuming=True)
     made.state = replace(made.state, term=replace(made.term, suspended={ORDERS: resuming}))
-    assert pending_now(made.state, made.now_ms) == made.term.pending_commits
+    assert due_commits(made.state, made.now_ms) == made.term.pending_commits
 
 
 def gathers(made: Coordinator, *pending_commits: PendingCommit) -> Coordinator:
     """So much is pending, and all of it gathers still."""
     newest = pending_commits[-1].transaction
     gathering = {
-        pending_commit.table: Gathering(made.now_ms + REFRESH_MS, newest)
+        pending_commit.table: Lingering(made.now_ms + REFRESH_MS, newest)
         for pending_commit in pending_commits
     }
     made.state = replace(
@@ -186,9 +186,9 @@ def gathers(made: Coordinator, *pending_commits: PendingCommit) -> Coordinator:
 def test_v4_beyond_a_number_of_pending_commits_nothing_gathers() -> None:
     made = paced()
     decides(made, 1)
-    gathers(made, *(pending(EPOCH, 1) for _ in range(GATHERED_MAX - 1)))
+    gathers(made, *(pending(EPOCH, 1) for _ in range(LINGERING_MAX - 1)))
     decides(made, 2)
-    assert len(made.term.pending_commits) == GATHERED_MAX
+    assert len(made.term.pending_commits) == LINGERING_MAX
     assert shown(made) is None
     decides(made, 3)
     assert made.term.pending_commits == ()
@@ -208,11 +208,11 @@ def goes_undelivered(made: Coordinator, *pending_commits: PendingCommit) -> None
 
 def test_v4_what_comes_after_too_many_have_gathered_is_waited_for_as_ever() -> None:
     """D7: the record would grow without a bound."""
-    made = with_identity(paced(), paces=(Pace(".*", 60_000),))
+    made = with_identity(paced(), paces=(DeliveryLinger(".*", 60_000),))
     decides(made, 1)
     names = [f"lake.t{n}" for n in range(TRIED_MAX)]
     made.secondaries |= {name: table(name, uuid=f"uuid-{name}") for name in names}
-    gathers(made, *(pending(EPOCH, 1, name=names[n % TRIED_MAX]) for n in range(GATHERED_MAX)))
+    gathers(made, *(pending(EPOCH, 1, name=names[n % TRIED_MAX]) for n in range(LINGERING_MAX)))
     for _ in range(2):
         made.until(Phase.OPEN)
         made.until(Phase.COLLECTING)
@@ -224,7 +224,7 @@ def test_v4_what_comes_after_too_many_have_gathered_is_waited_for_as_ever() -> N
         made.follows()
         made.unanswered()
     assert made.term.suspended == {}, "it is the catalog's trouble"
-    assert len(made.term.pending_commits) == GATHERED_MAX + 2 * TRIED_MAX
+    assert len(made.term.pending_commits) == LINGERING_MAX + 2 * TRIED_MAX
 
 
 def test_v4_what_has_gathered_does_not_suspend_its_table() -> None:

@@ -29,7 +29,7 @@ from headgate.control_protocol.testing import FakeTable
 from headgate.coordinator.driver import CoordinatorDriver
 from headgate.coordinator.driver import World as CoordinatorWorld
 from headgate.coordinator.phases import Phase as Coordinating
-from headgate.coordinator.service import leads
+from headgate.coordinator.service import is_leader
 from headgate.coordinator.state import NO_KEYS, Identity
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
@@ -108,7 +108,7 @@ class Node:
     # -- Leadership
 
     def assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        if not leads(partitions, self.world.topics):
+        if not is_leader(partitions, self.world.topics):
             self.close()
             return
         if self.coordinator is None:

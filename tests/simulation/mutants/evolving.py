@@ -10,13 +10,13 @@ from simulation.mutants.mutant import Family
 from headgate.control_protocol.ports import Evolved
 from headgate.coordinator import machine as coordinator
 from headgate.coordinator import schema_changes
-from headgate.coordinator.schema_changes import evolved
+from headgate.coordinator.schema_changes import on_evolved
 from headgate.participant import machine as participant
 
 FAMILY = Family()
 
 
-@FAMILY.replaces("S9", (coordinator, "not_evolved"))
+@FAMILY.replaces("S9", (coordinator, "retry_changes"))
 def failure_answers(right: Any, *given: Any) -> Any:
     """An update whose outcome is unknown is asked for no more, however often it is proposed."""
     state, actions = right(*given)
@@ -25,11 +25,11 @@ def failure_answers(right: Any, *given: Any) -> Any:
     return replace(state, term=replace(term, proposals=(), answered=answered)), actions
 
 
-@FAMILY.replaces("S9", (coordinator, "not_evolved"))
+@FAMILY.replaces("S9", (coordinator, "retry_changes"))
 def unanswered_update_is_believed(_: Any, state: Any, *__: Any) -> Any:
     """An update whose outcome is unknown is taken to have been made."""
     view = state.term.view
-    return evolved(state, Evolved(replace(view, schema_id=view.schema_id + 1)))
+    return on_evolved(state, Evolved(replace(view, schema_id=view.schema_id + 1)))
 
 
 @FAMILY.replaces("S2", (participant, "_said_again"))

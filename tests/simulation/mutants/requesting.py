@@ -17,7 +17,7 @@ from headgate.participant.state import State as Participant
 
 FAMILY = Family()
 
-REQUESTED = (coordinator, "requested")
+REQUESTED = (coordinator, "on_request")
 
 
 @FAMILY.replaces("C11", REQUESTED)

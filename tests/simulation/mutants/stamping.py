@@ -14,7 +14,7 @@ from headgate.coordinator.state import State
 FAMILY = Family(stamped=True)
 
 
-@FAMILY.replaces("P13", (status_validation, "_misfiled"))
+@FAMILY.replaces("P13", (status_validation, "_check_folders"))
 def late_files_are_admitted(right: Any, heard: Any, written: Any, by: Any) -> str | None:
     """A file of any stamp is as good as one of the transaction's own."""
     return None if isinstance(by, status_validation.Stamped) else right(heard, written, by)
@@ -28,7 +28,7 @@ def start_says_no_stamp(right: Any, state: State) -> TableStart:
     return right(replace(state, term=replace(term, stamp="")))
 
 
-@FAMILY.replaces("P13", (status_validation, "_of_primary"))
+@FAMILY.replaces("P13", (status_validation, "_primary_prefixes"))
 def judged_by_the_next_stamp(right: Any, state: State, now_ms: int) -> Any:
     """Files must bear the stamp that the newest START says, and not the one before."""
     term = state.term
