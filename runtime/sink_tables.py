@@ -219,7 +219,7 @@ class SinkTables:
         with closing(table.reader):
             yield table
 
-    def find_undelivered(self, record: CommitRecord | None) -> tuple[PendingCommit, ...]:
+    def undelivered(self, record: CommitRecord | None) -> tuple[PendingCommit, ...]:
         """Return what secondary tables are still pending, as far as they can be read (rule D7)."""
         if record is None or not record.pending_commits:
             return ()
