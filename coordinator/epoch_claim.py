@@ -38,6 +38,7 @@ from headgate.coordinator.pending_delivery import begin_delivering, log_expired
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import (
     Resumption,
+    carry_on_valid_through,
     credible_epoch,
     fit_offsets,
     newest_epoch,
@@ -66,7 +67,6 @@ from headgate.coordinator.secondary_tables import (
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.source_partitions import defer_added, deferred_partitions
 from headgate.coordinator.state import PauseRequest, State, Term
-from headgate.coordinator.status_validation import carry_on_valid_through
 
 # Handles an operator's requests to pause or to go on, each exactly once (rule C11).
 #
@@ -130,7 +130,8 @@ def on_table_found(state: State, view: TableView) -> Step:
         state, recovery_view=view, recovery_secondaries={}, recovery_suspended=suspended
     )
     found = replace(found, recovery_forgotten=frozenset())
-    names, filled = _secondaries_to_read(state, record), filled_tables(state, view, suspended)
+    names = _secondaries_to_read(state, record)
+    filled = filled_tables(state, view, suspended) if state.identity.routed else frozenset[str]()
     if names or filled:
         return found, (DescribeSecondaries(names, filled),)
     return found, (DescribeSources(first_start=record is None),)
@@ -218,8 +219,11 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     refuse_shared(view, ids, state.identity.shared_with)
     resumption = _resumption(state, record, sources)
     known = (record.offsets, record.topic_ids) if record else (Offsets(), {})
-    state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
-    offsets = resumption.offsets.restricted(resumption.offsets.keys() - deferred_partitions(state))
+    held: tuple[Tell, ...] = ()
+    offsets = resumption.offsets
+    if state.identity.has_keys:
+        state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
+        offsets = offsets.restricted(offsets.keys() - deferred_partitions(state))
     tables = (view, *secondaries.values())
     _refuse_deleted_back(state, tables, offsets, resumption.topic_ids)
     epoch = next_epoch(tables, state.highest_epoch)
@@ -260,7 +264,8 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         topics=read,
         recovery_stamp=sources.stamp,
     )
-    tells = (*log_expired(record_claimed, record), *_log_changes(record, record_claimed), *held)
+    expired = log_expired(record_claimed, record) if record_claimed.expired else ()
+    tells = (*expired, *_log_changes(record, record_claimed), *held)
     return claiming, (*tells, CommitTable(attempt))
 
 
@@ -282,6 +287,8 @@ def with_pending_commits(
     """D3: carry on in the claim what is still pending, and claim secondary tables that need it
     (D9)."""
     secondaries = state.recovery_secondaries
+    if not (secondaries or (record and (record.pending_commits or record.expired))):
+        return claim
     before = find_undelivered(record.pending_commits, secondaries, view.uuid) if record else ()
     late = find_overdue(before, state.recovery_wall_ms, state.settings.claim_age_max_ms)
     late = tuple(dict.fromkeys((*late, *commits_of(before, state.recovery_forgotten))))

@@ -12,7 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from headgate.control_protocol.commit_record import CommitRecord
-from headgate.control_protocol.errors import FolderElsewhere, HeadgateError, TooManyBadRecords
+from headgate.control_protocol.errors import (
+    FolderElsewhere,
+    HeadgateError,
+    LeadershipReleased,
+    TooManyBadRecords,
+)
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
@@ -79,15 +84,16 @@ from headgate.coordinator.epoch_claim import (
     on_secondaries_found,
     on_table_found,
 )
-from headgate.coordinator.leadership_release import lacks_answers, release_error, with_peer
 from headgate.coordinator.outgoing_events import (
     Step,
     append_events,
     enter_phase,
     fixed_set,
+    patience_ms,
     recover,
     step_down,
     stop,
+    suspended_reasons,
     term_of,
     wait,
     with_former_data,
@@ -138,7 +144,6 @@ from headgate.coordinator.schema_changes import (
 )
 from headgate.coordinator.secondary_tables import (
     ask_again,
-    suspended_reasons,
     unknown_tables,
     uuids_to_record,
     with_tables,
@@ -161,45 +166,308 @@ from headgate.coordinator.status_validation import (
     with_committed,
 )
 
-# Where the sources' logs end, as far as a judgement needs it (C7).
-#
-# They are described before each END. Participants read on until they answer, so an honest claim may
-# end behind that; only then are the sources asked once more.
+
+def step(state: State, given: Input, now_ms: int) -> Step:
+    """Process one input. Errors of the kind ``StopSink`` become the action ``Stop``."""
+    if state.phase is Phase.STOPPED:
+        return state, ()
+    try:
+        after, actions = _dispatch(state, given, now_ms)
+    except HeadgateError as error:
+        return stop(state, error)
+    if state.term and after.term and state.term.epoch == after.term.epoch:
+        term = with_former_data(state.term, after.term)
+        after = after if term is after.term else replace(after, term=term)
+    return after, actions
 
 
-def ends_of(
-    topics: Mapping[str, TopicState], topic_ids: Mapping[str, TopicId]
-) -> Mapping[TopicPartition, int]:
-    """Return the logs' ends; none for a topic that was created again."""
-    return {
-        TopicPartition(topic, number): log.end
-        for topic, now in topics.items()
-        if topic_ids.get(topic) == now.topic_id
-        for number, log in now.partitions.items()
-    }
+def _dispatch(state: State, given: Input, now_ms: int) -> Step:
+    match given:
+        case Ticked():
+            return _on_tick(state, now_ms)
+        case Heard(record):
+            return _on_record(state, record, now_ms)
+        case Led():
+            return _on_leadership(state, now_ms)
+        case TableRead(view):
+            return _on_primary_read(state, view, now_ms)
+        case SecondariesRead() | Drafted() | DeliveriesAnswered():
+            return _on_secondaries(state, given, now_ms)
+        case SourcesDescribed():
+            return _on_sources(state, given, now_ms)
+        case CommitAnswered(outcome):
+            return on_commit_answer(state, outcome, now_ms)
+        case TableEvolved() | TablesChanged():
+            return _on_tables_changed(state, given, now_ms)
+        case CallFailed(reason) if state.phase is not Phase.FOLLOWING:
+            return _on_call_failed(state, reason, now_ms)
+        case Discontinued(reason):
+            return _on_discontinued(state, reason)
+        case Stopped(error):
+            return stop(state, error)
+        case _:
+            return state, ()
 
 
-def has_claims_beyond_ends(state: State) -> bool:
-    """Return whether a status that waits for its judgement claims more than the known ends."""
+def _on_tables_changed(state: State, given: TableEvolved | TablesChanged, now_ms: int) -> Step:
+    if isinstance(given, TableEvolved):
+        return on_evolved(state, given.evolved)
+    return on_changed(state, given.tables, now_ms)
+
+
+def _on_call_failed(state: State, reason: str, now_ms: int) -> Step:
+    if state.phase is Phase.DELIVERING:
+        return on_call_failed(state, now_ms, reason)
+    if state.phase is Phase.EVOLVING and term_of(state).tables is None:
+        return retry_changes(state, now_ms, reason)
+    return wait(state, now_ms, reason)
+
+
+def _on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
+    if state.phase is Phase.RECOVERING:
+        return on_table_found(state, view)
+    if state.phase is Phase.DELIVERING:
+        return on_primary_read(state, view, now_ms)
+    if state.attempt:
+        return on_attempt_read(state, view, now_ms)
+    return on_look_at_primary(state, view) if state.term else (state, ())
+
+
+def _on_secondaries(
+    state: State, given: SecondariesRead | Drafted | DeliveriesAnswered, now_ms: int
+) -> Step:
+    match state.phase, given:
+        case Phase.RECOVERING, SecondariesRead() if state.recovery_view:
+            return on_secondaries_found(state, given, now_ms)
+        case Phase.PREPARING, SecondariesRead():
+            return on_look_at_secondaries(state, given, now_ms)
+        case Phase.COLLECTING, SecondariesRead() if term_of(state).asks_tables:
+            return on_unknown_tables_read(state, given, now_ms)
+        case Phase.DRAFTING, SecondariesRead():
+            return on_read_for_staging(state, given, now_ms)
+        case Phase.DRAFTING, Drafted():
+            return on_staged(state, given, now_ms)
+        case Phase.DELIVERING, SecondariesRead():
+            return on_secondaries_read(state, given, now_ms)
+        case Phase.DELIVERING, DeliveriesAnswered():
+            return on_deliveries_answered(state, given, now_ms)
+        case _:
+            return state, ()
+
+
+# ------------------------------------------------------------------------------------ leadership
+
+
+def _on_leadership(state: State, now_ms: int) -> Step:
+    """C9: after being superseded, claim only when the rival has been silent for long enough."""
+    if state.phase is not Phase.FOLLOWING:
+        return state, ()
+    if state.rival_heard_ms is not None and now_ms < state.rival_heard_ms + _silence_ms(state):
+        return state, ()
+    return recover(state, "leading: reads table and sources")
+
+
+def _silence_ms(state: State) -> int:
+    """Return how long a rival must be silent: a live one speaks once per interval and time-out."""
+    settings = state.settings
+    return settings.election_timeout_ms + settings.commit_interval_ms + settings.commit_timeout_ms
+
+
+def _on_discontinued(state: State, reason: str) -> Step:
+    if state.term is None:
+        return state, (Tell(reason, trouble=True, event=LogEvent.CONTROL_TOPIC_UNAVAILABLE),)
+    return recover(state, f"{reason}: a new epoch is due")
+
+
+# ------------------------------------------------------------------------------------------ time
+
+
+def _on_tick(state: State, now_ms: int) -> Step:
+    if state.unanswered_since_ms is not None and lacks_answers(state, now_ms):
+        return stop(state, release_error(state, now_ms))
+    if state.retry_at_ms is not None:
+        return _retry(state, now_ms) if now_ms >= state.retry_at_ms else (state, ())
+    match state.phase:
+        case Phase.OPEN if term_of(state).proposals and is_change_due(term_of(state), now_ms):
+            return ask_for_changes(state)
+        case Phase.OPEN if now_ms >= term_of(state).end_due_ms or is_full(state):
+            return prepare_end(state, now_ms)
+        case Phase.COLLECTING:
+            return collect(state, now_ms)
+        case Phase.STARTING | Phase.CLOSING | Phase.SETTLING | Phase.EVOLVING:
+            # G1: confirmed is not heard; a truncated log may have lost the event
+            again_ms = now_ms + state.settings.commit_timeout_ms
+            return replace(state, retry_at_ms=again_ms), ()
+        case _:
+            return state, ()
+
+
+def _retry(state: State, now_ms: int) -> Step:
+    """Retry what failed; a commit's outcome is read from the table, never assumed (C8)."""
+    state = replace(state, retry_at_ms=None)
+    match state.phase:
+        case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
+            return state, (ReadTable(),)
+        case Phase.PREPARING | Phase.COLLECTING:
+            return state, (ask_again(state),)
+        case Phase.DRAFTING:
+            return stage_again(state, now_ms)
+        case Phase.DELIVERING:
+            return retry_delivery(state, now_ms)
+        case _:
+            return state, append_events(state)
+
+
+def _on_sources(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
+    if state.phase is Phase.RECOVERING and state.recovery_view:
+        return claim_epoch(state, state.recovery_view, sources, now_ms)
+    if state.phase is Phase.PREPARING:
+        return end_and_start(state, sources, now_ms)
+    if state.phase is Phase.COLLECTING and term_of(state).asks_ends:
+        return validate(with_ends(state, sources.topics), now_ms)
+    return state, ()
+
+
+# ------------------------------------------------------------------------------ what is heard
+
+
+def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
+    said = record.envelope
+    state = with_peer(state, said, now_ms)
+    if is_repeated_gain(state, said) or is_epoch_too_far(state, said):
+        return _with_heard_to(state, record), ()
+    state = with_gain(state, said)
+    if isinstance(said.event, Pause | Resume):
+        return on_request(_with_heard_to(state, record), said, now_ms), ()
+    coordinates = isinstance(said.event, StartCommit | EndCommit | Settlement | Tables)
+    rival = coordinates and said.sender != state.identity.sender
+    if said.epoch > state.highest_epoch:
+        state = replace(state, highest_epoch=said.epoch, rivals={})
+    if rival and said.epoch == state.highest_epoch:
+        state, fresh = with_rival_event(state, said)
+        if fresh and state.term is None and state.rival_heard_ms is not None:
+            state = replace(state, rival_heard_ms=now_ms)
+    if state.term is None:
+        return state, ()
+    if said.epoch > state.term.epoch:
+        if rival:
+            return step_down(state, said.epoch, now_ms)
+        return recover(state, f"{said.sender} has seen epoch {said.epoch}: claims a higher epoch")
+    if coordinates and not rival and is_unknown_transaction(state.term, said):
+        return recover(state, "another process uses its name: claims a new epoch")
+    if rival and said.epoch == state.term.epoch:
+        # The table lost a claim (re-created while its coordinator slept), or the catalog confirmed
+        # one that it never made: neither finds out by itself while it has nothing to commit.
+        return recover(state, f"{said.sender} also uses epoch {said.epoch}: claims a higher one")
+    return _on_record_in_term(_with_heard_to(state, record), record, now_ms)
+
+
+def _with_heard_to(state: State, record: LogRecord) -> State:
+    if state.term is None:
+        return state
+    return replace(state, term=replace(state.term, heard_to=ControlOffset(record.offset + 1)))
+
+
+def _on_record_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
+    said, term = record.envelope, term_of(state)
+    current = said.epoch == term.epoch
+    if current and isinstance(said.event, Presence):
+        state = with_buffered(state, said.sender, said.event)
+    match said.event:
+        case WriteStatus() as status if current:
+            heard = HeardStatus(record.offset, said.sender, said.transaction, status)
+            return _on_status(state, heard)
+        case Proposal() as proposal if current:
+            return on_proposal(state, said, proposal, now_ms), ()
+        case Presence(concerns=gained) if is_gain(said):
+            return _on_gain(state, gained, now_ms)
+        case _ if current and said.sender == state.identity.sender:
+            return _on_own_event(state, record, now_ms)
+        case _:
+            return state, ()
+
+
+def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
+    """Let the event take effect now that it is heard (G1).
+
+    A PAUSE or RESUME heard between the append and the hearing of a START contradicts it: the next
+    START, which follows at once, corrects that.
+    """
+    said, term = record.envelope, term_of(state)
+    next_end_ms = now_ms + state.settings.commit_interval_ms
+    match state.phase, said.event:
+        case Phase.STARTING, StartCommit(paused=paused):
+            started = replace(
+                term,
+                settled_to=term.heard_to,
+                statuses=(),
+                held={},
+                named_by_presence=frozenset(),  # gains before L take their position from here
+                end_due_ms=next_end_ms if paused == term.paused else now_ms,
+                started=True,
+            )
+            tidying = tidy(started) if started.secondaries else ()
+            return _open_or_deliver(replace(state, term=started), now_ms, tidying)
+        case Phase.CLOSING, StartCommit(paused=paused) if said.transaction == term.number:
+            due_ms = now_ms + state.settings.commit_timeout_ms
+            collecting = replace(
+                term,
+                held={},
+                time_out_ms=due_ms,
+                end_due_ms=next_end_ms if paused == term.paused else now_ms,
+            )
+            return enter_phase(state, Phase.COLLECTING, term=collecting, failures=0), ()
+        case Phase.EVOLVING, Tables() as tables:
+            return on_tables_event(state, tables, now_ms)
+        case Phase.SETTLING, Settlement() if said.transaction == term.closing:
+            return _open_or_deliver(state, now_ms)
+        case _:
+            return state, ()
+
+
+def _open_or_deliver(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:
+    """Open the transaction; before it may be ended, secondary tables are delivered to (D7)."""
+    if state.refused and (given_up := end_refusals(state, now_ms)):
+        state, told = given_up
+        also = (*also, *told)
+        if state.phase is Phase.RECOVERING:
+            return state, also
+    if term_of(state).pending_commits and due_commits(state, now_ms):
+        delivering, actions = begin_delivering(state, now_ms)
+        return delivering, (*also, *actions)
+    return enter_phase(state, Phase.OPEN, failures=0), also
+
+
+def _on_status(state: State, heard: HeardStatus) -> Step:
+    """C6: count a status once, by its identity, whatever transaction it answers."""
     term = term_of(state)
-    return any(
-        claim.range.end > term.ends.get(partition, 0)
-        for heard in term.statuses
-        for partition, claim in heard.status.claims.items()
-        if not claim.range.empty
+    number = heard.status.status_number
+    known = any(
+        s.sender == heard.sender and s.status.status_number == number for s in term.statuses
     )
+    behind = term.judged.get(heard.sender, 0) - number
+    if known or 0 <= behind <= LEAP_MAX:  # G6: nobody can have counted further than that
+        return state, ()
+    awaited = term.awaited | named_partitions((heard,))
+    held = {sender: amounts for sender, amounts in term.held.items() if sender != heard.sender}
+    statuses = (*term.statuses, heard)
+    # P9: its owner may have moved the table's data; the look finds out, and the next START says so
+    soon = term.look_soon or (heard.status.failure or "").startswith(FolderElsewhere.code)
+    heard_it = replace(term, statuses=statuses, awaited=awaited, held=held, look_soon=soon)
+    return replace(state, term=heard_it), ()
 
 
-def with_ends_asked(state: State) -> State:
-    """Let the judgement wait for the sources' answer."""
-    return replace(state, term=replace(term_of(state), asks_ends=True))
-
-
-def with_ends(state: State, topics: Mapping[str, TopicState]) -> State:
-    """Take in the answer. For a partition that could not be asked, the known end stays."""
+def _on_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> Step:
+    """C5: a gain names its partitions "unknown", and makes END come soon."""
     term = term_of(state)
-    ends = {**term.ends, **ends_of(topics, term.topic_ids)}
-    return replace(state, failures=0, term=replace(term, ends=ends, asks_ends=False))
+    soon = min(term.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
+    gaining = replace(
+        term,
+        end_due_ms=soon,
+        named_by_presence=term.named_by_presence | gained,
+        awaited=term.awaited | gained,
+    )
+    return replace(state, term=gaining), ()
 
 
 # From one transaction to the next: what is new in the sources begins with its START (C4).
@@ -209,26 +477,31 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     """C4: append END(n) with START(n+1) right behind it, which names what is new in the sources."""
     term = term_of(state)
     fit = fit_offsets(term.offsets, term.topic_ids, sources.topics, state.settings)
-    state, held = defer_added(state, term.offsets, term.topic_ids, sources.topics, now_ms=now_ms)
+    held: tuple[Tell, ...] = ()
+    if state.identity.has_keys:
+        known = term.offsets, term.topic_ids
+        state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     refuse_shared(term.view, ids, state.identity.shared_with)
     # a re-created topic whose offsets fit by chance: work on the old one may still arrive
     anew = any(term.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
     if anew or any(fit.get(partition) != offset for partition, offset in term.offsets.items()):
         return recover(state, "a source lost stored offsets: claims again as the policy says")
-    state, generations, told = activate(state, sources.topics)
-    fit = fit.restricted(fit.keys() - deferred_partitions(state))
-    known = {**term.topic_ids, **ids}
+    generations, told = term.generations, tuple[Tell, ...]()
+    if state.held:
+        state, generations, told = activate(state, sources.topics)
+        fit = fit.restricted(fit.keys() - deferred_partitions(state))
+    all_ids = {**term.topic_ids, **ids}
     if len(fit) > len(term.offsets):
-        refuse_too_many(fit.restricted(p for p in fit if p.topic in sources.topics), known)
+        refuse_too_many(fit.restricted(p for p in fit if p.topic in sources.topics), all_ids)
     number = TransactionNumber(term.number + 1)
     past = tuple(filter(None, (term.closing_stamp, *term.past_stamps)))
     closing = replace(
         term,
         offsets=fit,
-        topic_ids=known,
+        topic_ids=all_ids,
         number=number,
-        ends=ends_of(sources.topics, known),
+        ends=ends_of(sources.topics, all_ids),
         issued=issued(term.issued, number, now_ms, state.settings.claim_age_max_ms),
         stamp=sources.stamp,
         closing_stamp=term.stamp,
@@ -260,7 +533,7 @@ def collect(state: State, now_ms: int) -> Step:
         return state, ()
     if not ready and state.settings.timeout_policy is TimeoutPolicy.ABORT:
         return _abort(state)
-    if strangers := unknown_tables(state):
+    if state.identity.routed and (strangers := unknown_tables(state)):
         return with_tables_asked(state), (DescribeSecondaries(strangers),)
     return _ask_ends_or_validate(state, now_ms)
 
@@ -294,8 +567,9 @@ def validate(state: State, now_ms: int) -> Step:
     verdict = validate_statuses(term_of(state).statuses, admission_criteria(state, now_ms))
     reason = "" if ready else f"time-out; nothing admissible from {_text_of_some(verdict.unsure)}"
     late, told = count_late_senders(state, verdict)
-    refused = count_refusals(state, verdict, now_ms)
-    state = replace(state, refused=refused, term=replace(term_of(state), late=late))
+    if verdict.refusals or state.refused:
+        state = replace(state, refused=count_refusals(state, verdict, now_ms))
+    state = replace(state, term=replace(term_of(state), late=late))
     decided, actions = _decide(state, verdict, reason, now_ms)
     return decided, (*told, *actions)
 
@@ -492,7 +766,7 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
         files = (*attempt.files, *(file for draft in term.drafts for file in draft.files))
         known = with_committed(admission_criteria(landed, now_ms), files)
         committed = without_forgotten(replace(committed, committed=known), attempt.forgets)
-    told = log_expired(found, stored)
+    told = log_expired(found, stored) if found.expired else ()
     landed = replace(landed, term=replace(committed, drafts=()))
     settled, actions = settle(replace(landed, term=with_linger(landed, now_ms)), view)
     return settled, (*told, *actions)
@@ -533,6 +807,47 @@ def _with_snapshot(table: TableSettlement, landed: TableView | None) -> TableSet
     if landed is None or table.table != landed.table:
         return table
     return replace(table, snapshot_id=landed.tag)
+
+
+# Where the sources' logs end, as far as a judgement needs it (C7).
+#
+# They are described before each END. Participants read on until they answer, so an honest claim may
+# end behind that; only then are the sources asked once more.
+
+
+def ends_of(
+    topics: Mapping[str, TopicState], topic_ids: Mapping[str, TopicId]
+) -> Mapping[TopicPartition, int]:
+    """Return the logs' ends; none for a topic that was created again."""
+    return {
+        TopicPartition(topic, number): log.end
+        for topic, now in topics.items()
+        if topic_ids.get(topic) == now.topic_id
+        for number, log in now.partitions.items()
+    }
+
+
+def has_claims_beyond_ends(state: State) -> bool:
+    """Return whether a status that waits for its judgement claims more than the known ends."""
+    term = term_of(state)
+    return any(
+        claim.range.end > term.ends.get(partition, 0)
+        for heard in term.statuses
+        for partition, claim in heard.status.claims.items()
+        if not claim.range.empty
+    )
+
+
+def with_ends_asked(state: State) -> State:
+    """Let the judgement wait for the sources' answer."""
+    return replace(state, term=replace(term_of(state), asks_ends=True))
+
+
+def with_ends(state: State, topics: Mapping[str, TopicState]) -> State:
+    """Take in the answer. For a partition that could not be asked, the known end stays."""
+    term = term_of(state)
+    ends = {**term.ends, **ends_of(topics, term.topic_ids)}
+    return replace(state, failures=0, term=replace(term, ends=ends, asks_ends=False))
 
 
 # Ignores events that are repeated, or whose numbers nobody can have counted to (G5, G6).
@@ -611,303 +926,55 @@ def is_full(state: State) -> bool:
     )
 
 
-def step(state: State, given: Input, now_ms: int) -> Step:
-    """Process one input. Errors of the kind ``StopSink`` become the action ``Stop``."""
-    if state.phase is Phase.STOPPED:
-        return state, ()
-    try:
-        after, actions = _dispatch(state, given, now_ms)
-    except HeadgateError as error:
-        return stop(state, error)
-    if state.term and after.term and state.term.epoch == after.term.epoch:
-        term = with_former_data(state.term, after.term)
-        after = after if term is after.term else replace(after, term=term)
-    return after, actions
+# Leaves the lead to another participant where the own calls are not answered (E2).
+#
+# While it leads nobody else can, and what hangs or fails may be its own way to catalog and store.
 
 
-def _dispatch(state: State, given: Input, now_ms: int) -> Step:
-    match given:
-        case Ticked():
-            return _on_tick(state, now_ms)
-        case Heard(record):
-            return _on_record(state, record, now_ms)
-        case Led():
-            return _on_leadership(state, now_ms)
-        case TableRead(view):
-            return _on_primary_read(state, view, now_ms)
-        case SecondariesRead() | Drafted() | DeliveriesAnswered():
-            return _on_secondaries(state, given, now_ms)
-        case SourcesDescribed():
-            return _on_sources(state, given, now_ms)
-        case CommitAnswered(outcome):
-            return on_commit_answer(state, outcome, now_ms)
-        case TableEvolved() | TablesChanged():
-            return _on_tables_changed(state, given, now_ms)
-        case CallFailed(reason) if state.phase is not Phase.FOLLOWING:
-            return _on_call_failed(state, reason, now_ms)
-        case Discontinued(reason):
-            return _on_discontinued(state, reason)
-        case Stopped(error):
-            return stop(state, error)
-        case _:
-            return state, ()
+PEERS_MAX = 256
+"""Of so many, some are alive; what anybody may say takes bounded memory (G6)."""
 
 
-def _on_tables_changed(state: State, given: TableEvolved | TablesChanged, now_ms: int) -> Step:
-    if isinstance(given, TableEvolved):
-        return on_evolved(state, given.evolved)
-    return on_changed(state, given.tables, now_ms)
+def with_peer(state: State, said: Envelope, now_ms: int) -> State:
+    """Remember when another participant was heard; one that gave up all it had is no heir.
 
-
-def _on_call_failed(state: State, reason: str, now_ms: int) -> Step:
-    if state.phase is Phase.DELIVERING:
-        return on_call_failed(state, now_ms, reason)
-    if state.phase is Phase.EVOLVING and term_of(state).tables is None:
-        return retry_changes(state, now_ms, reason)
-    return wait(state, now_ms, reason)
-
-
-def _on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
-    if state.phase is Phase.RECOVERING:
-        return on_table_found(state, view)
-    if state.phase is Phase.DELIVERING:
-        return on_primary_read(state, view, now_ms)
-    if state.attempt:
-        return on_attempt_read(state, view, now_ms)
-    return on_look_at_primary(state, view) if state.term else (state, ())
-
-
-def _on_secondaries(
-    state: State, given: SecondariesRead | Drafted | DeliveriesAnswered, now_ms: int
-) -> Step:
-    match state.phase, given:
-        case Phase.RECOVERING, SecondariesRead() if state.recovery_view:
-            return on_secondaries_found(state, given, now_ms)
-        case Phase.PREPARING, SecondariesRead():
-            return on_look_at_secondaries(state, given, now_ms)
-        case Phase.COLLECTING, SecondariesRead() if term_of(state).asks_tables:
-            return on_unknown_tables_read(state, given, now_ms)
-        case Phase.DRAFTING, SecondariesRead():
-            return on_read_for_staging(state, given, now_ms)
-        case Phase.DRAFTING, Drafted():
-            return on_staged(state, given, now_ms)
-        case Phase.DELIVERING, SecondariesRead():
-            return on_secondaries_read(state, given, now_ms)
-        case Phase.DELIVERING, DeliveriesAnswered():
-            return on_deliveries_answered(state, given, now_ms)
-        case _:
-            return state, ()
-
-
-# ------------------------------------------------------------------------------------ leadership
-
-
-def _on_leadership(state: State, now_ms: int) -> Step:
-    """C9: after being superseded, claim only when the rival has been silent for long enough."""
-    if state.phase is not Phase.FOLLOWING:
-        return state, ()
-    if state.rival_heard_ms is not None and now_ms < state.rival_heard_ms + _silence_ms(state):
-        return state, ()
-    return recover(state, "leading: reads table and sources")
-
-
-def _silence_ms(state: State) -> int:
-    """Return how long a rival must be silent: a live one speaks once per interval and time-out."""
-    settings = state.settings
-    return settings.election_timeout_ms + settings.commit_interval_ms + settings.commit_timeout_ms
-
-
-def _on_discontinued(state: State, reason: str) -> Step:
-    if state.term is None:
-        return state, (Tell(reason, trouble=True, event=LogEvent.CONTROL_TOPIC_UNAVAILABLE),)
-    return recover(state, f"{reason}: a new epoch is due")
-
-
-# ------------------------------------------------------------------------------------------ time
-
-
-def _on_tick(state: State, now_ms: int) -> Step:
-    if state.unanswered_since_ms is not None and lacks_answers(state, now_ms):
-        return stop(state, release_error(state, now_ms))
-    if state.retry_at_ms is not None:
-        return _retry(state, now_ms) if now_ms >= state.retry_at_ms else (state, ())
-    match state.phase:
-        case Phase.OPEN if is_change_due(term_of(state), now_ms):
-            return ask_for_changes(state)
-        case Phase.OPEN if now_ms >= term_of(state).end_due_ms or is_full(state):
-            return prepare_end(state, now_ms)
-        case Phase.COLLECTING:
-            return collect(state, now_ms)
-        case Phase.STARTING | Phase.CLOSING | Phase.SETTLING | Phase.EVOLVING:
-            # G1: confirmed is not heard; a truncated log may have lost the event
-            again_ms = now_ms + state.settings.commit_timeout_ms
-            return replace(state, retry_at_ms=again_ms), ()
-        case _:
-            return state, ()
-
-
-def _retry(state: State, now_ms: int) -> Step:
-    """Retry what failed; a commit's outcome is read from the table, never assumed (C8)."""
-    state = replace(state, retry_at_ms=None)
-    match state.phase:
-        case Phase.RECOVERING | Phase.CLAIMING | Phase.COMMITTING:
-            return state, (ReadTable(),)
-        case Phase.PREPARING | Phase.COLLECTING:
-            return state, (ask_again(state),)
-        case Phase.DRAFTING:
-            return stage_again(state, now_ms)
-        case Phase.DELIVERING:
-            return retry_delivery(state, now_ms)
-        case _:
-            return state, append_events(state)
-
-
-def _on_sources(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
-    if state.phase is Phase.RECOVERING and state.recovery_view:
-        return claim_epoch(state, state.recovery_view, sources, now_ms)
-    if state.phase is Phase.PREPARING:
-        return end_and_start(state, sources, now_ms)
-    if state.phase is Phase.COLLECTING and term_of(state).asks_ends:
-        return validate(with_ends(state, sources.topics), now_ms)
-    return state, ()
-
-
-# ------------------------------------------------------------------------------ what is heard
-
-
-def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
-    said = record.envelope
-    state = with_peer(state, said, now_ms)
-    if is_repeated_gain(state, said) or is_epoch_too_far(state, said):
-        return _with_heard_to(state, record), ()
-    state = with_gain(state, said)
-    if isinstance(said.event, Pause | Resume):
-        return on_request(_with_heard_to(state, record), said, now_ms), ()
-    coordinates = isinstance(said.event, StartCommit | EndCommit | Settlement | Tables)
-    rival = coordinates and said.sender != state.identity.sender
-    if said.epoch > state.highest_epoch:
-        state = replace(state, highest_epoch=said.epoch, rivals={})
-    if rival and said.epoch == state.highest_epoch:
-        state, fresh = with_rival_event(state, said)
-        if fresh and state.term is None and state.rival_heard_ms is not None:
-            state = replace(state, rival_heard_ms=now_ms)
-    if state.term is None:
-        return state, ()
-    if said.epoch > state.term.epoch:
-        if rival:
-            return step_down(state, said.epoch, now_ms)
-        return recover(state, f"{said.sender} has seen epoch {said.epoch}: claims a higher epoch")
-    if coordinates and not rival and is_unknown_transaction(state.term, said):
-        return recover(state, "another process uses its name: claims a new epoch")
-    if rival and said.epoch == state.term.epoch:
-        # The table lost a claim (re-created while its coordinator slept), or the catalog confirmed
-        # one that it never made: neither finds out by itself while it has nothing to commit.
-        return recover(state, f"{said.sender} also uses epoch {said.epoch}: claims a higher one")
-    return _on_record_in_term(_with_heard_to(state, record), record, now_ms)
-
-
-def _with_heard_to(state: State, record: LogRecord) -> State:
-    if state.term is None:
-        return state
-    return replace(state, term=replace(state.term, heard_to=ControlOffset(record.offset + 1)))
-
-
-def _on_record_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
-    said, term = record.envelope, term_of(state)
-    current = said.epoch == term.epoch
-    if current and isinstance(said.event, Presence):
-        state = with_buffered(state, said.sender, said.event)
-    match said.event:
-        case WriteStatus() as status if current:
-            heard = HeardStatus(record.offset, said.sender, said.transaction, status)
-            return _on_status(state, heard)
-        case Proposal() as proposal if current:
-            return on_proposal(state, said, proposal, now_ms), ()
-        case Presence(concerns=gained) if is_gain(said):
-            return _on_gain(state, gained, now_ms)
-        case _ if current and said.sender == state.identity.sender:
-            return _on_own_event(state, record, now_ms)
-        case _:
-            return state, ()
-
-
-def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
-    """Let the event take effect now that it is heard (G1).
-
-    A PAUSE or RESUME heard between the append and the hearing of a START contradicts it: the next
-    START, which follows at once, corrects that.
+    Only where the primary table may be released soon: at all other times it does not matter who is
+    there.
     """
-    said, term = record.envelope, term_of(state)
-    next_end_ms = now_ms + state.settings.commit_interval_ms
-    match state.phase, said.event:
-        case Phase.STARTING, StartCommit(paused=paused):
-            started = replace(
-                term,
-                settled_to=term.heard_to,
-                statuses=(),
-                held={},
-                named_by_presence=frozenset(),  # gains before L take their position from here
-                end_due_ms=next_end_ms if paused == term.paused else now_ms,
-                started=True,
-            )
-            return _open_or_deliver(replace(state, term=started), now_ms, tidy(started))
-        case Phase.CLOSING, StartCommit(paused=paused) if said.transaction == term.number:
-            due_ms = now_ms + state.settings.commit_timeout_ms
-            collecting = replace(
-                term,
-                held={},
-                time_out_ms=due_ms,
-                end_due_ms=next_end_ms if paused == term.paused else now_ms,
-            )
-            return enter_phase(state, Phase.COLLECTING, term=collecting, failures=0), ()
-        case Phase.EVOLVING, Tables() as tables:
-            return on_tables_event(state, tables, now_ms)
-        case Phase.SETTLING, Settlement() if said.transaction == term.closing:
-            return _open_or_deliver(state, now_ms)
-        case _:
-            return state, ()
+    since_ms, name = state.unanswered_since_ms, said.sender.member
+    if since_ms is None or now_ms - since_ms < patience_ms(state.settings) // 2:
+        return state
+    if name == state.identity.sender.member or not isinstance(said.event, Presence | WriteStatus):
+        return state
+    peers = {known: at_ms for known, at_ms in state.peers.items() if known != name}
+    if not _has_left(said.event):
+        peers[name] = now_ms
+    while len(peers) > PEERS_MAX:
+        del peers[next(iter(peers))]
+    return replace(state, peers=peers)
 
 
-def _open_or_deliver(state: State, now_ms: int, also: tuple[Action, ...] = ()) -> Step:
-    """Open the transaction; before it may be ended, secondary tables are delivered to (D7)."""
-    if given_up := end_refusals(state, now_ms):
-        state, told = given_up
-        also = (*also, *told)
-        if state.phase is Phase.RECOVERING:
-            return state, also
-    if due_commits(state, now_ms):
-        delivering, actions = begin_delivering(state, now_ms)
-        return delivering, (*also, *actions)
-    return enter_phase(state, Phase.OPEN, failures=0), also
+def _has_left(event: Presence | WriteStatus) -> bool:
+    return isinstance(event, Presence) and event.kind is PresenceKind.LOST and not event.owned
 
 
-def _on_status(state: State, heard: HeardStatus) -> Step:
-    """C6: count a status once, by its identity, whatever transaction it answers."""
-    term = term_of(state)
-    number = heard.status.status_number
-    known = any(
-        s.sender == heard.sender and s.status.status_number == number for s in term.statuses
+def lacks_answers(state: State, now_ms: int) -> bool:
+    """Return whether to release the primary table: nothing is answered for long, and others are
+    there."""
+    since_ms, patient_ms = state.unanswered_since_ms, patience_ms(state.settings)
+    if since_ms is None or now_ms - since_ms < patient_ms:
+        return False
+    return any(now_ms - at_ms < patient_ms for at_ms in state.peers.values())
+
+
+def release_error(state: State, now_ms: int) -> LeadershipReleased:
+    """Return the error that ends this participant's part for a while."""
+    since_ms, away_ms = state.unanswered_since_ms, patience_ms(state.settings)
+    assert since_ms is not None
+    return LeadershipReleased(
+        f"catalog and store have not done what the coordinator in {state.identity.sender.member} "
+        f"asks for {(now_ms - since_ms) // 1000} s: it leaves the lead to others, and the group",
+        f"it comes back after {away_ms // 1000} s, once the table can be read from there; check "
+        "whether catalog and store answer this machine",
+        away_ms,
     )
-    behind = term.judged.get(heard.sender, 0) - number
-    if known or 0 <= behind <= LEAP_MAX:  # G6: nobody can have counted further than that
-        return state, ()
-    awaited = term.awaited | named_partitions((heard,))
-    held = {sender: amounts for sender, amounts in term.held.items() if sender != heard.sender}
-    statuses = (*term.statuses, heard)
-    # P9: its owner may have moved the table's data; the look finds out, and the next START says so
-    soon = term.look_soon or (heard.status.failure or "").startswith(FolderElsewhere.code)
-    heard_it = replace(term, statuses=statuses, awaited=awaited, held=held, look_soon=soon)
-    return replace(state, term=heard_it), ()
-
-
-def _on_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> Step:
-    """C5: a gain names its partitions "unknown", and makes END come soon."""
-    term = term_of(state)
-    soon = min(term.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
-    gaining = replace(
-        term,
-        end_due_ms=soon,
-        named_by_presence=term.named_by_presence | gained,
-        awaited=term.awaited | gained,
-    )
-    return replace(state, term=gaining), ()

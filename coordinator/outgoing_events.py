@@ -219,8 +219,13 @@ def start_event(state: State, *, first: bool) -> StartCommit:
         paused=term.paused,
         folder=f"{epoch_folder(state)}/{term.number}" if state.identity.routed else "",
         configuration=state.identity.configuration,
-        suspended={name: suspended.why for name, suspended in sorted(term.suspended.items())},
+        suspended=suspended_reasons(term),
     )
+
+
+def suspended_reasons(term: Term) -> dict[str, str]:
+    """Return why tables are suspended, as START and settlements say it (I1)."""
+    return {name: suspended.why for name, suspended in sorted(term.suspended.items())}
 
 
 def primary_start(state: State) -> TableStart:

@@ -176,16 +176,18 @@ def refresh_commits(
 
 def prepare_end(state: State, now_ms: int) -> Step:
     """Describe the sources, and look at the table, because END is due."""
-    state = with_tables_to_look_at(with_due(state, now_ms), now_ms)
-    term = term_of(state)
+    state = with_due(state, now_ms) if state.held else state
+    state = with_tables_to_look_at(state, now_ms) if state.identity.refresh_ms else state
+    term, routed = term_of(state), state.identity.routed
     known_ms = max(term.committed_at_ms, term.looked_at_ms)
     actions: tuple[Action, ...] = (DescribeSources(),)
-    wanted = (*sorted(term.resume_asked | resuming_without_pending(term)), *next_to_look_at(term))
+    resuming = sorted(term.resume_asked | resuming_without_pending(term)) if routed else ()
+    wanted = (*resuming, *next_to_look_at(term))
     looks = term.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms
     if looks:
         term = replace(term, looked_at_ms=now_ms, look_soon=False)
         wanted = (*named_secondaries(state), *wanted)
-    filled = tables_to_look_for(state, now_ms)
+    filled = tables_to_look_for(state, now_ms) if routed else frozenset[str]()
     if filled:
         term = replace(term, listed_at_ms=now_ms)
     secondaries = (DescribeSecondaries(wanted, filled),) if wanted or filled else ()
@@ -265,6 +267,8 @@ _TOO_MANY = "more is pending than the table's record can name: begins again, and
 def find_expiring(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
     """D8: return the pending commits that the next decision names as expired, and that nobody
     delivers then."""
+    if not term_of(state).pending_commits:
+        return ()
     wall_ms = now_ms + state.wall_ahead_ms
     return find_overdue(term_of(state).pending_commits, wall_ms, state.settings.claim_age_max_ms)
 

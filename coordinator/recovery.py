@@ -291,6 +291,15 @@ def _within(
     return _end_by_policy(log, settings.on_offset_out_of_range)
 
 
+def carry_on_valid_through(
+    record: CommitRecord, offsets: Offsets, topic_ids: Mapping[str, TopicId]
+) -> int | None:
+    """Return what a claim on these offsets knows: nothing if records come again, or are others."""
+    back = any(offsets.get(at, offset) < offset for at, offset in record.offsets.items())
+    other = any(topic_ids.get(topic, known) != known for topic, known in record.topic_ids.items())
+    return None if back or other else record.valid_through_ms
+
+
 def next_epoch(tables: Collection[TableView], highest_heard: Epoch) -> Epoch:
     """Return an epoch above all that the tables or the log have seen, as far as credible (G6)."""
     return Epoch(max(credible_epoch(tables, highest_heard), newest_epoch(tables)) + 1)

@@ -21,9 +21,8 @@ from headgate.coordinator.outgoing_events import (
     recover,
     term_of,
 )
-from headgate.coordinator.refused_statuses import Fault, RepeatedRefusal
 from headgate.coordinator.secondary_tables import suspend
-from headgate.coordinator.state import State
+from headgate.coordinator.state import Fault, RepeatedRefusal, State
 from headgate.coordinator.status_validation import ValidationResult
 
 LOOKS_AT = 3

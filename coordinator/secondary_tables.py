@@ -277,12 +277,6 @@ def refuse_too_many_suspended(suspended: Mapping[str, Suspended]) -> None:
         )
 
 
-def suspended_reasons(term: Term) -> dict[str, str]:
-    """Return the tables that START and settlements call suspended, with those still to be
-    delivered."""
-    return {name: suspended.why for name, suspended in sorted(term.suspended.items())}
-
-
 def closed_tables(term: Term) -> frozenset[str]:
     """Return the tables that are not even delivered."""
     return frozenset(name for name, suspended in term.suspended.items() if not suspended.resuming)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import ParticipantStarves
 from headgate.control_protocol.events import Claim, FileKind, TableStatus, WriteStatus, WrittenFile
-from headgate.control_protocol.identifiers import Sender, TopicId, TopicPartition, TransactionNumber
+from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
@@ -21,10 +20,17 @@ from headgate.coordinator.outgoing_events import (
     prefixes,
     term_of,
 )
-from headgate.coordinator.refused_statuses import Fault, Objection, RefusedStatus
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.source_partitions import partitions_to_come
-from headgate.coordinator.state import Activity, Committed, HeardStatus, State
+from headgate.coordinator.state import (
+    Activity,
+    Committed,
+    Fault,
+    HeardStatus,
+    Objection,
+    RefusedStatus,
+    State,
+)
 
 Claims = Mapping[TopicPartition, Claim]
 
@@ -397,7 +403,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
     term = term_of(state)
     return AdmissionCriteria(
         offsets=term.offsets,
-        fixed=fixed_set(state) | partitions_to_come(state),
+        fixed=fixed_set(state) | partitions_to_come(state) if state.held else fixed_set(state),
         table=term.view.table,
         prefixes=_primary_prefixes(state, now_ms),
         secondaries=_secondary_criteria(state, now_ms),
@@ -540,12 +546,3 @@ def valid_through(
     if not known or len(known) < len(active):
         return previous
     return max(min(known), previous or 0)
-
-
-def carry_on_valid_through(
-    record: CommitRecord, offsets: Offsets, topic_ids: Mapping[str, TopicId]
-) -> int | None:
-    """Return what a claim on these offsets knows: nothing if records come again, or are others."""
-    back = any(offsets.get(at, offset) < offset for at, offset in record.offsets.items())
-    other = any(topic_ids.get(topic, known) != known for topic, known in record.topic_ids.items())
-    return None if back or other else record.valid_through_ms

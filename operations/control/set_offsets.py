@@ -22,7 +22,7 @@ from headgate.control_protocol.ports import (
     TableView,
     TopicState,
 )
-from headgate.coordinator.status_validation import carry_on_valid_through
+from headgate.coordinator.recovery import carry_on_valid_through
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.access.table import open_primary
 from headgate.operations.control.deleted_rows_guard import refuse_read_again

@@ -9,9 +9,9 @@ from protocol.values import P0, P1, TOPIC_ID, offsets, record
 from headgate.control_protocol.events import Claim
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.coordinator.recovery import carry_on_valid_through
 from headgate.coordinator.state import Activity
 from headgate.coordinator.status_validation import (
-    carry_on_valid_through,
     valid_through,
     with_activity,
 )
