@@ -23,7 +23,7 @@ from headgate.coordinator.actions import (
     SourcesDescribed,
     Tell,
 )
-from headgate.coordinator.commit_tokens import issued
+from headgate.coordinator.commit_tokens import Tokens
 from headgate.coordinator.outgoing_events import Step, append_events, enter_phase, recover, wait
 from headgate.coordinator.pending_commits import (
     carry_on,
@@ -363,13 +363,13 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         moved_at_ms=dict.fromkeys(secondaries, now_ms),
         suspended={suspended.table: suspended for suspended in record.suspended},
         listed_at_ms=now_ms,
-        stamp=state.recovery_stamp,
         generations=record.generations,
     )
-    first = issued((), term.number, now_ms, state.settings.claim_age_max_ms)
+    age_max_ms = state.settings.claim_age_max_ms
+    first = Tokens().with_start(term.number, state.recovery_stamp, now_ms, age_max_ms)
     begun = replace(
         state,
-        term=replace(term, issued=first),
+        term=replace(term, tokens=first),
         highest_epoch=epoch,
         table_epoch=epoch,
         rival_heard_ms=None,

@@ -75,7 +75,6 @@ from headgate.coordinator.actions import (
     Tell,
     Ticked,
 )
-from headgate.coordinator.commit_tokens import issued
 from headgate.coordinator.epoch_claim import (
     begin_epoch,
     claim_epoch,
@@ -154,11 +153,10 @@ from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.source_partitions import activate, defer_added, deferred_partitions
 from headgate.coordinator.state import HeardStatus, Sample, State, Term
 from headgate.coordinator.status_validation import (
-    STAMPS_KEPT,
     ValidationResult,
     admission_criteria,
-    count_late_senders,
     is_too_old,
+    log_always_late,
     named_partitions,
     valid_through,
     validate_statuses,
@@ -495,17 +493,14 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     if len(fit) > len(term.offsets):
         refuse_too_many(fit.restricted(p for p in fit if p.topic in sources.topics), all_ids)
     number = TransactionNumber(term.number + 1)
-    past = tuple(filter(None, (term.closing_stamp, *term.past_stamps)))
+    age_max_ms = state.settings.claim_age_max_ms
     closing = replace(
         term,
         offsets=fit,
         topic_ids=all_ids,
         number=number,
         ends=ends_of(sources.topics, all_ids),
-        issued=issued(term.issued, number, now_ms, state.settings.claim_age_max_ms),
-        stamp=sources.stamp,
-        closing_stamp=term.stamp,
-        past_stamps=past[:STAMPS_KEPT],
+        tokens=term.tokens.with_start(number, sources.stamp, now_ms, age_max_ms),
         generations=generations,
     )
     topics = frozenset(sources.topics)
@@ -566,10 +561,11 @@ def validate(state: State, now_ms: int) -> Step:
     ready = not _unnamed_partitions(state)
     verdict = validate_statuses(term_of(state).statuses, admission_criteria(state, now_ms))
     reason = "" if ready else f"time-out; nothing admissible from {_text_of_some(verdict.unsure)}"
-    late, told = count_late_senders(state, verdict)
+    tokens = term_of(state).tokens.with_late(verdict.heeded, verdict.late)
+    told = log_always_late(state.settings, tokens, verdict.late - verdict.heeded)
     if verdict.refusals or state.refused:
         state = replace(state, refused=count_refusals(state, verdict, now_ms))
-    state = replace(state, term=replace(term_of(state), late=late))
+    state = replace(state, term=replace(term_of(state), tokens=tokens))
     decided, actions = _decide(state, verdict, reason, now_ms)
     return decided, (*told, *actions)
 
@@ -582,7 +578,7 @@ def _unnamed_partitions(state: State) -> frozenset[TopicPartition]:
     late in its turn, again and again.
     """
     term = term_of(state)
-    counts = term.closing if term.closing_stamp else 0
+    counts = term.closing if term.tokens.marks[1:] else 0
     answers = (each for each in term.statuses if each.transaction >= counts)
     heard = named_partitions(answers) | term.named_by_presence
     return (fixed_set(state) & term.awaited) - heard
@@ -765,7 +761,8 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
     if attempt:
         files = (*attempt.files, *(file for draft in term.drafts for file in draft.files))
         known = with_committed(admission_criteria(landed, now_ms), files)
-        committed = without_forgotten(replace(committed, committed=known), attempt.forgets)
+        tokens = term.tokens.with_committed(known)
+        committed = without_forgotten(replace(committed, tokens=tokens), attempt.forgets)
     told = log_expired(found, stored) if found.expired else ()
     landed = replace(landed, term=replace(committed, drafts=()))
     settled, actions = settle(replace(landed, term=with_linger(landed, now_ms)), view)

@@ -113,10 +113,6 @@ def wait(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
     return waiting, (Tell(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
 
 
-FORMER_DATA_MAX = 8
-"""A table's owner does not move its data more often in the life of a batch."""
-
-
 def append_events(state: State) -> tuple[Action, ...]:
     """Append the events that the phase waits to hear; repeated after a failed append."""
     term = term_of(state)
@@ -141,7 +137,7 @@ def prefixes(state: State, table: TableView) -> Prefixes:
     Those where the table's owner had its data earlier in this epoch count, too: nobody could know
     yet that it would move (P9).
     """
-    former = term_of(state).former_data.get(table.uuid, ())
+    former = term_of(state).tokens.former_data.get(table.uuid, ())
     return Prefixes(
         f"{table.data_root}/{epoch_folder(state)}",
         term_of(state).number,
@@ -164,11 +160,7 @@ def with_former_data(before: Term, after: Term) -> Term:
     }
     if not moved:
         return after
-    former = dict(after.former_data)
-    for uuid, root in moved.items():
-        others = (known for known in former.get(uuid, ()) if known != root)
-        former[uuid] = (root, *others)[:FORMER_DATA_MAX]
-    return replace(after, former_data=former)
+    return replace(after, tokens=after.tokens.with_former_data(moved))
 
 
 def epoch_folder(state: State) -> str:
@@ -232,7 +224,7 @@ def primary_start(state: State) -> TableStart:
     """Return the primary table as START and TABLES name it."""
     term = term_of(state)
     named = replace(_table_start(state, term.view), refused=term.refused)
-    return replace(named, file_prefix=term.stamp) if term.stamp else named
+    return replace(named, file_prefix=term.tokens.marks[0]) if term.tokens.marks else named
 
 
 def _table_start(state: State, table: TableView) -> TableStart:

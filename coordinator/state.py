@@ -30,7 +30,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Draft, TableView
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.coordinator.commit_tokens import Issued
+from headgate.coordinator.commit_tokens import Tokens
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, DeliveryLinger
 
@@ -58,10 +58,6 @@ class _NoKeys:
 
 
 NO_KEYS: RoutedKeys = _NoKeys()
-
-
-Committed = Mapping[str, frozenset[str]]
-"""Paths of data files that are in the table, by their folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,12 +241,10 @@ class Term:
 
     ``number`` is the newest transaction with a START on the log, ``awaited`` the partitions of the
     first START and all that were gained or named since (C6). ``offsets`` is C,
-    ``settled_to`` L, ``heard_to`` the next control offset to hear. ``issued``: some of the
-    transactions whose START was said, and when, oldest first (P9). ``statuses`` lie behind L;
+    ``settled_to`` L, ``heard_to`` the next control offset to hear. ``statuses`` lie behind L;
     ``judged``: the newest judged one per sender. ``overtaken``: others have moved the table since
     ``view``, as a look at ``looked_at_ms`` showed; ``look_soon``: a look is due with the next END.
     ``pause_answered``: the transaction that last stored another answer to PAUSE or RESUME (C11).
-    ``committed``: this epoch's files, as long as their folders are allowed (C7).
     ``ends``: where the sources' logs ended when they were last described; ``asks_ends``: they are
     being asked for a judgement (C7); ``asks_tables``: so are tables that rows are routed to (R5).
     ``secondaries`` are as they were read last, ``pending_commits`` what they are pending by the
@@ -267,12 +261,9 @@ class Term:
     ``suspended``: tables that take nothing now; ``refusals`` and ``refused_deliveries``: how often
     in a row a table answered that it may not be used; ``resume_asked``: suspended tables that a
     person wants filled again (I5). ``forgotten``: tables that are gone, which the next decision
-    forgets; ``listed_at_ms``: when it was last looked which tables are gone (N5). ``stamp`` and
-    ``closing_stamp``: what the files of ``number`` bear, and those of the one before (P13);
-    ``past_stamps``: those of some before, newest first; ``late``: how often in a row a sender's
-    files bore one of them.
-    ``generations``: which partitions of ``offsets`` are younger than others (U8). ``former_data``:
-    where tables, by UUID, had their data earlier in this epoch, newest first (P9).
+    forgets; ``listed_at_ms``: when it was last looked which tables are gone (N5).
+    ``generations``: which partitions of ``offsets`` are younger than others (U8).
+    ``tokens``: what its STARTs issued (P9, P13).
     """
 
     epoch: Epoch
@@ -290,7 +281,7 @@ class Term:
     settlement: AckCommit | AbortCommit | None = None
     activity: Mapping[TopicPartition, Activity] = field(default_factory=dict)
     valid_through_ms: int | None = None
-    issued: Issued = ()
+    tokens: Tokens = field(default_factory=Tokens)
     end_due_ms: int = 0
     time_out_ms: int = 0
     committed_at_ms: int = 0
@@ -299,7 +290,6 @@ class Term:
     look_soon: bool = False
     sample: Sample = field(default_factory=Sample)
     pause_answered: TransactionNumber = TransactionNumber(0)
-    committed: Committed = field(default_factory=dict)
     secondaries: Mapping[str, TableView] = field(default_factory=dict)
     pending_commits: tuple[PendingCommit, ...] = ()
     moved_at_ms: Mapping[str, int] = field(default_factory=dict)
@@ -327,12 +317,7 @@ class Term:
     resume_asked: frozenset[str] = frozenset()
     forgotten: frozenset[str] = frozenset()
     listed_at_ms: int = 0
-    stamp: str = ""
-    closing_stamp: str = ""
-    past_stamps: tuple[str, ...] = ()
-    late: Mapping[Sender, int] = field(default_factory=dict)
     generations: Generations = field(default_factory=dict)
-    former_data: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def closing(self) -> TransactionNumber:

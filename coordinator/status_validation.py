@@ -12,7 +12,7 @@ from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.coordinator.actions import Tell
-from headgate.coordinator.commit_tokens import Prefixes, Stamped, oldest
+from headgate.coordinator.commit_tokens import Committed, Prefixes, Tokens
 from headgate.coordinator.outgoing_events import (
     fixed_set,
     named_secondaries,
@@ -24,7 +24,6 @@ from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.source_partitions import partitions_to_come
 from headgate.coordinator.state import (
     Activity,
-    Committed,
     Fault,
     HeardStatus,
     Objection,
@@ -121,7 +120,7 @@ class AdmissionCriteria:
     offsets: Offsets
     fixed: frozenset[TopicPartition]
     table: str
-    prefixes: Prefixes | Stamped
+    prefixes: Prefixes
     secondaries: Mapping[str, SecondaryCriteria] = field(default_factory=dict)
     committed: Committed = field(default_factory=dict)
     may_skip: bool = True
@@ -223,30 +222,27 @@ def _check_ends(claimed: Claims, ends: Mapping[TopicPartition, int] | None) -> s
     return None
 
 
-def _check_folders(
-    heard: HeardStatus, written: TableStatus, prefixes: Prefixes | Stamped
-) -> str | None:
+def _check_folders(heard: HeardStatus, written: TableStatus, prefixes: Prefixes) -> str | None:
     for file in written.files:
-        if isinstance(prefixes, Stamped) and prefixes.late(file.path):
+        if prefixes.late(file.path):
             return f"file of an earlier transaction, which alone could bring it: {file.path}"
         if not prefixes.allow(file.path, heard.transaction):
             return f"file outside the prefixes of its transaction, or too old: {file.path}"
     return None
 
 
-def _fault_of_folders(written: TableStatus, prefixes: Prefixes | Stamped) -> Fault:
-    late = isinstance(prefixes, Stamped) and any(prefixes.late(f.path) for f in written.files)
+def _fault_of_folders(written: TableStatus, prefixes: Prefixes) -> Fault:
+    late = any(prefixes.late(f.path) for f in written.files)
     return Fault.LATE if late else Fault.FOLDER
 
 
 def _late_senders(statuses: Iterable[HeardStatus], by: AdmissionCriteria) -> frozenset[Sender]:
-    stamped = by.prefixes
-    if not isinstance(stamped, Stamped):
+    if not by.prefixes.marks:
         return frozenset()
     return frozenset(
         heard.sender
         for heard in statuses
-        if any(stamped.late(file.path) for file in _of_table(heard.status, by.table).files)
+        if any(by.prefixes.late(file.path) for file in _of_table(heard.status, by.table).files)
     )
 
 
@@ -409,7 +405,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
         secondaries=_secondary_criteria(state, now_ms),
         routed=state.identity.routed,
         suspended=frozenset(term.suspended),
-        committed=term.committed,
+        committed=term.tokens.committed,
         may_skip=state.limits.may_skip,
         closing=term.closing,
         ends=term.ends,
@@ -435,26 +431,25 @@ def _secondary_criteria(state: State, now_ms: int) -> dict[str, SecondaryCriteri
     return standards
 
 
-def _primary_prefixes(state: State, now_ms: int) -> Prefixes | Stamped:
+def _primary_prefixes(state: State, now_ms: int) -> Prefixes:
     """P13: where files are stamped, allow those of the transaction being ended, and no others."""
     term = term_of(state)
     young = _young_prefixes(state, term.view, now_ms)
-    if not term.closing_stamp:
-        return young
-    return Stamped(term.closing_stamp, term.closing, young.oldest, term.past_stamps)
+    marks = term.tokens.marks[1:]
+    return replace(young, newest=term.closing, marks=marks) if marks else young
 
 
 def _young_prefixes(state: State, table: TableView, now_ms: int) -> Prefixes:
     """P9: leave out folders of transactions whose files may have been cleaned up."""
     issued = prefixes(state, table)
-    first = oldest(term_of(state).issued, now_ms, state.settings.claim_age_max_ms)
+    first = term_of(state).tokens.oldest(now_ms, state.settings.claim_age_max_ms)
     return replace(issued, oldest=first or TransactionNumber(issued.newest + 1))
 
 
 def is_too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
     """P9: return whether to claim again: then no attempt can land, and the files are orphans."""
     now = admission_criteria(state, now_ms)
-    folders: dict[str, Prefixes | Stamped] = {attempt.base.table: now.prefixes}
+    folders: dict[str, Prefixes] = {attempt.base.table: now.prefixes}
     folders |= {name: secondary.prefixes for name, secondary in now.secondaries.items()}
     held = [(attempt.base.table, attempt.files)]
     held += [(draft.table.table, draft.files) for draft in term_of(state).drafts]
@@ -472,30 +467,26 @@ def age_ms(state: State, table: TableView, files: Iterable[WrittenFile], now_ms:
     led for long would be about to expire as soon as it is decided.
     """
     within = _young_prefixes(state, table, now_ms)
-    first = min(within.transaction(file.path) for file in files)
-    said = [at_ms for number, at_ms in term_of(state).issued if number <= first]
-    return now_ms - said[-1] if said else 0
+    numbers = (within.transaction(file.path) or within.oldest for file in files)
+    return term_of(state).tokens.age_ms(max(within.oldest, min(numbers)), now_ms)
 
 
 # Detects participants that are always one transaction late (P13).
 
 
-STAMPS_KEPT = 100
-"""So many transactions late, files are still told apart from those of a wrong path."""
-
 TIMES_IN_A_ROW = 3
 """Once may be a hiccup; people are told at so many times, and at each multiple."""
 
 
-def count_late_senders(
-    state: State, verdict: ValidationResult
-) -> tuple[Mapping[Sender, int], tuple[Tell, ...]]:
-    """Return how often in a row each sender was late by now, and what people have to know."""
-    before, late = term_of(state).late, verdict.late - verdict.heeded
-    counts = {sender: times for sender, times in before.items() if sender not in verdict.heeded}
-    counts |= {sender: before.get(sender, 0) + 1 for sender in late}
-    repeated = sorted(sender for sender in late if counts[sender] % TIMES_IN_A_ROW == 0)
-    return counts, tuple(_log_late(state.settings, sender, counts[sender]) for sender in repeated)
+def log_always_late(
+    settings: CoordinatorSettings, tokens: Tokens, late: Iterable[Sender]
+) -> tuple[Tell, ...]:
+    """Name those that were just late, so many times in a row."""
+    return tuple(
+        _log_late(settings, sender, tokens.late[sender])
+        for sender in sorted(late)
+        if tokens.late[sender] % TIMES_IN_A_ROW == 0
+    )
 
 
 def _log_late(settings: CoordinatorSettings, sender: Sender, times: int) -> Tell:

@@ -199,10 +199,10 @@ def test_files_where_the_table_had_its_data_earlier_are_in_as_are_those_where_it
 
 def test_an_epoch_takes_nothing_from_where_the_data_lay_before_it() -> None:
     coordinator = moved()
-    assert coordinator.term.former_data
+    assert coordinator.term.tokens.former_data
     coordinator.given(Discontinued("the control topic was created again"))
     coordinator.until(Phase.OPEN)
-    assert not coordinator.term.former_data
+    assert not coordinator.term.tokens.former_data
     assert coordinator.term.view.data_root == ELSEWHERE
 
 
