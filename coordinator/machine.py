@@ -216,7 +216,7 @@ def _on_tables_changed(state: State, given: TableEvolved | TablesChanged, now_ms
 def _on_call_failed(state: State, reason: str, now_ms: int) -> Step:
     if state.phase is Phase.DELIVERING:
         return on_call_failed(state, now_ms, reason)
-    if state.phase is Phase.EVOLVING and term_of(state).tables is None:
+    if state.phase is Phase.EVOLVING and term_of(state).changes.tables is None:
         return retry_changes(state, now_ms, reason)
     return wait(state, now_ms, reason)
 
@@ -286,7 +286,9 @@ def _on_tick(state: State, now_ms: int) -> Step:
     if state.retry_at_ms is not None:
         return _retry(state, now_ms) if now_ms >= state.retry_at_ms else (state, ())
     match state.phase:
-        case Phase.OPEN if term_of(state).proposals and is_change_due(term_of(state), now_ms):
+        case Phase.OPEN if term_of(state).changes.proposals and is_change_due(
+            term_of(state), now_ms
+        ):
             return ask_for_changes(state)
         case Phase.OPEN if now_ms >= term_of(state).end_due_ms or is_full(state):
             return prepare_end(state, now_ms)

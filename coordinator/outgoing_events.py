@@ -122,8 +122,8 @@ def append_events(state: State) -> tuple[Action, ...]:
         case Phase.CLOSING:
             start = (term.number, start_event(state, first=False))
             return (Append(term.epoch, ((term.closing, EndCommit()), start)),)
-        case Phase.EVOLVING if term.tables is not None:
-            return (Append(term.epoch, ((term.number, term.tables),)),)
+        case Phase.EVOLVING if term.changes.tables is not None:
+            return (Append(term.epoch, ((term.number, term.changes.tables),)),)
         case Phase.SETTLING:
             assert isinstance(term.settlement, AckCommit | AbortCommit)
             return (Append(term.epoch, ((term.closing, term.settlement),)),)
@@ -223,7 +223,7 @@ def suspended_reasons(term: Term) -> dict[str, str]:
 def primary_start(state: State) -> TableStart:
     """Return the primary table as START and TABLES name it."""
     term = term_of(state)
-    named = replace(_table_start(state, term.view), refused=term.refused)
+    named = replace(_table_start(state, term.view), refused=term.changes.refused)
     return replace(named, file_prefix=term.tokens.marks[0]) if term.tokens.marks else named
 
 

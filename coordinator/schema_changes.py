@@ -65,12 +65,18 @@ REFUSED_BYTES_MAX = 100_000
 def on_proposal(state: State, said: Envelope, proposal: Proposal, now_ms: int) -> State:
     """S2: remember a proposal, unless it is a repetition that is known or answered."""
     term, answer = term_of(state), Answer(said.sender, proposal.number)
-    known = answer in term.answered or any(answer == each.answer for each in term.proposals)
+    known = answer in term.changes.answered or any(
+        answer == each.answer for each in term.changes.proposals
+    )
     if known or not _may_change(state, proposal):
         return state
-    due_ms = term.evolve_due_ms if term.proposals else now_ms + GATHERING_MS
-    waiting = _in_bounds((*term.proposals, HeardProposal(answer, proposal, _bytes(said, proposal))))
-    return replace(state, term=replace(term, proposals=waiting, evolve_due_ms=due_ms))
+    due_ms = term.changes.due_ms if term.changes.proposals else now_ms + GATHERING_MS
+    waiting = _in_bounds(
+        (*term.changes.proposals, HeardProposal(answer, proposal, _bytes(said, proposal)))
+    )
+    return replace(
+        state, term=replace(term, changes=replace(term.changes, proposals=waiting, due_ms=due_ms))
+    )
 
 
 def _bytes(said: Envelope, proposal: Proposal) -> int:
@@ -101,15 +107,17 @@ def _may_change(state: State, proposal: Proposal) -> bool:
 
 
 def is_change_due(term: Term, now_ms: int) -> bool:
-    return bool(term.proposals) and now_ms >= term.evolve_due_ms
+    return bool(term.changes.proposals) and now_ms >= term.changes.due_ms
 
 
 def ask_for_changes(state: State) -> Step:
     """S3: ask for one table update for everything proposed meanwhile."""
     term = term_of(state)
     if state.identity.routed:
-        return enter_phase(state, Phase.EVOLVING), (ChangeTables(join_wants(term.proposals)),)
-    columns = reduce(joined, (each.proposal.columns for each in term.proposals), Struct())
+        return enter_phase(state, Phase.EVOLVING), (
+            ChangeTables(join_wants(term.changes.proposals)),
+        )
+    columns = reduce(joined, (each.proposal.columns for each in term.changes.proposals), Struct())
     return enter_phase(state, Phase.EVOLVING), (EvolveTable(term.view, columns),)
 
 
@@ -126,7 +134,7 @@ def join_wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
 def on_evolved(state: State, done: Evolved) -> Step:
     """S3: answer the proposals, however the table came by its columns (S9)."""
     term = state.term
-    if state.phase is not Phase.EVOLVING or term is None or term.tables is not None:
+    if state.phase is not Phase.EVOLVING or term is None or term.changes.tables is not None:
         return state, ()
     view = done.view
     if (view.uuid, view.tag, view.lineage) != (term.view.uuid, term.view.tag, Lineage.CONTAINS_TAG):
@@ -134,12 +142,16 @@ def on_evolved(state: State, done: Evolved) -> Step:
     term = replace(
         term,
         view=replace(term.view, schema_id=view.schema_id),
-        refused=bound_refusals((*term.refused, *done.refused)),
+        changes=replace(
+            term.changes, refused=bound_refusals((*term.changes.refused, *done.refused))
+        ),
     )
     state = replace(state, term=term)
-    answers = tuple(each.answer for each in term.proposals)
+    answers = tuple(each.answer for each in term.changes.proposals)
     tables = Tables(fitting_answers(answers), (primary_start(state),))
-    state = replace(state, term=replace(term, tables=tables), failures=0)
+    state = replace(
+        state, term=replace(term, changes=replace(term.changes, tables=tables)), failures=0
+    )
     return state, (*_log_evolved(view.table, done), *append_events(state))
 
 
@@ -148,7 +160,7 @@ def retry_changes(state: State, now_ms: int, why: str) -> Step:
     settings, term = state.settings, term_of(state)
     doubled_ms = settings.retry_backoff_ms * 2 ** min(state.failures, 16)
     wait_ms = min(doubled_ms, settings.retry_backoff_max_ms)
-    term = replace(term, evolve_due_ms=now_ms + wait_ms)
+    term = replace(term, changes=replace(term.changes, due_ms=now_ms + wait_ms))
     waiting = enter_phase(state, Phase.OPEN, term=term, failures=state.failures + 1)
     told = f"{why}; its columns are asked for again in {wait_ms} ms"
     return waiting, (Tell(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
@@ -157,13 +169,13 @@ def retry_changes(state: State, now_ms: int, why: str) -> Step:
 def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
     """Take the answer as heard: what waited for it is written, and END comes soon (S3)."""
     term = term_of(state)
-    if tables != term.tables:
+    if tables != term.changes.tables:
         return state, ()
     answered = frozenset(tables.answers)
     newest = {answer.sender: answer.number for answer in sorted(tables.answers, key=_number)}
     remembered = frozenset(
         answer
-        for answer in term.answered
+        for answer in term.changes.answered
         if answer.number > newest.get(answer.sender, 0) - ANSWERS_KEPT
     )
     if len(remembered) > ANSWERED_MAX:
@@ -171,10 +183,13 @@ def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
     soon_ms = min(term.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
     term = replace(
         term,
-        tables=None,
-        answered=remembered | answered,
-        proposals=tuple(each for each in term.proposals if each.answer not in answered),
-        evolve_due_ms=max(now_ms, term.evolve_due_ms),
+        changes=replace(
+            term.changes,
+            tables=None,
+            answered=remembered | answered,
+            proposals=tuple(each for each in term.changes.proposals if each.answer not in answered),
+            due_ms=max(now_ms, term.changes.due_ms),
+        ),
         end_due_ms=soon_ms,
     )
     return enter_phase(state, Phase.OPEN, term=term, failures=0), ()
@@ -228,10 +243,14 @@ _WHY_CHARACTERS_MAX = 1_000
 
 def on_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
     """Answer the proposals for tables that are finished, or never will be; the others wait."""
-    if state.phase is not Phase.EVOLVING or state.term is None or state.term.tables is not None:
+    if (
+        state.phase is not Phase.EVOLVING
+        or state.term is None
+        or state.term.changes.tables is not None
+    ):
         return state, ()
     term = state.term
-    asked = join_wants(term.proposals)
+    asked = join_wants(term.changes.proposals)
     done = _fitting_results((want.at, said) for want, said in zip(asked, tables, strict=True))
     failures = [said for said in tables if said.failure]
     why = "; ".join(f"{said.table}: {said.failure}" for said in failures[:3])
@@ -240,11 +259,11 @@ def on_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
     answers = fitting_answers(
         tuple(
             each.answer
-            for each in term.proposals
+            for each in term.changes.proposals
             if Destination(each.proposal.table, each.proposal.uuid) in done
         )
     )
-    again_ms = now_ms + state.settings.retry_backoff_ms if failures else term.evolve_due_ms
+    again_ms = now_ms + state.settings.retry_backoff_ms if failures else term.changes.due_ms
     starts = {start.table: start for said in done.values() for start in _starts(state, said)}
     secondaries = {
         name: replace(view, schema_id=starts[name].schema_id)
@@ -255,8 +274,9 @@ def on_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
     term = replace(
         term,
         secondaries=secondaries,
-        tables=Tables(answers, tuple(starts.values())),
-        evolve_due_ms=again_ms,
+        changes=replace(
+            term.changes, tables=Tables(answers, tuple(starts.values())), due_ms=again_ms
+        ),
     )
     state = replace(state, term=term, failures=0)
     gone = {

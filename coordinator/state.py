@@ -236,6 +236,26 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaChanges:
+    """What participants ask the tables to have, and what they were told (S2, S3)."""
+
+    proposals: tuple[HeardProposal, ...] = ()
+    """In log order; none of them has its answer in ``answered``."""
+
+    due_ms: int = 0
+    """When the tables are asked for what is proposed; counts only while something is."""
+
+    answered: frozenset[Answer] = frozenset()
+    """Answers that were heard, of the newest proposals of each sender."""
+
+    tables: Tables | None = None
+    """The answer that was said and not heard yet: set only in EVOLVING."""
+
+    refused: tuple[Refusal, ...] = ()
+    """What becomes no column, each field once, small enough for every START."""
+
+
+@dataclass(frozen=True, slots=True)
 class Term:
     """What one epoch of this coordinator holds; gone with the epoch.
 
@@ -281,6 +301,7 @@ class Term:
     settlement: AckCommit | AbortCommit | None = None
     activity: Mapping[TopicPartition, Activity] = field(default_factory=dict)
     valid_through_ms: int | None = None
+    changes: SchemaChanges = field(default_factory=SchemaChanges)
     tokens: Tokens = field(default_factory=Tokens)
     end_due_ms: int = 0
     time_out_ms: int = 0
@@ -304,11 +325,6 @@ class Term:
     started: bool = False
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     asks_ends: bool = False
-    proposals: tuple[HeardProposal, ...] = ()
-    evolve_due_ms: int = 0
-    answered: frozenset[Answer] = frozenset()
-    tables: Tables | None = None
-    refused: tuple[Refusal, ...] = ()
     asks_tables: bool = False
     held: Mapping[Sender, tuple[int, int]] = field(default_factory=dict)
     suspended: Mapping[str, Suspended] = field(default_factory=dict)

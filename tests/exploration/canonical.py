@@ -167,9 +167,9 @@ class Canon:
             ),
             tuple(map(self._pending_commit, term.pending_commits)),
             (term.asked, term.started, term.deliver_until_ms is None, term.overtaken),
-            tuple(self._answer(waiting.answer) for waiting in term.proposals),
-            frozenset(map(self._answer, term.answered)),
-            (term.evolve_due_ms, term.tables and self._event(None, term.tables)),
+            tuple(self._answer(waiting.answer) for waiting in term.changes.proposals),
+            frozenset(map(self._answer, term.changes.answered)),
+            (term.changes.due_ms, term.changes.tables and self._event(None, term.changes.tables)),
         )
 
     def _answer(self, answer: Answer) -> Hashable:

@@ -188,7 +188,7 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
     term = state.term and replace(
         state.term,
         end_due_ms=_abstract(state.term.end_due_ms),
-        evolve_due_ms=_evolve_due_ms(state.term),
+        changes=replace(state.term.changes, due_ms=_evolve_due_ms(state.term)),
         time_out_ms=_abstract(state.term.time_out_ms),
         committed_at_ms=NOW_MS,
         moved_at_ms=dict.fromkeys(state.term.secondaries, NOW_MS),
@@ -208,9 +208,9 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
 
 def _evolve_due_ms(term: Term) -> int:
     """What gathers, or waits, does so until the next tick that is late."""
-    if not term.proposals:
+    if not term.changes.proposals:
         return NOW_MS
-    return min(_abstract(term.evolve_due_ms), LATE_MS // 2)
+    return min(_abstract(term.changes.due_ms), LATE_MS // 2)
 
 
 def _abstract(time_ms: int) -> int:

@@ -21,8 +21,10 @@ def failure_answers(right: Any, *given: Any) -> Any:
     """An update whose outcome is unknown is asked for no more, however often it is proposed."""
     state, actions = right(*given)
     term = state.term
-    answered = term.answered | {waiting.answer for waiting in term.proposals}
-    return replace(state, term=replace(term, proposals=(), answered=answered)), actions
+    answered = term.changes.answered | {waiting.answer for waiting in term.changes.proposals}
+    return replace(
+        state, term=replace(term, changes=replace(term.changes, proposals=(), answered=answered))
+    ), actions
 
 
 @FAMILY.replaces("S9", (coordinator, "retry_changes"))
