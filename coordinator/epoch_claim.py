@@ -66,7 +66,7 @@ from headgate.coordinator.secondary_tables import (
 )
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.source_partitions import defer_added, deferred_partitions
-from headgate.coordinator.state import PauseRequest, State, Term
+from headgate.coordinator.state import PauseRequest, State, Suspensions, Term
 
 # Handles an operator's requests to pause or to go on, each exactly once (rule C11).
 #
@@ -361,8 +361,10 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         secondaries=secondaries,
         pending_commits=record.pending_commits,
         moved_at_ms=dict.fromkeys(secondaries, now_ms),
-        suspended={suspended.table: suspended for suspended in record.suspended},
-        listed_at_ms=now_ms,
+        suspensions=Suspensions(
+            suspended={suspended.table: suspended for suspended in record.suspended},
+            listed_at_ms=now_ms,
+        ),
         generations=record.generations,
     )
     age_max_ms = state.settings.claim_age_max_ms

@@ -649,7 +649,7 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
     if not _is_worth_a_commit(judged, verdict, through, now_ms):
         return settle(judged, None)
     record = with_pending_and_expired(judged, _commit_record(judged, verdict, through), now_ms)
-    attempt = CommitAttempt(term.view, record, verdict.files, forgets=term.forgotten)
+    attempt = CommitAttempt(term.view, record, verdict.files, forgets=term.suspensions.forgotten)
     return stage_or_commit(judged, attempt, verdict, now_ms)
 
 
@@ -677,7 +677,9 @@ def _is_worth_a_commit(
     moved = any(not claim.range.empty for _, claim in verdict.claims)
     expires = bool(find_expiring(state, now_ms)) or has_unfenced(state)
     refreshes = bool(tables_behind(state, through_ms, ()))
-    suspends = tuple(term.suspended.values()) != stored.suspended or bool(term.forgotten)
+    suspends = tuple(term.suspensions.suspended.values()) != stored.suspended or bool(
+        term.suspensions.forgotten
+    )
     pauses = stored.paused != term.paused
     return moved or expires or refreshes or suspends or pauses or is_renewal_due(state, now_ms)
 
@@ -702,7 +704,7 @@ def _commit_record(state: State, verdict: ValidationResult, through: int | None)
         secondaries=uuids_to_record(state),
         routing=state.identity.routing,
         control_topic_id=stored.control_topic_id,
-        suspended=tuple(term.suspended.values()),
+        suspended=tuple(term.suspensions.suspended.values()),
         generations=term.generations,
     )
 

@@ -217,7 +217,7 @@ def start_event(state: State, *, first: bool) -> StartCommit:
 
 def suspended_reasons(term: Term) -> dict[str, str]:
     """Return why tables are suspended, as START and settlements say it (I1)."""
-    return {name: suspended.why for name, suspended in sorted(term.suspended.items())}
+    return {name: suspended.why for name, suspended in sorted(term.suspensions.suspended.items())}
 
 
 def primary_start(state: State) -> TableStart:

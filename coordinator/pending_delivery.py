@@ -101,7 +101,12 @@ def with_tables_to_look_at(state: State, now_ms: int) -> State:
     at_ms = term.unseen_at_ms
     if not every_ms or (at_ms is not None and now_ms - at_ms < every_ms):
         return state
-    known = {*term.secondaries, *named_secondaries(state), *term.suspended, *term.forgotten}
+    known = {
+        *term.secondaries,
+        *named_secondaries(state),
+        *term.suspensions.suspended,
+        *term.suspensions.forgotten,
+    }
     names = tuple(sorted(term.view.filled.keys() - known))
     return replace(state, term=replace(term, unseen=names, unseen_at_ms=now_ms))
 
@@ -148,7 +153,7 @@ def tables_behind(
     busy = {
         *touched,
         *named_secondaries(state),
-        *term.suspended,
+        *term.suspensions.suspended,
         *(pending_commit.table for pending_commit in term.pending_commits),
     }
     known = {
@@ -181,7 +186,9 @@ def prepare_end(state: State, now_ms: int) -> Step:
     term, routed = term_of(state), state.identity.routed
     known_ms = max(term.committed_at_ms, term.looked_at_ms)
     actions: tuple[Action, ...] = (DescribeSources(),)
-    resuming = sorted(term.resume_asked | resuming_without_pending(term)) if routed else ()
+    resuming = (
+        sorted(term.suspensions.resume_asked | resuming_without_pending(term)) if routed else ()
+    )
     wanted = (*resuming, *next_to_look_at(term))
     looks = term.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms
     if looks:
@@ -189,7 +196,7 @@ def prepare_end(state: State, now_ms: int) -> Step:
         wanted = (*named_secondaries(state), *wanted)
     filled = tables_to_look_for(state, now_ms) if routed else frozenset[str]()
     if filled:
-        term = replace(term, listed_at_ms=now_ms)
+        term = replace(term, suspensions=replace(term.suspensions, listed_at_ms=now_ms))
     secondaries = (DescribeSecondaries(wanted, filled),) if wanted or filled else ()
     actions = (*((ReadTable(),) if looks else ()), *secondaries, *actions)
     return enter_phase(state, Phase.PREPARING, term=term), actions
@@ -284,7 +291,7 @@ def _find_replaced(state: State) -> tuple[PendingCommit, ...]:
 def with_pending_and_expired(state: State, record: CommitRecord, now_ms: int) -> CommitRecord:
     """D3: add the pending commits that are left to the record, in their order."""
     term = term_of(state)
-    gone = commits_of(term.pending_commits, term.forgotten)
+    gone = commits_of(term.pending_commits, term.suspensions.forgotten)
     late = tuple(dict.fromkeys((*find_expiring(state, now_ms), *_find_replaced(state), *gone)))
     stored = term.view.record
     return replace(
@@ -302,7 +309,8 @@ def has_unfenced(state: State) -> bool:
     return bool(expired) and any(
         is_unfenced(known, expired, term.pending_commits)
         for name, known in term.secondaries.items()
-        if name not in term.suspended  # a resumed table is delivered to before it takes rows
+        if name
+        not in term.suspensions.suspended  # a resumed table is delivered to before it takes rows
     )
 
 
@@ -322,7 +330,7 @@ def stage_or_commit(
         renewal(attempt.record, secondary)
         for name, secondary in {**named, **term.secondaries}.items()
         if name not in verdict.secondary_files
-        and name not in term.suspended
+        and name not in term.suspensions.suspended
         and (
             (name in named and is_secondary_renewal_due(state, name, now_ms))
             or is_unfenced(secondary, expired, pending)
@@ -434,7 +442,7 @@ def due_commits(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
     gathering = {
         name
         for name, each in term.gathering.items()
-        if now_ms < each.due_ms and name not in term.suspended
+        if now_ms < each.due_ms and name not in term.suspensions.suspended
     }
     return tuple(
         pending_commit for pending_commit in pending if pending_commit.table not in gathering
@@ -537,7 +545,7 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
     named = named_secondaries(state) if state.identity.routed else given.views
     ours = {name: view for name, view in given.views.items() if name in named}
     routed = {name: view for name, view in given.views.items() if name not in named}
-    kept = {name: view for name, view in routed.items() if name not in before.suspended}
+    kept = {name: view for name, view in routed.items() if name not in before.suspensions.suspended}
     if not (
         are_in_order(ours, before.view, before.pending_commits) and belong_to(kept, before.view)
     ):

@@ -98,7 +98,7 @@ def _read_afresh(state: State, refused: RepeatedRefusal) -> Step:
 
 def _suspend_or_stop(state: State, refused: RepeatedRefusal, now_ms: int) -> Step:
     error, table, term = _error(state, refused), refused.objection.table, term_of(state)
-    if not table or table in named_secondaries(state) or table in term.suspended:
+    if not table or table in named_secondaries(state) or table in term.suspensions.suspended:
         raise error
     rest = {at: each for at, each in state.refused.items() if not each.same_as(refused)}
     suspended, tells = suspend(replace(state, refused=rest), {table: error}, now_ms)

@@ -65,19 +65,19 @@ def filled_tables(state: State, view: TableView, suspended: Collection[str]) -> 
 def tables_to_look_for(state: State, now_ms: int) -> frozenset[str]:
     """Return the epoch's filled tables, now and then: a busy sink would not miss one of them."""
     term = term_of(state)
-    if now_ms - term.listed_at_ms < state.settings.table_check_interval_ms:
+    if now_ms - term.suspensions.listed_at_ms < state.settings.table_check_interval_ms:
         return frozenset()
-    return filled_tables(state, term.view, term.suspended) - term.forgotten
+    return filled_tables(state, term.view, term.suspensions.suspended) - term.suspensions.forgotten
 
 
 def find_missing(state: State, given: SecondariesRead) -> dict[str, HeadgateError]:
     """Return the tables found missing, apart from the secondary tables that START names."""
     term = term_of(state)
-    wanted = term.view.filled.keys() - named_secondaries(state).keys() - term.forgotten
+    wanted = term.view.filled.keys() - named_secondaries(state).keys() - term.suspensions.forgotten
     return {
         name: error
         for name, error in given.troubles.items()
-        if name in wanted - term.suspended.keys() and isinstance(error, TableMissing)
+        if name in wanted - term.suspensions.suspended.keys() and isinstance(error, TableMissing)
     }
 
 
@@ -92,11 +92,15 @@ def forget(state: State, gone: Collection[str]) -> tuple[State, tuple[Tell, ...]
     """Let the next decision forget these tables; nothing is delivered to them, or accepted for
     them."""
     term = term_of(state)
-    new = frozenset(gone) - term.forgotten
+    new = frozenset(gone) - term.suspensions.forgotten
     if not new:
         return state, ()
     secondaries = {name: view for name, view in term.secondaries.items() if name not in new}
-    parted = replace(term, forgotten=term.forgotten | new, secondaries=secondaries)
+    parted = replace(
+        term,
+        suspensions=replace(term.suspensions, forgotten=term.suspensions.forgotten | new),
+        secondaries=secondaries,
+    )
     return replace(state, term=parted), log_forgotten(new)
 
 
@@ -137,7 +141,12 @@ def commits_of(
 
 def without_forgotten(term: Term, forgets: Collection[str]) -> Term:
     """Drop the forgotten tables from the term: the decision that forgets them has landed."""
-    return replace(term, forgotten=term.forgotten - frozenset(forgets))
+    return replace(
+        term,
+        suspensions=replace(
+            term.suspensions, forgotten=term.suspensions.forgotten - frozenset(forgets)
+        ),
+    )
 
 
 SUSPENDED_MAX = 100
@@ -189,10 +198,12 @@ def examine(
     wrong and they repeat it again and again. Raises the error where there is no quarantine (I4).
     """
     term, named = term_of(state), named_secondaries(state)
-    troubles = {n: error for n, error in given.troubles.items() if n not in term.suspended}
+    troubles = {
+        n: error for n, error in given.troubles.items() if n not in term.suspensions.suspended
+    }
     refused = {n for n, error in troubles.items() if isinstance(error, MissingRights)}
     for name, view in given.views.items():
-        if name in named or name in term.suspended:
+        if name in named or name in term.suspensions.suspended:
             continue
         if error := trouble_of(view, state, term.topic_ids):
             troubles[name] = error
@@ -200,9 +211,11 @@ def examine(
             troubles[name] = MissingRights(words[name].removeprefix(f"{MissingRights.code} "))
             refused.add(name)
     asked = {*given.views, *given.troubles}
-    refusals = {n: count for n, count in term.refusals.items() if n not in asked}
-    refusals |= {n: term.refusals.get(n, 0) + 1 for n in refused}
-    state = replace(state, term=replace(term, refusals=refusals))
+    refusals = {n: count for n, count in term.suspensions.refusals.items() if n not in asked}
+    refusals |= {n: term.suspensions.refusals.get(n, 0) + 1 for n in refused}
+    state = replace(
+        state, term=replace(term, suspensions=replace(term.suspensions, refusals=refusals))
+    )
     early = {n for n in refused if refusals[n] < REFUSALS_MAX}
     return suspend(state, {n: e for n, e in troubles.items() if n not in early}, now_ms)
 
@@ -214,11 +227,13 @@ def suspend_undeliverable(
     term, outcomes = term_of(state), given.outcomes.items()
     refused = {n: o.reason for n, o in outcomes if isinstance(o, Unknown) and o.rights}
     refused |= {n: e.message for n, e in given.troubles.items() if isinstance(e, MissingRights)}
-    counts = {n: term.refused_deliveries.get(n, 0) + 1 for n in refused}
+    counts = {n: term.suspensions.refused_deliveries.get(n, 0) + 1 for n in refused}
     troubles = {n: e for n, e in given.troubles.items() if n not in refused}
     troubles |= {n: MissingRights(why) for n, why in refused.items() if counts[n] >= REFUSALS_MAX}
     named = named_secondaries(state)
-    state = replace(state, term=replace(term, refused_deliveries=counts))
+    state = replace(
+        state, term=replace(term, suspensions=replace(term.suspensions, refused_deliveries=counts))
+    )
     return suspend(state, {n: e for n, e in troubles.items() if n not in named}, now_ms)
 
 
@@ -228,13 +243,18 @@ def suspend(
     """Suspend these tables from now on. Raises the error of one where there is no quarantine
     (I4)."""
     anew = find_recreated(state, troubles)
-    state, parting_words = forget(state, anew - term_of(state).suspended.keys())
+    state, parting_words = forget(state, anew - term_of(state).suspensions.suspended.keys())
     term = term_of(state)
     found = suspensions_for(state, troubles, now_ms + state.wall_ahead_ms)
-    suspended = {**term.suspended, **found}
+    suspended = {**term.suspensions.suspended, **found}
     refuse_too_many_suspended(suspended)
-    refusals = {name: n for name, n in term.refusals.items() if name not in suspended}
-    state = replace(state, term=replace(term, suspended=suspended, refusals=refusals))
+    refusals = {name: n for name, n in term.suspensions.refusals.items() if name not in suspended}
+    state = replace(
+        state,
+        term=replace(
+            term, suspensions=replace(term.suspensions, suspended=suspended, refusals=refusals)
+        ),
+    )
     return state, (*log_suspended(found), *parting_words)
 
 
@@ -279,12 +299,14 @@ def refuse_too_many_suspended(suspended: Mapping[str, Suspended]) -> None:
 
 def closed_tables(term: Term) -> frozenset[str]:
     """Return the tables that are not even delivered."""
-    return frozenset(name for name, suspended in term.suspended.items() if not suspended.resuming)
+    return frozenset(
+        name for name, suspended in term.suspensions.suspended.items() if not suspended.resuming
+    )
 
 
 def deliverable_commits(term: Term) -> tuple[PendingCommit, ...]:
     """Return what is pending for tables that are delivered now."""
-    shut = closed_tables(term) | term.forgotten
+    shut = closed_tables(term) | term.suspensions.forgotten
     return tuple(
         pending_commit
         for pending_commit in term.pending_commits
@@ -315,11 +337,13 @@ def suspend_overdue(
     if many:
         counts = Counter(pending_commit.table for pending_commit in pending)
         most = {name for name, count in counts.items() if count == max(counts.values())}
-        weary |= most if len(most) + len(term.suspended) <= SUSPENDED_MAX else set()
+        weary |= most if len(most) + len(term.suspensions.suspended) <= SUSPENDED_MAX else set()
     helpless = {n for n in weary if n not in named and (n not in given.views or term.asked)}
     why = "could not be delivered for so long that its pending commits pile up, or will expire"
     return suspend(
-        state, {n: Unreachable(f"{n} {why}") for n in helpless if n not in term.suspended}, now_ms
+        state,
+        {n: Unreachable(f"{n} {why}") for n in helpless if n not in term.suspensions.suspended},
+        now_ms,
     )
 
 
@@ -329,9 +353,13 @@ def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State
     """
     term = term_of(state)
     wanted = frozenset(n for n in tables if n in closed_tables(term))
-    if wanted <= term.resume_asked:
+    if wanted <= term.suspensions.resume_asked:
         return state
-    asked = replace(term, resume_asked=term.resume_asked | wanted, end_due_ms=now_ms)
+    asked = replace(
+        term,
+        suspensions=replace(term.suspensions, resume_asked=term.suspensions.resume_asked | wanted),
+        end_due_ms=now_ms,
+    )
     return replace(state, term=asked)
 
 
@@ -343,10 +371,14 @@ def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tu
     (N5).
     """
     term = term_of(state)
-    suspended, secondaries, tells = dict(term.suspended), dict(term.secondaries), list[Tell]()
+    suspended, secondaries, tells = (
+        dict(term.suspensions.suspended),
+        dict(term.secondaries),
+        list[Tell](),
+    )
     gone: list[str] = []
     wall_ms = max(0, now_ms + state.wall_ahead_ms)
-    for name in sorted(term.resume_asked & suspended.keys()):
+    for name in sorted(term.suspensions.resume_asked & suspended.keys()):
         view, error = given.views.get(name), given.troubles.get(name)
         if isinstance(error, TableMissing) and state.identity.makes:
             gone.append(name)
@@ -365,7 +397,11 @@ def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tu
         suspended[name] = replace(suspended[name], since_ms=wall_ms, resuming=True)
     for name in resuming_without_pending(term) & given.views.keys():
         secondaries[name] = given.views[name]
-    asked = replace(term, suspended=suspended, secondaries=secondaries, resume_asked=frozenset())
+    asked = replace(
+        term,
+        suspensions=replace(term.suspensions, suspended=suspended, resume_asked=frozenset()),
+        secondaries=secondaries,
+    )
     state, parting_words = forget(replace(state, term=asked), gone)
     opened, more = reopen(state, given.views)
     return opened, (*tells, *parting_words, *more)
@@ -376,7 +412,9 @@ def resuming_without_pending(term: Term) -> frozenset[str]:
     early."""
     pending = {pending_commit.table for pending_commit in term.pending_commits}
     return frozenset(
-        n for n, suspended in term.suspended.items() if suspended.resuming and n not in pending
+        n
+        for n, suspended in term.suspensions.suspended.items()
+        if suspended.resuming and n not in pending
     )
 
 
@@ -394,7 +432,7 @@ def reopen(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[T
     owing = {pending_commit.secondary for pending_commit in term.pending_commits}
     done = {
         name
-        for name, suspended in term.suspended.items()
+        for name, suspended in term.suspensions.suspended.items()
         if suspended.resuming
         and (view := views.get(name))
         and view.lineage in _INTACT
@@ -402,11 +440,13 @@ def reopen(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[T
     }
     if not done:
         return state, ()
-    suspended = {name: p for name, p in term.suspended.items() if name not in done}
+    suspended = {name: p for name, p in term.suspensions.suspended.items() if name not in done}
     tells = tuple(
         Tell(f"{name} takes rows again", event=LogEvent.TABLE_RESUMED) for name in sorted(done)
     )
-    return replace(state, term=replace(term, suspended=suspended)), tells
+    return replace(
+        state, term=replace(term, suspensions=replace(term.suspensions, suspended=suspended))
+    ), tells
 
 
 def resuming_to_deliver(term: Term, pending: Iterable[PendingCommit]) -> tuple[TableView, ...]:
@@ -414,7 +454,7 @@ def resuming_to_deliver(term: Term, pending: Iterable[PendingCommit]) -> tuple[T
     have = {pending_commit.secondary for pending_commit in pending}
     return tuple(
         term.secondaries[name]
-        for name, suspended in sorted(term.suspended.items())
+        for name, suspended in sorted(term.suspensions.suspended.items())
         if suspended.resuming
         and name in term.secondaries
         and term.secondaries[name].uuid not in have
@@ -435,7 +475,9 @@ def unknown_tables(state: State) -> tuple[str, ...]:
         return ()
     term = term_of(state)
     strangers = _tables_named(state) | _tables_expired(term)
-    return tuple(sorted(strangers - named_secondaries(state).keys() - term.suspended.keys()))
+    return tuple(
+        sorted(strangers - named_secondaries(state).keys() - term.suspensions.suspended.keys())
+    )
 
 
 def _tables_named(state: State) -> frozenset[str]:
@@ -523,7 +565,11 @@ def with_tables(
     state, tells = examine(state, given, reported_troubles(term_of(state)), now_ms)
     term = term_of(state)
     try:
-        judged = {name: view for name, view in given.views.items() if name not in term.suspended}
+        judged = {
+            name: view
+            for name, view in given.views.items()
+            if name not in term.suspensions.suspended
+        }
         refuse_foreign(judged, term.view, term.pending_commits)
     except SecondaryForeign as error:
         raise SecondaryForeign(

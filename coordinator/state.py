@@ -256,6 +256,30 @@ class SchemaChanges:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspensions:
+    """Tables that take nothing now, and those about to (I1 to I5, N5)."""
+
+    suspended: Mapping[str, Suspended] = field(default_factory=dict)
+    """By name, at most as many as a record and a START can name (I4)."""
+
+    refusals: Mapping[str, int] = field(default_factory=dict)
+    """How often in a row a table could not be read for want of rights; never a suspended one."""
+
+    refused_deliveries: Mapping[str, int] = field(default_factory=dict)
+    """How often in a row a delivery was refused for want of rights."""
+
+    resume_asked: frozenset[str] = frozenset()
+    """Suspended tables that a person wants filled again (I5)."""
+
+    forgotten: frozenset[str] = frozenset()
+    """Tables that are gone, until the decision that forgets them has landed: none of them is among
+    the secondary tables of the epoch (N5)."""
+
+    listed_at_ms: int = 0
+    """When it was last looked which tables are gone (N5)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Term:
     """What one epoch of this coordinator holds; gone with the epoch.
 
@@ -302,6 +326,7 @@ class Term:
     activity: Mapping[TopicPartition, Activity] = field(default_factory=dict)
     valid_through_ms: int | None = None
     changes: SchemaChanges = field(default_factory=SchemaChanges)
+    suspensions: Suspensions = field(default_factory=Suspensions)
     tokens: Tokens = field(default_factory=Tokens)
     end_due_ms: int = 0
     time_out_ms: int = 0
@@ -327,12 +352,6 @@ class Term:
     asks_ends: bool = False
     asks_tables: bool = False
     held: Mapping[Sender, tuple[int, int]] = field(default_factory=dict)
-    suspended: Mapping[str, Suspended] = field(default_factory=dict)
-    refusals: Mapping[str, int] = field(default_factory=dict)
-    refused_deliveries: Mapping[str, int] = field(default_factory=dict)
-    resume_asked: frozenset[str] = frozenset()
-    forgotten: frozenset[str] = frozenset()
-    listed_at_ms: int = 0
     generations: Generations = field(default_factory=dict)
 
     @property

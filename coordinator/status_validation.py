@@ -404,7 +404,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
         prefixes=_primary_prefixes(state, now_ms),
         secondaries=_secondary_criteria(state, now_ms),
         routed=state.identity.routed,
-        suspended=frozenset(term.suspended),
+        suspended=frozenset(term.suspensions.suspended),
         committed=term.tokens.committed,
         may_skip=state.limits.may_skip,
         closing=term.closing,

@@ -234,7 +234,7 @@ def test_a_routed_table_that_cannot_be_read_is_asked_for_again(
     made = heir()
     reads(made, troubles=troubles)
     assert not made.wants(CommitTable)
-    assert not made.term.suspended
+    assert not made.term.suspensions.suspended
     judges(made)
     reads(made, secondary(ONE, EPOCH - 2, 2))
     assert made.wants(CommitTable)

@@ -166,7 +166,12 @@ def test_v4_a_table_that_is_resumed_is_delivered_first() -> None:
     made = paced()
     decides(made, 1)
     resuming = Suspended(ORDERS, "HG-102 gone", 1, resuming=True)
-    made.state = replace(made.state, term=replace(made.term, suspended={ORDERS: resuming}))
+    made.state = replace(
+        made.state,
+        term=replace(
+            made.term, suspensions=replace(made.term.suspensions, suspended={ORDERS: resuming})
+        ),
+    )
     assert due_commits(made.state, made.now_ms) == made.term.pending_commits
 
 
@@ -223,7 +228,7 @@ def test_v4_what_comes_after_too_many_have_gathered_is_waited_for_as_ever() -> N
         made.reads()
         made.follows()
         made.unanswered()
-    assert made.term.suspended == {}, "it is the catalog's trouble"
+    assert made.term.suspensions.suspended == {}, "it is the catalog's trouble"
     assert len(made.term.pending_commits) == LINGERING_MAX + 2 * TRIED_MAX
 
 
@@ -235,7 +240,7 @@ def test_v4_what_has_gathered_does_not_suspend_its_table() -> None:
     made.waits(EVERY_MS)
     away = made.secondaries.pop(ORDERS)
     made.until(Phase.OPEN)
-    assert made.term.suspended == {}
+    assert made.term.suspensions.suspended == {}
     assert "stay pending" in made.told
     made.secondaries[ORDERS] = away
     decides(made, 2)
@@ -259,7 +264,7 @@ def test_d7_a_catalog_that_is_away_for_a_moment_suspends_nobody() -> None:
     made.reads()
     made.given(SecondariesRead({ASIDE: made.secondaries[ASIDE]}, made.now_ms))
     made.pending = None
-    assert made.term.suspended == {}
+    assert made.term.suspensions.suspended == {}
     assert made.phase is Phase.OPEN
     assert "stay pending" in made.told
 
@@ -340,7 +345,12 @@ def test_v2_suspended_pending_and_foreign_tables_are_left_alone() -> None:
     suspended = {ORDERS: Suspended(ORDERS, "HG-102 gone")}
     pending_commits = (pending(EPOCH - 1, 4, name=CLICKS),)
     made.state = replace(
-        made.state, term=replace(made.term, suspended=suspended, pending_commits=pending_commits)
+        made.state,
+        term=replace(
+            made.term,
+            suspensions=replace(made.term.suspensions, suspended=suspended),
+            pending_commits=pending_commits,
+        ),
     )
     idles(made)
     assert made.attempt.record.pending_commits == pending_commits
@@ -362,7 +372,7 @@ def test_v2_tables_that_this_epoch_has_not_seen_are_looked_at() -> None:
     made.given(SecondariesRead({ORDERS: delivered(ORDERS, 5)}, made.now_ms))
     assert ORDERS in made.term.secondaries
     assert CLICKS not in made.term.secondaries
-    assert made.term.suspended == {}, "nothing goes there"
+    assert made.term.suspensions.suspended == {}, "nothing goes there"
     assert made.term.unseen == ()
     made.described()
     made.until(Phase.OPEN)
