@@ -66,7 +66,7 @@ from headgate.coordinator.secondary_tables import (
 )
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.source_partitions import defer_added, deferred_partitions
-from headgate.coordinator.state import PauseRequest, State, Suspensions, Term
+from headgate.coordinator.state import Delivery, PauseRequest, State, Suspensions, Term
 
 # Handles an operator's requests to pause or to go on, each exactly once (rule C11).
 #
@@ -358,9 +358,11 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         paused=is_paused_at_start(state, claim_attempt, stored=record.paused),
         valid_through_ms=record.valid_through_ms,
         committed_at_ms=now_ms,
-        secondaries=secondaries,
-        pending_commits=record.pending_commits,
-        moved_at_ms=dict.fromkeys(secondaries, now_ms),
+        delivery=Delivery(
+            secondaries=secondaries,
+            pending=record.pending_commits,
+            moved_at_ms=dict.fromkeys(secondaries, now_ms),
+        ),
         suspensions=Suspensions(
             suspended={suspended.table: suspended for suspended in record.suspended},
             listed_at_ms=now_ms,

@@ -406,7 +406,7 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
                 end_due_ms=next_end_ms if paused == term.paused else now_ms,
                 started=True,
             )
-            tidying = tidy(started) if started.secondaries else ()
+            tidying = tidy(started) if started.delivery.secondaries else ()
             return _open_or_deliver(replace(state, term=started), now_ms, tidying)
         case Phase.CLOSING, StartCommit(paused=paused) if said.transaction == term.number:
             due_ms = now_ms + state.settings.commit_timeout_ms
@@ -432,7 +432,7 @@ def _open_or_deliver(state: State, now_ms: int, also: tuple[Action, ...] = ()) -
         also = (*also, *told)
         if state.phase is Phase.RECOVERING:
             return state, also
-    if term_of(state).pending_commits and due_commits(state, now_ms):
+    if term_of(state).delivery.pending and due_commits(state, now_ms):
         delivering, actions = begin_delivering(state, now_ms)
         return delivering, (*also, *actions)
     return enter_phase(state, Phase.OPEN, failures=0), also
@@ -757,18 +757,20 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
     committed = replace(
         term,
         view=view,
-        pending_commits=found.pending_commits,
+        delivery=replace(term.delivery, pending=found.pending_commits),
         committed_at_ms=now_ms,
         overtaken=False,
         pause_answered=answered,
     )
     if attempt:
-        files = (*attempt.files, *(file for draft in term.drafts for file in draft.files))
+        files = (*attempt.files, *(file for draft in term.delivery.drafts for file in draft.files))
         known = with_committed(admission_criteria(landed, now_ms), files)
         tokens = term.tokens.with_committed(known)
         committed = without_forgotten(replace(committed, tokens=tokens), attempt.forgets)
     told = log_expired(found, stored) if found.expired else ()
-    landed = replace(landed, term=replace(committed, drafts=()))
+    landed = replace(
+        landed, term=replace(committed, delivery=replace(committed.delivery, drafts=()))
+    )
     settled, actions = settle(replace(landed, term=with_linger(landed, now_ms)), view)
     return settled, (*told, *actions)
 

@@ -150,12 +150,15 @@ def with_former_data(before: Term, after: Term) -> Term:
 
     Whoever wrote below it could not know: participants and coordinator read tables at other times.
     """
-    if after.view is before.view and after.secondaries is before.secondaries:
+    if after.view is before.view and after.delivery.secondaries is before.delivery.secondaries:
         return after
-    known = {before.view.uuid: before.view, **{v.uuid: v for v in before.secondaries.values()}}
+    known = {
+        before.view.uuid: before.view,
+        **{v.uuid: v for v in before.delivery.secondaries.values()},
+    }
     moved = {
         now.uuid: known[now.uuid].data_root
-        for now in (after.view, *after.secondaries.values())
+        for now in (after.view, *after.delivery.secondaries.values())
         if now.uuid in known and known[now.uuid].data_root != now.data_root
     }
     if not moved:
@@ -171,7 +174,7 @@ def epoch_folder(state: State) -> str:
 
 def named_secondaries(state: State) -> Mapping[str, TableView]:
     """Return the secondary tables that START names; other secondary tables are only delivered."""
-    known = term_of(state).secondaries
+    known = term_of(state).delivery.secondaries
     return {name: known[name] for name in state.identity.secondaries if name in known}
 
 

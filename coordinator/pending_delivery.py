@@ -98,22 +98,25 @@ AT_ONCE = 20
 def with_tables_to_look_at(state: State, now_ms: int) -> State:
     """List the tables to look at, as often as tables are refreshed."""
     term, every_ms = term_of(state), state.identity.refresh_ms
-    at_ms = term.unseen_at_ms
+    at_ms = term.delivery.unseen_at_ms
     if not every_ms or (at_ms is not None and now_ms - at_ms < every_ms):
         return state
     known = {
-        *term.secondaries,
+        *term.delivery.secondaries,
         *named_secondaries(state),
         *term.suspensions.suspended,
         *term.suspensions.forgotten,
     }
     names = tuple(sorted(term.view.filled.keys() - known))
-    return replace(state, term=replace(term, unseen=names, unseen_at_ms=now_ms))
+    return replace(
+        state,
+        term=replace(term, delivery=replace(term.delivery, unseen=names, unseen_at_ms=now_ms)),
+    )
 
 
 def next_to_look_at(term: Term) -> tuple[str, ...]:
     """Return the tables to look at next."""
-    return term.unseen[:AT_ONCE]
+    return term.delivery.unseen[:AT_ONCE]
 
 
 def with_tables_seen(state: State, given: SecondariesRead) -> State:
@@ -130,8 +133,11 @@ def with_tables_seen(state: State, given: SecondariesRead) -> State:
         and _is_ours(view, term.view)
         and trouble_of(view, state, term.topic_ids) is None
     }
-    rest, secondaries = term.unseen[AT_ONCE:], {**term.secondaries, **found}
-    return replace(state, term=replace(term, unseen=rest, secondaries=secondaries))
+    rest, secondaries = term.delivery.unseen[AT_ONCE:], {**term.delivery.secondaries, **found}
+    return replace(
+        state,
+        term=replace(term, delivery=replace(term.delivery, unseen=rest, secondaries=secondaries)),
+    )
 
 
 def _is_ours(secondary: TableView, primary: TableView) -> bool:
@@ -154,15 +160,15 @@ def tables_behind(
         *touched,
         *named_secondaries(state),
         *term.suspensions.suspended,
-        *(pending_commit.table for pending_commit in term.pending_commits),
+        *(pending_commit.table for pending_commit in term.delivery.pending),
     }
     known = {
         name: record.valid_through_ms or 0
-        for name, view in term.secondaries.items()
+        for name, view in term.delivery.secondaries.items()
         if name not in busy and (record := view.record) and record.primary == term.view.uuid
     }
     late = sorted((at_ms, name) for name, at_ms in known.items() if through_ms - at_ms >= least_ms)
-    return tuple(term.secondaries[name] for _, name in late[:AT_ONCE])
+    return tuple(term.delivery.secondaries[name] for _, name in late[:AT_ONCE])
 
 
 def refresh_commits(
@@ -228,17 +234,22 @@ def on_look_at_secondaries(state: State, given: SecondariesRead, now_ms: int) ->
     before = term_of(state)
     moved = any(
         _position(given.views[name]) != _position(known)
-        for name, known in before.secondaries.items()
+        for name, known in before.delivery.secondaries.items()
         if name in given.views
     )
     found = {
         n: _with_location(known, given.views[n])
-        for n, known in before.secondaries.items()
+        for n, known in before.delivery.secondaries.items()
         if n in given.views
     }
-    secondaries = {**before.secondaries, **found}
+    secondaries = {**before.delivery.secondaries, **found}
     looked = replace(
-        state, term=replace(before, overtaken=before.overtaken or moved, secondaries=secondaries)
+        state,
+        term=replace(
+            before,
+            overtaken=before.overtaken or moved,
+            delivery=replace(before.delivery, secondaries=secondaries),
+        ),
     )
     return with_tables_seen(looked, given), (*tells, *suspended)
 
@@ -252,7 +263,7 @@ def is_renewal_due(state: State, now_ms: int) -> bool:
 def is_secondary_renewal_due(state: State, name: str, now_ms: int) -> bool:
     """Return whether a secondary table's tag is to be moved without rows for it (Q4)."""
     term = term_of(state)
-    return term.overtaken or _is_aged(state, term.moved_at_ms.get(name, 0), now_ms)
+    return term.overtaken or _is_aged(state, term.delivery.moved_at_ms.get(name, 0), now_ms)
 
 
 def _is_aged(state: State, since_ms: int, now_ms: int) -> bool:
@@ -274,29 +285,31 @@ _TOO_MANY = "more is pending than the table's record can name: begins again, and
 def find_expiring(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
     """D8: return the pending commits that the next decision names as expired, and that nobody
     delivers then."""
-    if not term_of(state).pending_commits:
+    if not term_of(state).delivery.pending:
         return ()
     wall_ms = now_ms + state.wall_ahead_ms
-    return find_overdue(term_of(state).pending_commits, wall_ms, state.settings.claim_age_max_ms)
+    return find_overdue(term_of(state).delivery.pending, wall_ms, state.settings.claim_age_max_ms)
 
 
 def _find_replaced(state: State) -> tuple[PendingCommit, ...]:
     """D8: return the pending commits of routed tables that the last read shows to be other tables
     now."""
     term, apart = term_of(state), {*named_secondaries(state), *closed_tables(term_of(state))}
-    known = {name: view.uuid for name, view in term.secondaries.items() if name not in apart}
-    return tuple(d for d in term.pending_commits if known.get(d.table, d.secondary) != d.secondary)
+    known = {
+        name: view.uuid for name, view in term.delivery.secondaries.items() if name not in apart
+    }
+    return tuple(d for d in term.delivery.pending if known.get(d.table, d.secondary) != d.secondary)
 
 
 def with_pending_and_expired(state: State, record: CommitRecord, now_ms: int) -> CommitRecord:
     """D3: add the pending commits that are left to the record, in their order."""
     term = term_of(state)
-    gone = commits_of(term.pending_commits, term.suspensions.forgotten)
+    gone = commits_of(term.delivery.pending, term.suspensions.forgotten)
     late = tuple(dict.fromkeys((*find_expiring(state, now_ms), *_find_replaced(state), *gone)))
     stored = term.view.record
     return replace(
         record,
-        pending_commits=without(term.pending_commits, late),
+        pending_commits=without(term.delivery.pending, late),
         expired=expired_to_record(stored, late),
     )
 
@@ -307,8 +320,8 @@ def has_unfenced(state: State) -> bool:
     term = term_of(state)
     expired = term.view.record.expired if term.view.record else ()
     return bool(expired) and any(
-        is_unfenced(known, expired, term.pending_commits)
-        for name, known in term.secondaries.items()
+        is_unfenced(known, expired, term.delivery.pending)
+        for name, known in term.delivery.secondaries.items()
         if name
         not in term.suspensions.suspended  # a resumed table is delivered to before it takes rows
     )
@@ -328,7 +341,7 @@ def stage_or_commit(
     resumed = tuple(renewal(attempt.record, each) for each in resuming_to_deliver(term, pending))
     renewed = tuple(
         renewal(attempt.record, secondary)
-        for name, secondary in {**named, **term.secondaries}.items()
+        for name, secondary in {**named, **term.delivery.secondaries}.items()
         if name not in verdict.secondary_files
         and name not in term.suspensions.suspended
         and (
@@ -348,19 +361,21 @@ def stage_or_commit(
     wall_ms = now_ms + state.wall_ahead_ms
     drafts = tuple(
         Draft(
-            table=term.secondaries[name],
+            table=term.delivery.secondaries[name],
             transaction=attempt.record.transaction,
             coordinator=attempt.record.coordinator,
             files=files,
-            since_ms=max(0, wall_ms - age_ms(state, term.secondaries[name], files, now_ms)),
+            since_ms=max(
+                0, wall_ms - age_ms(state, term.delivery.secondaries[name], files, now_ms)
+            ),
         )
         for name, files in verdict.secondary_files.items()
     )
     if not drafts:
-        decided = replace(term, drafts=())
+        decided = replace(term, delivery=replace(term.delivery, drafts=()))
         moved = enter_phase(state, Phase.COMMITTING, term=decided, attempt=attempt)
         return moved, (CommitTable(attempt),)
-    drafting = replace(term, decision=attempt, drafts=drafts)
+    drafting = replace(term, delivery=replace(term.delivery, decision=attempt, drafts=drafts))
     return enter_phase(state, Phase.DRAFTING, term=drafting), (DraftManifests(drafts),)
 
 
@@ -368,7 +383,7 @@ def on_staged(state: State, given: Drafted, now_ms: int) -> Step:
     """D3: decide; the drafts are pending as soon as the primary table's commit has landed, and not
     before."""
     term = term_of(state)
-    attempt = term.decision
+    attempt = term.delivery.decision
     assert attempt is not None
     if given.troubles:
         return _on_staging_failed(state, given.troubles, now_ms)
@@ -378,7 +393,7 @@ def on_staged(state: State, given: Drafted, now_ms: int) -> Step:
     if len(pending_commits) > PENDING_COMMITS_MAX:
         return recover(state, _TOO_MANY)
     attempt = replace(attempt, record=replace(attempt.record, pending_commits=pending_commits))
-    decided = replace(term, decision=None)
+    decided = replace(term, delivery=replace(term.delivery, decision=None))
     moved = enter_phase(state, Phase.COMMITTING, term=decided, attempt=attempt, failures=0)
     return moved, (CommitTable(attempt),)
 
@@ -401,10 +416,10 @@ def _on_staging_failed(state: State, troubles: Mapping[str, HeadgateError], now_
 def stage_again(state: State, now_ms: int) -> Step:
     """Read the secondary tables after a failure to write the manifests: they may have changed."""
     term = term_of(state)
-    assert term.decision is not None
-    if is_too_old(state, term.decision, now_ms):
+    assert term.delivery.decision is not None
+    if is_too_old(state, term.delivery.decision, now_ms):
         return recover(state, _TOO_OLD)
-    names = tuple(dict.fromkeys(draft.table.table for draft in term.drafts))
+    names = tuple(dict.fromkeys(draft.table.table for draft in term.delivery.drafts))
     return state, (DescribeSecondaries(names),)
 
 
@@ -413,14 +428,14 @@ def on_read_for_staging(state: State, given: SecondariesRead, now_ms: int) -> St
     term = term_of(state)
     if given.troubles:
         return _on_staging_failed(state, given.troubles, now_ms)
-    for draft in term.drafts:
+    for draft in term.delivery.drafts:
         name = draft.table.table
         if state.identity.routed and name not in given.views:
             return recover(state, f"{name} cannot be read: begins again")
         now = given.views.get(name, draft.table)
         if now.uuid != draft.table.uuid or now.lineage is Lineage.TAG_MISSING:
             return recover(state, f"{draft.table.table} is another table now: begins again")
-    return state, (DraftManifests(term.drafts),)
+    return state, (DraftManifests(term.delivery.drafts),)
 
 
 # Decides when a secondary table is delivered to: at once, or after its pending commits have
@@ -441,7 +456,7 @@ def due_commits(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
     pending = deliverable_commits(term)
     gathering = {
         name
-        for name, each in term.gathering.items()
+        for name, each in term.delivery.lingering.items()
         if now_ms < each.due_ms and name not in term.suspensions.suspended
     }
     return tuple(
@@ -458,24 +473,24 @@ def with_linger(state: State, now_ms: int) -> Term:
     """
     term, apart = term_of(state), named_secondaries(state)
     fresh = {
-        d.table for d in term.pending_commits if d.transaction == term.closing_id and d.manifest
+        d.table for d in term.delivery.pending if d.transaction == term.closing_id and d.manifest
     }
-    before = {d.table for d in term.pending_commits if d.transaction != term.closing_id}
+    before = {d.table for d in term.delivery.pending if d.transaction != term.closing_id}
     begun = {
         name: Lingering(now_ms + every_ms, term.closing_id)
         for name in fresh - before - apart.keys()
         if (every_ms := _linger_ms(state, name))
     }
-    known = {name: each for name, each in term.gathering.items() if name in before}
+    known = {name: each for name, each in term.delivery.lingering.items() if name in before}
     waiting = begun.keys() | {name for name, each in known.items() if now_ms < each.due_ms}
     if (
         sum(pending_commit.table in waiting for pending_commit in deliverable_commits(term))
         > LINGERING_MAX
     ):
         due = {n: replace(each, due_ms=min(each.due_ms, now_ms)) for n, each in known.items()}
-        return replace(term, gathering=due)
+        return replace(term, delivery=replace(term.delivery, lingering=due))
     kept = {n: replace(e, newest=term.closing_id) if n in waiting else e for n, e in known.items()}
-    return replace(term, gathering={**kept, **begun})
+    return replace(term, delivery=replace(term.delivery, lingering={**kept, **begun}))
 
 
 def tried_commits(term: Term, pending: Collection[PendingCommit]) -> tuple[PendingCommit, ...]:
@@ -488,7 +503,7 @@ def tried_commits(term: Term, pending: Collection[PendingCommit]) -> tuple[Pendi
         for pending_commit in pending
         if pending_commit.transaction != term.closing_id
         and not (
-            (gathered := term.gathering.get(pending_commit.table))
+            (gathered := term.delivery.lingering.get(pending_commit.table))
             and pending_commit.transaction <= gathered.newest
         )
     )
@@ -513,7 +528,9 @@ def begin_delivering(state: State, now_ms: int) -> Step:
         for pending_commit in due_commits(state, now_ms)
     )
     patience_ms = state.settings.delivery_timeout_ms if fresh else 0
-    delivering = replace(term, deliver_until_ms=now_ms + patience_ms, asked=False)
+    delivering = replace(
+        term, delivery=replace(term.delivery, until_ms=now_ms + patience_ms, asked=False)
+    )
     return enter_phase(state, Phase.DELIVERING, term=delivering, failures=0), (ReadTable(),)
 
 
@@ -547,7 +564,7 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
     routed = {name: view for name, view in given.views.items() if name not in named}
     kept = {name: view for name, view in routed.items() if name not in before.suspensions.suspended}
     if not (
-        are_in_order(ours, before.view, before.pending_commits) and belong_to(kept, before.view)
+        are_in_order(ours, before.view, before.delivery.pending) and belong_to(kept, before.view)
     ):
         return recover(state, "a secondary table is not as it was delivered to: begins again")
     state, suspended = examine(state, given, {}, now_ms)
@@ -567,25 +584,32 @@ def _deliver_next(state: State, given: SecondariesRead, now_ms: int) -> Step:
     wanted = deliveries(
         term.view, due_commits(state, now_ms), given.views, find_expiring(state, now_ms)
     )
-    if not wanted or (term.asked and _patience_is_over(state, now_ms)):
+    if not wanted or (term.delivery.asked and _patience_is_over(state, now_ms)):
         return _go_on(state, now_ms)
-    if term.asked:
+    if term.delivery.asked:
         return _wait(state, now_ms, "is pending for secondary tables still")
-    asked = replace(state, term=replace(term, asked=True))
+    asked = replace(state, term=replace(term, delivery=replace(term.delivery, asked=True)))
     return asked, (DeliverPendingCommits(wanted, state.settings.delivery_timeout_ms),)
 
 
 def with_acknowledged(term: Term, given: SecondariesRead, now_ms: int) -> Term:
     """Return the term with the secondary tables as they are now, without pending commits that they
     show as delivered."""
-    secondaries = {name: given.views.get(name, known) for name, known in term.secondaries.items()}
+    secondaries = {
+        name: given.views.get(name, known) for name, known in term.delivery.secondaries.items()
+    }
     moved = {
-        name: now_ms if view.tag != term.secondaries[name].tag else term.moved_at_ms.get(name, 0)
+        name: now_ms
+        if view.tag != term.delivery.secondaries[name].tag
+        else term.delivery.moved_at_ms.get(name, 0)
         for name, view in secondaries.items()
     }
-    pending_commits = find_undelivered(term.pending_commits, given.views, term.view.uuid)
+    pending_commits = find_undelivered(term.delivery.pending, given.views, term.view.uuid)
     return replace(
-        term, secondaries=secondaries, pending_commits=pending_commits, moved_at_ms=moved
+        term,
+        delivery=replace(
+            term.delivery, secondaries=secondaries, pending=pending_commits, moved_at_ms=moved
+        ),
     )
 
 
@@ -594,8 +618,8 @@ def _acknowledge(before: Term, after: Term) -> tuple[AcknowledgeDelivered, ...]:
     delivered."""
     struck = tuple(
         pending_commit
-        for pending_commit in before.pending_commits
-        if pending_commit.deletes and pending_commit not in after.pending_commits
+        for pending_commit in before.delivery.pending
+        if pending_commit.deletes and pending_commit not in after.delivery.pending
     )
     return (AcknowledgeDelivered(struck),) if struck else ()
 
@@ -627,12 +651,14 @@ def retry_delivery(state: State, now_ms: int) -> Step:
     """Begin another round (D4) after the wait, unless it took too long."""
     if _patience_is_over(state, now_ms):
         return _go_on(state, now_ms)
-    return replace(state, term=replace(term_of(state), asked=False)), (ReadTable(),)
+    return replace(
+        state, term=replace(term_of(state), delivery=replace(term_of(state).delivery, asked=False))
+    ), (ReadTable(),)
 
 
 def _patience_is_over(state: State, now_ms: int) -> bool:
     term = term_of(state)
-    over = term.deliver_until_ms is not None and now_ms >= term.deliver_until_ms
+    over = term.delivery.until_ms is not None and now_ms >= term.delivery.until_ms
     return over and not _must_come_first(state, now_ms)
 
 
@@ -649,7 +675,7 @@ def _has_too_many(state: State, now_ms: int) -> bool:
 
 def _wait(state: State, now_ms: int, why: str) -> Step:
     waiting, actions = wait(state, now_ms, why)
-    until_ms = term_of(state).deliver_until_ms
+    until_ms = term_of(state).delivery.until_ms
     at_ms = waiting.retry_at_ms
     if until_ms is not None and at_ms is not None and not _must_come_first(state, now_ms):
         waiting = replace(waiting, retry_at_ms=max(now_ms, min(at_ms, until_ms)))
@@ -658,18 +684,23 @@ def _wait(state: State, now_ms: int, why: str) -> Step:
 
 def _go_on(state: State, now_ms: int) -> Step:
     """Move on to the first START of the epoch, or to the transaction that is open."""
-    term = replace(term_of(state), deliver_until_ms=None, asked=False)
+    term = replace(
+        term_of(state), delivery=replace(term_of(state).delivery, until_ms=None, asked=False)
+    )
     if not term.started:
         starting = enter_phase(state, Phase.STARTING, term=term, failures=0)
         return starting, append_events(starting)
-    troubles, known = tuple(_describe_pending(state, term, now_ms)), term.pending_told
+    troubles, known = tuple(_describe_pending(state, term, now_ms)), term.delivery.told
     told: tuple[Action, ...] = tuple(
         Tell(text, trouble=True, event=LogEvent.DELIVERY_PENDING)
         for text in troubles
         if text not in known
     )
     return enter_phase(
-        state, Phase.OPEN, term=replace(term, pending_told=troubles), failures=0
+        state,
+        Phase.OPEN,
+        term=replace(term, delivery=replace(term.delivery, told=troubles)),
+        failures=0,
     ), told
 
 
@@ -718,7 +749,7 @@ def tidy(term: Term) -> tuple[Action, ...]:
     expired = term.view.record.expired if term.view.record else ()
     kept = frozenset(
         pending_commit.manifest
-        for pending_commit in (*term.pending_commits, *expired)
+        for pending_commit in (*term.delivery.pending, *expired)
         if pending_commit.manifest
     )
-    return (TidyDrafts(term.epoch, kept),) if term.secondaries else ()
+    return (TidyDrafts(term.epoch, kept),) if term.delivery.secondaries else ()

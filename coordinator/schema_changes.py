@@ -269,11 +269,11 @@ def on_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
         name: replace(view, schema_id=starts[name].schema_id)
         if name in starts and starts[name].uuid == view.uuid
         else view
-        for name, view in term.secondaries.items()
+        for name, view in term.delivery.secondaries.items()
     }
     term = replace(
         term,
-        secondaries=secondaries,
+        delivery=replace(term.delivery, secondaries=secondaries),
         changes=replace(
             term.changes, tables=Tables(answers, tuple(starts.values())), due_ms=again_ms
         ),

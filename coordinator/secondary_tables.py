@@ -95,11 +95,13 @@ def forget(state: State, gone: Collection[str]) -> tuple[State, tuple[Tell, ...]
     new = frozenset(gone) - term.suspensions.forgotten
     if not new:
         return state, ()
-    secondaries = {name: view for name, view in term.secondaries.items() if name not in new}
+    secondaries = {
+        name: view for name, view in term.delivery.secondaries.items() if name not in new
+    }
     parted = replace(
         term,
         suspensions=replace(term.suspensions, forgotten=term.suspensions.forgotten | new),
-        secondaries=secondaries,
+        delivery=replace(term.delivery, secondaries=secondaries),
     )
     return replace(state, term=parted), log_forgotten(new)
 
@@ -309,7 +311,7 @@ def deliverable_commits(term: Term) -> tuple[PendingCommit, ...]:
     shut = closed_tables(term) | term.suspensions.forgotten
     return tuple(
         pending_commit
-        for pending_commit in term.pending_commits
+        for pending_commit in term.delivery.pending
         if pending_commit.table not in shut
     )
 
@@ -338,7 +340,9 @@ def suspend_overdue(
         counts = Counter(pending_commit.table for pending_commit in pending)
         most = {name for name, count in counts.items() if count == max(counts.values())}
         weary |= most if len(most) + len(term.suspensions.suspended) <= SUSPENDED_MAX else set()
-    helpless = {n for n in weary if n not in named and (n not in given.views or term.asked)}
+    helpless = {
+        n for n in weary if n not in named and (n not in given.views or term.delivery.asked)
+    }
     why = "could not be delivered for so long that its pending commits pile up, or will expire"
     return suspend(
         state,
@@ -373,7 +377,7 @@ def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tu
     term = term_of(state)
     suspended, secondaries, tells = (
         dict(term.suspensions.suspended),
-        dict(term.secondaries),
+        dict(term.delivery.secondaries),
         list[Tell](),
     )
     gone: list[str] = []
@@ -400,7 +404,7 @@ def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tu
     asked = replace(
         term,
         suspensions=replace(term.suspensions, suspended=suspended, resume_asked=frozenset()),
-        secondaries=secondaries,
+        delivery=replace(term.delivery, secondaries=secondaries),
     )
     state, parting_words = forget(replace(state, term=asked), gone)
     opened, more = reopen(state, given.views)
@@ -410,7 +414,7 @@ def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tu
 def resuming_without_pending(term: Term) -> frozenset[str]:
     """I5: return resuming tables that are to receive nothing: their deliverer may have ended too
     early."""
-    pending = {pending_commit.table for pending_commit in term.pending_commits}
+    pending = {pending_commit.table for pending_commit in term.delivery.pending}
     return frozenset(
         n
         for n, suspended in term.suspensions.suspended.items()
@@ -429,7 +433,7 @@ def _shared_error(view: TableView, state: State, term: Term) -> HeadgateError | 
 def reopen(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[Tell, ...]]:
     """I5: let resumed tables take rows again, if they are in order and pending nothing."""
     term = term_of(state)
-    owing = {pending_commit.secondary for pending_commit in term.pending_commits}
+    owing = {pending_commit.secondary for pending_commit in term.delivery.pending}
     done = {
         name
         for name, suspended in term.suspensions.suspended.items()
@@ -453,11 +457,11 @@ def resuming_to_deliver(term: Term, pending: Iterable[PendingCommit]) -> tuple[T
     """Return resumed tables that need a delivery before they open: an empty one."""
     have = {pending_commit.secondary for pending_commit in pending}
     return tuple(
-        term.secondaries[name]
+        term.delivery.secondaries[name]
         for name, suspended in sorted(term.suspensions.suspended.items())
         if suspended.resuming
-        and name in term.secondaries
-        and term.secondaries[name].uuid not in have
+        and name in term.delivery.secondaries
+        and term.delivery.secondaries[name].uuid not in have
     )
 
 
@@ -482,7 +486,7 @@ def unknown_tables(state: State) -> tuple[str, ...]:
 
 def _tables_named(state: State) -> frozenset[str]:
     term = term_of(state)
-    known = {(name, view.uuid) for name, view in term.secondaries.items()}
+    known = {(name, view.uuid) for name, view in term.delivery.secondaries.items()}
     named = {
         (table.table, table.uuid)
         for heard in term.statuses
@@ -500,7 +504,7 @@ def _tables_moved(state: State) -> set[str]:
     """
     term, found = term_of(state), set[str]()
     for table in (table for heard in term.statuses for table in heard.status.tables):
-        known = term.secondaries.get(table.table)
+        known = term.delivery.secondaries.get(table.table)
         if known is None or not table.files or table.table in found:
             continue
         below = prefixes(state, known)
@@ -521,7 +525,7 @@ def _tables_expired(term: Term) -> frozenset[str]:
     return frozenset(
         pending_commit.table
         for pending_commit in expired
-        if pending_commit.table not in term.secondaries
+        if pending_commit.table not in term.delivery.secondaries
     )
 
 
@@ -570,15 +574,17 @@ def with_tables(
             for name, view in given.views.items()
             if name not in term.suspensions.suspended
         }
-        refuse_foreign(judged, term.view, term.pending_commits)
+        refuse_foreign(judged, term.view, term.delivery.pending)
     except SecondaryForeign as error:
         raise SecondaryForeign(
             error.message,
             f"restore the ledger {term.view.table} if it was re-created; tables that another "
             "ledger fills take a sink of another name",
         ) from None
-    secondaries = {**term.secondaries, **given.views}
-    known = replace(term, secondaries=secondaries, asks_tables=False)
+    secondaries = {**term.delivery.secondaries, **given.views}
+    known = replace(
+        term, delivery=replace(term.delivery, secondaries=secondaries), asks_tables=False
+    )
     known = with_former_data(term, known)  # it is judged at once
     return replace(state, failures=0, term=known), (*tells, *log_replaced(state, given))
 
@@ -589,5 +595,7 @@ def uuids_to_record(state: State) -> Mapping[str, str]:
 
     A thousand others would make each of its snapshots large.
     """
-    known = named_secondaries(state) if state.identity.routed else term_of(state).secondaries
+    known = (
+        named_secondaries(state) if state.identity.routed else term_of(state).delivery.secondaries
+    )
     return {name: view.uuid for name, view in sorted(known.items())}

@@ -280,6 +280,44 @@ class Suspensions:
 
 
 @dataclass(frozen=True, slots=True)
+class Delivery:
+    """The secondary tables, what is pending for them, and how far its delivery is (D2 to D9)."""
+
+    secondaries: Mapping[str, TableView] = field(default_factory=dict)
+    """By name, as they were read last."""
+
+    pending: tuple[PendingCommit, ...] = ()
+    """What is pending by the primary table's record, in the order of its decisions. Only a read
+    takes anything out of it, never an answer (D7)."""
+
+    moved_at_ms: Mapping[str, int] = field(default_factory=dict)
+    """When each table's tag was last moved, as far as known (Q4)."""
+
+    decision: CommitAttempt | None = None
+    """The attempt that waits for the manifests of ``drafts``: set exactly in DRAFTING."""
+
+    drafts: tuple[Draft, ...] = ()
+    """The files of secondary tables in the attempt under way; none between two transactions."""
+
+    until_ms: int | None = None
+    """When the next END waits for deliveries no longer: set exactly in DELIVERING."""
+
+    asked: bool = False
+    """Deliveries were made since the secondary tables were read."""
+
+    told: tuple[str, ...] = ()
+    """What was logged when deliveries were last waited for no longer."""
+
+    lingering: Mapping[str, Lingering] = field(default_factory=dict)
+    """Tables whose pending commits gather, until they are delivered (V4)."""
+
+    unseen: tuple[str, ...] = ()
+    """Filled tables to be looked at, for they may be idle, as of ``unseen_at_ms`` (V2)."""
+
+    unseen_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Term:
     """What one epoch of this coordinator holds; gone with the epoch.
 
@@ -327,6 +365,7 @@ class Term:
     valid_through_ms: int | None = None
     changes: SchemaChanges = field(default_factory=SchemaChanges)
     suspensions: Suspensions = field(default_factory=Suspensions)
+    delivery: Delivery = field(default_factory=Delivery)
     tokens: Tokens = field(default_factory=Tokens)
     end_due_ms: int = 0
     time_out_ms: int = 0
@@ -336,17 +375,6 @@ class Term:
     look_soon: bool = False
     sample: Sample = field(default_factory=Sample)
     pause_answered: TransactionNumber = TransactionNumber(0)
-    secondaries: Mapping[str, TableView] = field(default_factory=dict)
-    pending_commits: tuple[PendingCommit, ...] = ()
-    moved_at_ms: Mapping[str, int] = field(default_factory=dict)
-    decision: CommitAttempt | None = None
-    drafts: tuple[Draft, ...] = ()
-    deliver_until_ms: int | None = None
-    asked: bool = False
-    pending_told: tuple[str, ...] = ()
-    gathering: Mapping[str, Lingering] = field(default_factory=dict)
-    unseen: tuple[str, ...] = ()
-    unseen_at_ms: int | None = None
     started: bool = False
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     asks_ends: bool = False

@@ -423,7 +423,7 @@ def _secondary_criteria(state: State, now_ms: int) -> dict[str, SecondaryCriteri
         for name, secondary in named.items()
     }
     if state.identity.routed:
-        for name, secondary in term_of(state).secondaries.items():
+        for name, secondary in term_of(state).delivery.secondaries.items():
             if name not in named:
                 young = _young_prefixes(state, secondary, now_ms)
                 keyed = state.identity.routed_keys.of_table(name)
@@ -452,7 +452,7 @@ def is_too_old(state: State, attempt: CommitAttempt, now_ms: int) -> bool:
     folders: dict[str, Prefixes] = {attempt.base.table: now.prefixes}
     folders |= {name: secondary.prefixes for name, secondary in now.secondaries.items()}
     held = [(attempt.base.table, attempt.files)]
-    held += [(draft.table.table, draft.files) for draft in term_of(state).drafts]
+    held += [(draft.table.table, draft.files) for draft in term_of(state).delivery.drafts]
     return not all(
         folders[table].allow(file.path, now.prefixes.newest)
         for table, files in held

@@ -163,10 +163,11 @@ class Canon:
             term.valid_through_ms,
             frozenset((at, seen.timestamp_ms) for at, seen in term.activity.items()),
             frozenset(
-                (name, self._view(secondary)) for name, secondary in term.secondaries.items()
+                (name, self._view(secondary))
+                for name, secondary in term.delivery.secondaries.items()
             ),
-            tuple(map(self._pending_commit, term.pending_commits)),
-            (term.asked, term.started, term.deliver_until_ms is None, term.overtaken),
+            tuple(map(self._pending_commit, term.delivery.pending)),
+            (term.delivery.asked, term.started, term.delivery.until_ms is None, term.overtaken),
             tuple(self._answer(waiting.answer) for waiting in term.changes.proposals),
             frozenset(map(self._answer, term.changes.answered)),
             (term.changes.due_ms, term.changes.tables and self._event(None, term.changes.tables)),

@@ -191,8 +191,11 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
         changes=replace(state.term.changes, due_ms=_evolve_due_ms(state.term)),
         time_out_ms=_abstract(state.term.time_out_ms),
         committed_at_ms=NOW_MS,
-        moved_at_ms=dict.fromkeys(state.term.secondaries, NOW_MS),
-        deliver_until_ms=state.term.deliver_until_ms and _abstract(state.term.deliver_until_ms),
+        delivery=replace(
+            state.term.delivery,
+            moved_at_ms=dict.fromkeys(state.term.delivery.secondaries, NOW_MS),
+            until_ms=state.term.delivery.until_ms and _abstract(state.term.delivery.until_ms),
+        ),
         activity={at: replace(seen, at_ms=NOW_MS) for at, seen in state.term.activity.items()},
     )
     state = replace(

@@ -114,7 +114,7 @@ def test_nothing_newer_is_delivered_in_front_of_it() -> None:
     coordinator.reads()
     coordinator.follows()
     assert not coordinator.wants(DeliverPendingCommits)
-    assert coordinator.term.pending_commits == (old, young)
+    assert coordinator.term.delivery.pending == (old, young)
 
 
 def test_whoever_slept_through_a_expire_finds_the_secondaries_tag_moved() -> None:

@@ -173,7 +173,7 @@ def test_i1_a_table_that_was_rolled_back_is_not_delivered_and_the_loss_still_sho
     assert not made.wants(DeliverPendingCommits)
     assert made.phase is Phase.OPEN
     assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-201")
-    assert [pending_commit.table for pending_commit in made.term.pending_commits] == [ORDERS], (
+    assert [pending_commit.table for pending_commit in made.term.delivery.pending] == [ORDERS], (
         "I3: it is pending still"
     )
     made.until(Phase.COLLECTING)
@@ -217,7 +217,7 @@ def test_i3_one_that_cannot_be_reached_is_not_suspended_and_its_pending_commits_
     made = delivering()
     assert made.phase is Phase.OPEN
     assert not made.term.suspensions.suspended
-    assert [pending_commit.table for pending_commit in made.term.pending_commits] == [ORDERS]
+    assert [pending_commit.table for pending_commit in made.term.delivery.pending] == [ORDERS]
 
 
 def test_i3_unless_its_pending_commits_have_waited_for_half_of_what_they_may() -> None:
@@ -228,7 +228,7 @@ def test_i3_unless_its_pending_commits_have_waited_for_half_of_what_they_may() -
     made.reads()
     reads(made, secondary(ASIDE))
     assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-401")
-    assert made.term.pending_commits == (late,), "it is pending still"
+    assert made.term.delivery.pending == (late,), "it is pending still"
 
 
 def test_i3_nor_does_one_that_owes_too_much_hold_up_the_others() -> None:
@@ -354,7 +354,7 @@ def test_i5_without_any_pending_commit_it_is_delivered_nothing_all_the_same() ->
     made.until(Phase.DELIVERING)
     assert [
         pending_commit.manifest
-        for pending_commit in made.term.pending_commits
+        for pending_commit in made.term.delivery.pending
         if pending_commit.table == ORDERS
     ] == [""]
     made.until(Phase.OPEN)

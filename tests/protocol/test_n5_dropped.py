@@ -219,7 +219,7 @@ def test_n5_resume_lets_it_be_made_anew_and_what_it_was_pending_expires() -> Non
 
 def test_n5_nothing_is_delivered_to_it_when_there_was_no_decision() -> None:
     made = resumed(remembering(pending(EPOCH - 1, 4), suspended=(DROPPED,)))
-    assert made.term.pending_commits
+    assert made.term.delivery.pending
     assert deliverable_commits(made.term) == ()
 
 

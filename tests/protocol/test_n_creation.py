@@ -266,11 +266,13 @@ def test_r5_the_ledger_and_the_quarantine_are_nobodys_to_change() -> None:
 def test_s8_a_known_table_is_written_under_its_new_schema() -> None:
     coordinator = opened((ALICE, asks(1, ORDERS, "uuid-new")))
     known = replace(view(None, uuid="uuid-new"), table=ORDERS)
-    secondaries = {**coordinator.term.secondaries, ORDERS: known}
-    term = replace(coordinator.term, secondaries=secondaries)
+    secondaries = {**coordinator.term.delivery.secondaries, ORDERS: known}
+    term = replace(
+        coordinator.term, delivery=replace(coordinator.term.delivery, secondaries=secondaries)
+    )
     coordinator.state = replace(coordinator.state, term=term)
     changes(coordinator, there())
-    assert coordinator.term.secondaries[ORDERS].schema_id == 3
+    assert coordinator.term.delivery.secondaries[ORDERS].schema_id == 3
 
 
 def test_g6_what_is_asked_for_at_once_and_what_is_remembered_is_bounded() -> None:

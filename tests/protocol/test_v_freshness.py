@@ -69,7 +69,7 @@ def test_v4_pending_commits_gather_and_are_delivered_in_one_commit() -> None:
     for number in range(1, 4):
         decides(made, number)
         assert shown(made) is None
-    assert [pending_commit.transaction.number for pending_commit in made.term.pending_commits] == [
+    assert [pending_commit.transaction.number for pending_commit in made.term.delivery.pending] == [
         1,
         2,
         3,
@@ -86,7 +86,7 @@ def test_v4_pending_commits_gather_and_are_delivered_in_one_commit() -> None:
     ]
     assert delivery.record.records == 9
     made.until(Phase.OPEN)
-    assert made.term.pending_commits == ()
+    assert made.term.delivery.pending == ()
 
 
 def test_v4_what_has_gathered_is_delivered_while_the_sink_is_paused() -> None:
@@ -97,7 +97,7 @@ def test_v4_what_has_gathered_is_delivered_while_the_sink_is_paused() -> None:
     made.waits(EVERY_MS)
     made.until(Phase.DELIVERING)
     made.until(Phase.OPEN)
-    assert made.term.pending_commits == ()
+    assert made.term.delivery.pending == ()
 
 
 def test_v4_what_gathers_is_not_even_read() -> None:
@@ -172,7 +172,7 @@ def test_v4_a_table_that_is_resumed_is_delivered_first() -> None:
             made.term, suspensions=replace(made.term.suspensions, suspended={ORDERS: resuming})
         ),
     )
-    assert due_commits(made.state, made.now_ms) == made.term.pending_commits
+    assert due_commits(made.state, made.now_ms) == made.term.delivery.pending
 
 
 def gathers(made: Coordinator, *pending_commits: PendingCommit) -> Coordinator:
@@ -183,7 +183,11 @@ def gathers(made: Coordinator, *pending_commits: PendingCommit) -> Coordinator:
         for pending_commit in pending_commits
     }
     made.state = replace(
-        made.state, term=replace(made.term, pending_commits=pending_commits, gathering=gathering)
+        made.state,
+        term=replace(
+            made.term,
+            delivery=replace(made.term.delivery, pending=pending_commits, lingering=gathering),
+        ),
     )
     return made
 
@@ -193,10 +197,10 @@ def test_v4_beyond_a_number_of_pending_commits_nothing_gathers() -> None:
     decides(made, 1)
     gathers(made, *(pending(EPOCH, 1) for _ in range(LINGERING_MAX - 1)))
     decides(made, 2)
-    assert len(made.term.pending_commits) == LINGERING_MAX
+    assert len(made.term.delivery.pending) == LINGERING_MAX
     assert shown(made) is None
     decides(made, 3)
-    assert made.term.pending_commits == ()
+    assert made.term.delivery.pending == ()
 
 
 def goes_undelivered(made: Coordinator, *pending_commits: PendingCommit) -> None:
@@ -229,14 +233,16 @@ def test_v4_what_comes_after_too_many_have_gathered_is_waited_for_as_ever() -> N
         made.follows()
         made.unanswered()
     assert made.term.suspensions.suspended == {}, "it is the catalog's trouble"
-    assert len(made.term.pending_commits) == LINGERING_MAX + 2 * TRIED_MAX
+    assert len(made.term.delivery.pending) == LINGERING_MAX + 2 * TRIED_MAX
 
 
 def test_v4_what_has_gathered_does_not_suspend_its_table() -> None:
     made = paced()
     decides(made, 1)
     gathered = tuple(pending(EPOCH, 1) for _ in range(TRIED_MAX + 5))
-    made.state = replace(made.state, term=replace(made.term, pending_commits=gathered))
+    made.state = replace(
+        made.state, term=replace(made.term, delivery=replace(made.term.delivery, pending=gathered))
+    )
     made.waits(EVERY_MS)
     away = made.secondaries.pop(ORDERS)
     made.until(Phase.OPEN)
@@ -244,7 +250,7 @@ def test_v4_what_has_gathered_does_not_suspend_its_table() -> None:
     assert "stay pending" in made.told
     made.secondaries[ORDERS] = away
     decides(made, 2)
-    assert made.term.pending_commits == (), "one delivery for all"
+    assert made.term.delivery.pending == (), "one delivery for all"
 
 
 # -------------------------------------------------------------------------- D7 with many tables
@@ -281,7 +287,7 @@ def delivered(name: str, through_ms: int | None) -> TableView:
 
 def refreshing(*tables: TableView, through_ms: int = 1_000_000) -> Coordinator:
     made = with_identity(collecting(), refresh_ms=REFRESH_MS)
-    secondaries = {**made.term.secondaries, **{each.table: each for each in tables}}
+    secondaries = {**made.term.delivery.secondaries, **{each.table: each for each in tables}}
     made.secondaries |= secondaries
     view = made.term.view
     assert view.record is not None
@@ -289,7 +295,12 @@ def refreshing(*tables: TableView, through_ms: int = 1_000_000) -> Coordinator:
     made.table = stored
     made.state = replace(
         made.state,
-        term=replace(made.term, secondaries=secondaries, view=stored, valid_through_ms=through_ms),
+        term=replace(
+            made.term,
+            delivery=replace(made.term.delivery, secondaries=secondaries),
+            view=stored,
+            valid_through_ms=through_ms,
+        ),
     )
     return made
 
@@ -349,7 +360,7 @@ def test_v2_suspended_pending_and_foreign_tables_are_left_alone() -> None:
         term=replace(
             made.term,
             suspensions=replace(made.term.suspensions, suspended=suspended),
-            pending_commits=pending_commits,
+            delivery=replace(made.term.delivery, pending=pending_commits),
         ),
     )
     idles(made)
@@ -370,10 +381,10 @@ def test_v2_tables_that_this_epoch_has_not_seen_are_looked_at() -> None:
     made = filled(ORDERS, CLICKS, ASIDE)
     assert made.only(DescribeSecondaries).tables == (CLICKS, ORDERS)
     made.given(SecondariesRead({ORDERS: delivered(ORDERS, 5)}, made.now_ms))
-    assert ORDERS in made.term.secondaries
-    assert CLICKS not in made.term.secondaries
+    assert ORDERS in made.term.delivery.secondaries
+    assert CLICKS not in made.term.delivery.secondaries
     assert made.term.suspensions.suspended == {}, "nothing goes there"
-    assert made.term.unseen == ()
+    assert made.term.delivery.unseen == ()
     made.described()
     made.until(Phase.OPEN)
     made.waits(SETTINGS.commit_interval_ms)
@@ -385,14 +396,14 @@ def test_v2_not_all_tables_are_looked_at_at_once() -> None:
     made = filled(*names)
     assert made.only(DescribeSecondaries).tables == tuple(names[:AT_ONCE])
     made.given(SecondariesRead({}, made.now_ms))
-    assert made.term.unseen == tuple(names[AT_ONCE:])
+    assert made.term.delivery.unseen == tuple(names[AT_ONCE:])
 
 
 def test_v2_what_this_lead_has_never_delivered_is_not_known() -> None:
     made = filled(ORDERS, CLICKS)
     rolled_back = replace(delivered(CLICKS, 5), lineage=Lineage.ROLLED_BACK)
     made.given(SecondariesRead({ORDERS: table(), CLICKS: rolled_back}, made.now_ms))
-    assert not {ORDERS, CLICKS} & made.term.secondaries.keys()
+    assert not {ORDERS, CLICKS} & made.term.delivery.secondaries.keys()
 
 
 def test_v1_a_delivery_says_the_sinks_valid_through() -> None:

@@ -89,13 +89,17 @@ def delivered_by_equality(right: Any, pending_commit: Any, secondary: Any, prima
 def unknown_answer_believed(right: Any, state: Any, given: Any, now_ms: int) -> Any:
     """What was asked for counts as delivered, whatever was answered."""
     term = term_of(state)
-    asked = {name for name in given.outcomes if name in term.secondaries}
+    asked = {name for name in given.outcomes if name in term.delivery.secondaries}
     left = tuple(
         pending_commit
-        for pending_commit in term.pending_commits
+        for pending_commit in term.delivery.pending
         if pending_commit.table not in asked
     )
-    return right(replace(state, term=replace(term, pending_commits=left)), given, now_ms)
+    return right(
+        replace(state, term=replace(term, delivery=replace(term.delivery, pending=left))),
+        given,
+        now_ms,
+    )
 
 
 @FAMILY.patches("D8")
