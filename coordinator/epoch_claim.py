@@ -66,7 +66,7 @@ from headgate.coordinator.secondary_tables import (
 )
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.source_partitions import defer_added, deferred_partitions
-from headgate.coordinator.state import Delivery, PauseRequest, State, Suspensions, Term
+from headgate.coordinator.state import Delivery, PauseRequest, Sources, State, Suspensions, Term
 
 # Handles an operator's requests to pause or to go on, each exactly once (rule C11).
 #
@@ -353,7 +353,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         epoch=epoch,
         view=view,
         offsets=record.offsets,
-        topic_ids=record.topic_ids,
+        sources=Sources(topic_ids=record.topic_ids, generations=record.generations),
         awaited=frozenset(record.offsets),
         paused=is_paused_at_start(state, claim_attempt, stored=record.paused),
         valid_through_ms=record.valid_through_ms,
@@ -367,7 +367,6 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
             suspended={suspended.table: suspended for suspended in record.suspended},
             listed_at_ms=now_ms,
         ),
-        generations=record.generations,
     )
     age_max_ms = state.settings.claim_age_max_ms
     first = Tokens().with_start(term.number, state.recovery_stamp, now_ms, age_max_ms)

@@ -476,22 +476,22 @@ def _on_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> St
 def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     """C4: append END(n) with START(n+1) right behind it, which names what is new in the sources."""
     term = term_of(state)
-    fit = fit_offsets(term.offsets, term.topic_ids, sources.topics, state.settings)
+    fit = fit_offsets(term.offsets, term.sources.topic_ids, sources.topics, state.settings)
     held: tuple[Tell, ...] = ()
     if state.identity.has_keys:
-        known = term.offsets, term.topic_ids
+        known = term.offsets, term.sources.topic_ids
         state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     refuse_shared(term.view, ids, state.identity.shared_with)
     # a re-created topic whose offsets fit by chance: work on the old one may still arrive
-    anew = any(term.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
+    anew = any(term.sources.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
     if anew or any(fit.get(partition) != offset for partition, offset in term.offsets.items()):
         return recover(state, "a source lost stored offsets: claims again as the policy says")
-    generations, told = term.generations, tuple[Tell, ...]()
+    generations, told = term.sources.generations, tuple[Tell, ...]()
     if state.held:
         state, generations, told = activate(state, sources.topics)
         fit = fit.restricted(fit.keys() - deferred_partitions(state))
-    all_ids = {**term.topic_ids, **ids}
+    all_ids = {**term.sources.topic_ids, **ids}
     if len(fit) > len(term.offsets):
         refuse_too_many(fit.restricted(p for p in fit if p.topic in sources.topics), all_ids)
     number = TransactionNumber(term.number + 1)
@@ -499,11 +499,14 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     closing = replace(
         term,
         offsets=fit,
-        topic_ids=all_ids,
+        sources=replace(
+            term.sources,
+            topic_ids=all_ids,
+            ends=ends_of(sources.topics, all_ids),
+            generations=generations,
+        ),
         number=number,
-        ends=ends_of(sources.topics, all_ids),
         tokens=term.tokens.with_start(number, sources.stamp, now_ms, age_max_ms),
-        generations=generations,
     )
     topics = frozenset(sources.topics)
     moved = enter_phase(state, Phase.CLOSING, term=closing, topics=topics, failures=0)
@@ -694,7 +697,7 @@ def _commit_record(state: State, verdict: ValidationResult, through: int | None)
         transaction=term.closing_id,
         coordinator=state.identity.sender,
         offsets=verdict.offsets,
-        topic_ids=term.topic_ids,
+        topic_ids=term.sources.topic_ids,
         records=verdict.records,
         quarantined=verdict.quarantined,
         skipped=verdict.skipped,
@@ -705,7 +708,7 @@ def _commit_record(state: State, verdict: ValidationResult, through: int | None)
         routing=state.identity.routing,
         control_topic_id=stored.control_topic_id,
         suspended=tuple(term.suspensions.suspended.values()),
-        generations=term.generations,
+        generations=term.sources.generations,
     )
 
 
@@ -834,7 +837,7 @@ def has_claims_beyond_ends(state: State) -> bool:
     """Return whether a status that waits for its judgement claims more than the known ends."""
     term = term_of(state)
     return any(
-        claim.range.end > term.ends.get(partition, 0)
+        claim.range.end > term.sources.ends.get(partition, 0)
         for heard in term.statuses
         for partition, claim in heard.status.claims.items()
         if not claim.range.empty
@@ -849,8 +852,12 @@ def with_ends_asked(state: State) -> State:
 def with_ends(state: State, topics: Mapping[str, TopicState]) -> State:
     """Take in the answer. For a partition that could not be asked, the known end stays."""
     term = term_of(state)
-    ends = {**term.ends, **ends_of(topics, term.topic_ids)}
-    return replace(state, failures=0, term=replace(term, ends=ends, asks_ends=False))
+    ends = {**term.sources.ends, **ends_of(topics, term.sources.topic_ids)}
+    return replace(
+        state,
+        failures=0,
+        term=replace(term, sources=replace(term.sources, ends=ends), asks_ends=False),
+    )
 
 
 # Ignores events that are repeated, or whose numbers nobody can have counted to (G5, G6).

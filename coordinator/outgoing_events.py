@@ -181,7 +181,7 @@ def named_secondaries(state: State) -> Mapping[str, TableView]:
 def offsets_ahead(state: State, secondary: TableView) -> Offsets:
     """Q5: return where the secondary table is further than C, of the partitions that are read."""
     term = term_of(state)
-    return secondary.ahead(configured_offsets(state, term.offsets), term.topic_ids)
+    return secondary.ahead(configured_offsets(state, term.offsets), term.sources.topic_ids)
 
 
 def configured_offsets(state: State, offsets: Offsets) -> Offsets:
@@ -203,7 +203,7 @@ def start_event(state: State, *, first: bool) -> StartCommit:
     return StartCommit(
         settled_to=None if first else term.settled_to,
         offsets=configured_offsets(state, term.offsets),
-        topic_ids=term.topic_ids,
+        topic_ids=term.sources.topic_ids,
         tables=tuple(tables),
         limits=Limits(
             state.settings.target_file_bytes,

@@ -131,7 +131,7 @@ def with_tables_seen(state: State, given: SecondariesRead) -> State:
         for name in next_to_look_at(term)
         if (view := given.views.get(name))
         and _is_ours(view, term.view)
-        and trouble_of(view, state, term.topic_ids) is None
+        and trouble_of(view, state, term.sources.topic_ids) is None
     }
     rest, secondaries = term.delivery.unseen[AT_ONCE:], {**term.delivery.secondaries, **found}
     return replace(

@@ -207,7 +207,7 @@ def examine(
     for name, view in given.views.items():
         if name in named or name in term.suspensions.suspended:
             continue
-        if error := trouble_of(view, state, term.topic_ids):
+        if error := trouble_of(view, state, term.sources.topic_ids):
             troubles[name] = error
         elif words.get(name, "").startswith(MissingRights.code):
             troubles[name] = MissingRights(words[name].removeprefix(f"{MissingRights.code} "))
@@ -424,7 +424,7 @@ def resuming_without_pending(term: Term) -> frozenset[str]:
 
 def _shared_error(view: TableView, state: State, term: Term) -> HeadgateError | None:
     try:
-        refuse_shared(view, term.topic_ids, state.identity.shared_with)
+        refuse_shared(view, term.sources.topic_ids, state.identity.shared_with)
     except SourceShared as error:
         return error
     return None

@@ -101,7 +101,7 @@ def activate(state: State, topics: Topics) -> tuple[State, Generations, tuple[Te
     """Admit what is ripe, and whose older partitions are read as far as they went then."""
     term = term_of(state)
     held: list[DeferredPartitions] = []
-    generations, told = dict(term.generations), []
+    generations, told = dict(term.sources.generations), []
     for each in state.held:
         now = topics[each.topic]
         marks = each.marks if each.marks or not each.ripe else _ends(each, now)

@@ -318,6 +318,20 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class Sources:
+    """The source topics, as the newest START knows them."""
+
+    topic_ids: Mapping[str, TopicId]
+    """Of all topics that C has offsets of: offsets mean nothing without them (T2)."""
+
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Where the logs of exactly these topics ended when they were last described (C7)."""
+
+    generations: Generations = field(default_factory=dict)
+    """Which partitions of C are younger than others (U8)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Term:
     """What one epoch of this coordinator holds; gone with the epoch.
 
@@ -349,9 +363,9 @@ class Term:
     """
 
     epoch: Epoch
+    sources: Sources
     view: TableView
     offsets: Offsets
-    topic_ids: Mapping[str, TopicId]
     paused: bool = False
     number: TransactionNumber = TransactionNumber(1)
     settled_to: ControlOffset = ControlOffset(0)
@@ -376,11 +390,9 @@ class Term:
     sample: Sample = field(default_factory=Sample)
     pause_answered: TransactionNumber = TransactionNumber(0)
     started: bool = False
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     asks_ends: bool = False
     asks_tables: bool = False
     held: Mapping[Sender, tuple[int, int]] = field(default_factory=dict)
-    generations: Generations = field(default_factory=dict)
 
     @property
     def closing(self) -> TransactionNumber:

@@ -408,7 +408,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
         committed=term.tokens.committed,
         may_skip=state.limits.may_skip,
         closing=term.closing,
-        ends=term.ends,
+        ends=term.sources.ends,
         keyed=state.identity.keyed,
     )
 

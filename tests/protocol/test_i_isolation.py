@@ -75,7 +75,12 @@ def suspended_by(made: Coordinator) -> dict[str, str]:
 )
 def test_i1_a_table_that_is_not_in_order_is_suspended(view: TableView, code: str) -> None:
     made = collecting()
-    made.state = replace(made.state, term=replace(made.term, topic_ids={"trips": "id-trips"}))
+    made.state = replace(
+        made.state,
+        term=replace(
+            made.term, sources=replace(made.term.sources, topic_ids={"trips": "id-trips"})
+        ),
+    )
     announces(made)
     reads(made, view)
     assert made.phase is not Phase.STOPPED
@@ -378,7 +383,12 @@ def test_i5_what_still_has_trouble_stays_suspended_and_says_why(
 ) -> None:
     made = ledgers(suspended=(DROPPED,))
     asks(made, ORDERS)
-    made.state = replace(made.state, term=replace(made.term, topic_ids={"trips": "id-trips"}))
+    made.state = replace(
+        made.state,
+        term=replace(
+            made.term, sources=replace(made.term.sources, topic_ids={"trips": "id-trips"})
+        ),
+    )
     reads(made, *views, troubles=troubles)
     assert f"{ORDERS} stays suspended" in made.told
     assert made.term.suspensions.suspended[ORDERS].since_ms > 0

@@ -133,7 +133,7 @@ def test_a_claim_holds_anew_and_carries_the_generations_on() -> None:
     coordinator.until(Phase.OPEN)
     coordinator.now_ms += GROWTH_MS
     assert P3 in asked(coordinator, coordinator.sources).offsets
-    assert coordinator.term.generations == {TOPIC: (2, 3)}
+    assert coordinator.term.sources.generations == {TOPIC: (2, 3)}
 
 
 def test_its_own_next_epoch_goes_on_holding() -> None:
@@ -164,7 +164,7 @@ def test_partitions_that_are_added_while_others_are_held_come_after_them() -> No
     assert P3 not in asked(coordinator, more).offsets, "partition 2 has ended at 5, and is at 0"
     goes_round(coordinator, {P2: (0, 5)})
     assert P3 in asked(coordinator, more).offsets
-    assert coordinator.term.generations == {TOPIC: (2, 3)}
+    assert coordinator.term.sources.generations == {TOPIC: (2, 3)}
 
 
 def test_nothing_is_admitted_while_an_older_partition_cannot_be_asked() -> None:
