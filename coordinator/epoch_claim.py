@@ -66,7 +66,15 @@ from headgate.coordinator.secondary_tables import (
 )
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.source_partitions import defer_added, deferred_partitions
-from headgate.coordinator.state import Delivery, PauseRequest, Sources, State, Suspensions, Term
+from headgate.coordinator.state import (
+    Delivery,
+    PauseRequest,
+    PauseState,
+    Sources,
+    State,
+    Suspensions,
+    Term,
+)
 
 # Handles an operator's requests to pause or to go on, each exactly once (rule C11).
 #
@@ -91,12 +99,15 @@ def on_request(state: State, said: Envelope, now_ms: int) -> State:
     if term is None:
         known = state.pause_asked
         return state if known and request.seen < known.seen else replace(state, pause_asked=request)
-    if request.paused == term.paused:
+    if request.paused == term.pause.paused:
         return state
-    if request.seen < TransactionId(term.epoch, term.pause_answered):
+    if request.seen < TransactionId(term.epoch, term.pause.answered):
         # old, or the table is not the one that this coordinator knows: a look will tell
         return replace(state, term=replace(term, look_soon=True))
-    return replace(state, term=replace(term, paused=request.paused, end_due_ms=now_ms))
+    return replace(
+        state,
+        term=replace(term, pause=replace(term.pause, paused=request.paused), end_due_ms=now_ms),
+    )
 
 
 def is_paused_at_start(state: State, attempt: CommitAttempt | None, *, stored: bool) -> bool:
@@ -110,7 +121,7 @@ def is_paused_at_start(state: State, attempt: CommitAttempt | None, *, stored: b
 
 def last_answer(term: Term, *, before: bool, now: bool) -> TransactionNumber:
     """Return the transaction that last answered a request, once the closing one has landed."""
-    return term.pause_answered if before == now else term.closing
+    return term.pause.answered if before == now else term.closing
 
 
 _NOT_BY_POLICY = (
@@ -355,7 +366,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         offsets=record.offsets,
         sources=Sources(topic_ids=record.topic_ids, generations=record.generations),
         awaited=frozenset(record.offsets),
-        paused=is_paused_at_start(state, claim_attempt, stored=record.paused),
+        pause=PauseState(paused=is_paused_at_start(state, claim_attempt, stored=record.paused)),
         valid_through_ms=record.valid_through_ms,
         committed_at_ms=now_ms,
         delivery=Delivery(

@@ -403,7 +403,7 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
                 statuses=(),
                 held={},
                 named_by_presence=frozenset(),  # gains before L take their position from here
-                end_due_ms=next_end_ms if paused == term.paused else now_ms,
+                end_due_ms=next_end_ms if paused == term.pause.paused else now_ms,
                 started=True,
             )
             tidying = tidy(started) if started.delivery.secondaries else ()
@@ -414,7 +414,7 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
                 term,
                 held={},
                 time_out_ms=due_ms,
-                end_due_ms=next_end_ms if paused == term.paused else now_ms,
+                end_due_ms=next_end_ms if paused == term.pause.paused else now_ms,
             )
             return enter_phase(state, Phase.COLLECTING, term=collecting, failures=0), ()
         case Phase.EVOLVING, Tables() as tables:
@@ -683,7 +683,7 @@ def _is_worth_a_commit(
     suspends = tuple(term.suspensions.suspended.values()) != stored.suspended or bool(
         term.suspensions.forgotten
     )
-    pauses = stored.paused != term.paused
+    pauses = stored.paused != term.pause.paused
     return moved or expires or refreshes or suspends or pauses or is_renewal_due(state, now_ms)
 
 
@@ -702,7 +702,7 @@ def _commit_record(state: State, verdict: ValidationResult, through: int | None)
         quarantined=verdict.quarantined,
         skipped=verdict.skipped,
         valid_through_ms=through,
-        paused=term.paused,
+        paused=term.pause.paused,
         control_topic=state.identity.control_topic,
         secondaries=uuids_to_record(state),
         routing=state.identity.routing,
@@ -763,7 +763,7 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
         delivery=replace(term.delivery, pending=found.pending_commits),
         committed_at_ms=now_ms,
         overtaken=False,
-        pause_answered=answered,
+        pause=replace(term.pause, answered=answered),
     )
     if attempt:
         files = (*attempt.files, *(file for draft in term.delivery.drafts for file in draft.files))

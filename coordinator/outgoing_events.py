@@ -211,7 +211,7 @@ def start_event(state: State, *, first: bool) -> StartCommit:
             state.settings.commit_records,
             state.settings.commit_bytes,
         ),
-        paused=term.paused,
+        paused=term.pause.paused,
         folder=f"{epoch_folder(state)}/{term.number}" if state.identity.routed else "",
         configuration=state.identity.configuration,
         suspended=suspended_reasons(term),

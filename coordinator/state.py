@@ -332,6 +332,17 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseState:
+    """Whether participants read (C11)."""
+
+    paused: bool = False
+    """What the next START says; the table's record follows with the next commit."""
+
+    answered: TransactionNumber = TransactionNumber(0)
+    """The transaction that last stored another answer to PAUSE or RESUME; one that landed."""
+
+
+@dataclass(frozen=True, slots=True)
 class Term:
     """What one epoch of this coordinator holds; gone with the epoch.
 
@@ -366,7 +377,6 @@ class Term:
     sources: Sources
     view: TableView
     offsets: Offsets
-    paused: bool = False
     number: TransactionNumber = TransactionNumber(1)
     settled_to: ControlOffset = ControlOffset(0)
     heard_to: ControlOffset = ControlOffset(0)
@@ -380,6 +390,7 @@ class Term:
     changes: SchemaChanges = field(default_factory=SchemaChanges)
     suspensions: Suspensions = field(default_factory=Suspensions)
     delivery: Delivery = field(default_factory=Delivery)
+    pause: PauseState = field(default_factory=PauseState)
     tokens: Tokens = field(default_factory=Tokens)
     end_due_ms: int = 0
     time_out_ms: int = 0
@@ -388,7 +399,6 @@ class Term:
     overtaken: bool = False
     look_soon: bool = False
     sample: Sample = field(default_factory=Sample)
-    pause_answered: TransactionNumber = TransactionNumber(0)
     started: bool = False
     asks_ends: bool = False
     asks_tables: bool = False

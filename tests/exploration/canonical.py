@@ -158,8 +158,8 @@ class Canon:
             frozenset((s, self._status_number(s, n)) for s, n in term.judged.items()),
             term.named_by_presence,
             term.settlement and self._event(None, term.settlement),
-            term.paused,
-            self._in(self._numbers, term.pause_answered),
+            term.pause.paused,
+            self._in(self._numbers, term.pause.answered),
             term.valid_through_ms,
             frozenset((at, seen.timestamp_ms) for at, seen in term.activity.items()),
             frozenset(

@@ -416,7 +416,7 @@ def test_i5_nobody_resumes_what_is_not_suspended() -> None:
     made.until(Phase.OPEN)
     made.hears(Resume((ORDERS,)), BOB, epoch=EPOCH, transaction=0)
     assert not made.term.suspensions.resume_asked
-    assert not made.term.paused
+    assert not made.term.pause.paused
 
 
 def test_suspended_tables_travel_in_the_record() -> None:

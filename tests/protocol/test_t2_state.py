@@ -47,7 +47,7 @@ def test_hc09_a_successor_begins_with_the_table_alone() -> None:
     assert successor.term.offsets == offsets(15, 22)
     assert successor.term.epoch == EPOCH + 1
     assert successor.term.valid_through_ms == 300
-    assert successor.term.paused
+    assert successor.term.pause.paused
 
 
 def committed() -> tuple[CommitRecord, TableView]:

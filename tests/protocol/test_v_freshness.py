@@ -93,7 +93,9 @@ def test_v4_what_has_gathered_is_delivered_while_the_sink_is_paused() -> None:
     """D10: what makes a place that a rollback can reach."""
     made = paced()
     decides(made, 1)
-    made.state = replace(made.state, term=replace(made.term, paused=True))
+    made.state = replace(
+        made.state, term=replace(made.term, pause=replace(made.term.pause, paused=True))
+    )
     made.waits(EVERY_MS)
     made.until(Phase.DELIVERING)
     made.until(Phase.OPEN)

@@ -24,7 +24,11 @@ REQUESTED = (coordinator, "on_request")
 def answered_is_asked_again(right: Any, state: State, *given: Any) -> State:
     """A request counts whenever it is heard, though it was answered long ago."""
     if state.term is not None:
-        term = replace(state.term, pause_answered=TransactionNumber(0), epoch=state.term.epoch)
+        term = replace(
+            state.term,
+            pause=replace(state.term.pause, answered=TransactionNumber(0)),
+            epoch=state.term.epoch,
+        )
         state = replace(state, term=term)
     said, *rest = given
     newest = replace(said, epoch=state.highest_epoch, transaction=TransactionNumber(2**40))
