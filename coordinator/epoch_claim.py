@@ -70,6 +70,7 @@ from headgate.coordinator.state import (
     Delivery,
     PauseRequest,
     PauseState,
+    Primary,
     Sources,
     State,
     Suspensions,
@@ -103,7 +104,7 @@ def on_request(state: State, said: Envelope, now_ms: int) -> State:
         return state
     if request.seen < TransactionId(term.epoch, term.pause.answered):
         # old, or the table is not the one that this coordinator knows: a look will tell
-        return replace(state, term=replace(term, look_soon=True))
+        return replace(state, term=replace(term, primary=replace(term.primary, look_soon=True)))
     return replace(
         state,
         term=replace(term, pause=replace(term.pause, paused=request.paused), end_due_ms=now_ms),
@@ -362,13 +363,12 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
     secondaries = state.recovery_secondaries
     term = Term(
         epoch=epoch,
-        view=view,
+        primary=Primary(view=view, committed_at_ms=now_ms),
         offsets=record.offsets,
         sources=Sources(topic_ids=record.topic_ids, generations=record.generations),
         awaited=frozenset(record.offsets),
         pause=PauseState(paused=is_paused_at_start(state, claim_attempt, stored=record.paused)),
         valid_through_ms=record.valid_through_ms,
-        committed_at_ms=now_ms,
         delivery=Delivery(
             secondaries=secondaries,
             pending=record.pending_commits,

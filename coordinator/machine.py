@@ -452,8 +452,14 @@ def _on_status(state: State, heard: HeardStatus) -> Step:
     held = {sender: amounts for sender, amounts in term.held.items() if sender != heard.sender}
     statuses = (*term.statuses, heard)
     # P9: its owner may have moved the table's data; the look finds out, and the next START says so
-    soon = term.look_soon or (heard.status.failure or "").startswith(FolderElsewhere.code)
-    heard_it = replace(term, statuses=statuses, awaited=awaited, held=held, look_soon=soon)
+    soon = term.primary.look_soon or (heard.status.failure or "").startswith(FolderElsewhere.code)
+    heard_it = replace(
+        term,
+        statuses=statuses,
+        awaited=awaited,
+        held=held,
+        primary=replace(term.primary, look_soon=soon),
+    )
     return replace(state, term=heard_it), ()
 
 
@@ -482,7 +488,7 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
         known = term.offsets, term.sources.topic_ids
         state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
-    refuse_shared(term.view, ids, state.identity.shared_with)
+    refuse_shared(term.primary.view, ids, state.identity.shared_with)
     # a re-created topic whose offsets fit by chance: work on the old one may still arrive
     anew = any(term.sources.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
     if anew or any(fit.get(partition) != offset for partition, offset in term.offsets.items()):
@@ -544,7 +550,7 @@ def on_unknown_tables_read(state: State, given: SecondariesRead, now_ms: int) ->
     A secondary table delivered beyond the primary table's decisions shows a newer coordinator, or a
     primary table that was set back: a claim reads the primary table first, and finds out which.
     """
-    if beyond := find_ahead(given.views, term_of(state).view):
+    if beyond := find_ahead(given.views, term_of(state).primary.view):
         why = (
             f"{', '.join(sorted(beyond))} was delivered by a later transaction: reads the "
             "primary table again"
@@ -595,7 +601,7 @@ def _abort(state: State) -> Step:
     settlement = AbortCommit(
         settled_to=term.heard_to,
         offsets=term.offsets,
-        tables=(TableSettlement(term.view.table, None),),
+        tables=(TableSettlement(term.primary.view.table, None),),
         valid_through_ms=term.valid_through_ms,
         reason=f"time-out; nothing heard from {_text_of_some(_unnamed_partitions(state))}",
         suspended=suspended_reasons(term),
@@ -634,7 +640,7 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
     settlement = AckCommit(
         settled_to=before.heard_to,
         offsets=verdict.offsets,
-        tables=_table_settlements(before.view, verdict),
+        tables=_table_settlements(before.primary.view, verdict),
         valid_through_ms=through,
         reason="; ".join(filter(None, (reason, *verdict.refused)))[:_REASON_CHARACTERS_MAX],
         suspended=suspended_reasons(before),
@@ -652,7 +658,9 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
     if not _is_worth_a_commit(judged, verdict, through, now_ms):
         return settle(judged, None)
     record = with_pending_and_expired(judged, _commit_record(judged, verdict, through), now_ms)
-    attempt = CommitAttempt(term.view, record, verdict.files, forgets=term.suspensions.forgotten)
+    attempt = CommitAttempt(
+        term.primary.view, record, verdict.files, forgets=term.suspensions.forgotten
+    )
     return stage_or_commit(judged, attempt, verdict, now_ms)
 
 
@@ -675,7 +683,7 @@ def _is_worth_a_commit(
     state: State, verdict: ValidationResult, through_ms: int | None, now_ms: int
 ) -> bool:
     term = term_of(state)
-    stored = term.view.record
+    stored = term.primary.view.record
     assert stored is not None
     moved = any(not claim.range.empty for _, claim in verdict.claims)
     expires = bool(find_expiring(state, now_ms)) or has_unfenced(state)
@@ -689,7 +697,7 @@ def _is_worth_a_commit(
 
 def _commit_record(state: State, verdict: ValidationResult, through: int | None) -> CommitRecord:
     term = term_of(state)
-    stored = term.view.record
+    stored = term.primary.view.record
     assert stored is not None
     return CommitRecord(
         sink=state.identity.sink,
@@ -753,16 +761,14 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
         return begin_epoch(state, view, now_ms)
     attempt, landed = state.attempt, replace(state, attempt=None)
     term = term_of(landed)
-    stored, found = term.view.record, view.record
+    stored, found = term.primary.view.record, view.record
     assert stored is not None
     assert found is not None
     answered = last_answer(term, before=stored.paused, now=found.paused)
     committed = replace(
         term,
-        view=view,
+        primary=replace(term.primary, view=view, committed_at_ms=now_ms, overtaken=False),
         delivery=replace(term.delivery, pending=found.pending_commits),
-        committed_at_ms=now_ms,
-        overtaken=False,
         pause=replace(term.pause, answered=answered),
     )
     if attempt:

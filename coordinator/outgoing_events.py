@@ -150,15 +150,18 @@ def with_former_data(before: Term, after: Term) -> Term:
 
     Whoever wrote below it could not know: participants and coordinator read tables at other times.
     """
-    if after.view is before.view and after.delivery.secondaries is before.delivery.secondaries:
+    if (
+        after.primary.view is before.primary.view
+        and after.delivery.secondaries is before.delivery.secondaries
+    ):
         return after
     known = {
-        before.view.uuid: before.view,
+        before.primary.view.uuid: before.primary.view,
         **{v.uuid: v for v in before.delivery.secondaries.values()},
     }
     moved = {
         now.uuid: known[now.uuid].data_root
-        for now in (after.view, *after.delivery.secondaries.values())
+        for now in (after.primary.view, *after.delivery.secondaries.values())
         if now.uuid in known and known[now.uuid].data_root != now.data_root
     }
     if not moved:
@@ -226,7 +229,7 @@ def suspended_reasons(term: Term) -> dict[str, str]:
 def primary_start(state: State) -> TableStart:
     """Return the primary table as START and TABLES name it."""
     term = term_of(state)
-    named = replace(_table_start(state, term.view), refused=term.changes.refused)
+    named = replace(_table_start(state, term.primary.view), refused=term.changes.refused)
     return replace(named, file_prefix=term.tokens.marks[0]) if term.tokens.marks else named
 
 

@@ -107,7 +107,7 @@ def with_tables_to_look_at(state: State, now_ms: int) -> State:
         *term.suspensions.suspended,
         *term.suspensions.forgotten,
     }
-    names = tuple(sorted(term.view.filled.keys() - known))
+    names = tuple(sorted(term.primary.view.filled.keys() - known))
     return replace(
         state,
         term=replace(term, delivery=replace(term.delivery, unseen=names, unseen_at_ms=now_ms)),
@@ -130,7 +130,7 @@ def with_tables_seen(state: State, given: SecondariesRead) -> State:
         name: view
         for name in next_to_look_at(term)
         if (view := given.views.get(name))
-        and _is_ours(view, term.view)
+        and _is_ours(view, term.primary.view)
         and trouble_of(view, state, term.sources.topic_ids) is None
     }
     rest, secondaries = term.delivery.unseen[AT_ONCE:], {**term.delivery.secondaries, **found}
@@ -165,7 +165,7 @@ def tables_behind(
     known = {
         name: record.valid_through_ms or 0
         for name, view in term.delivery.secondaries.items()
-        if name not in busy and (record := view.record) and record.primary == term.view.uuid
+        if name not in busy and (record := view.record) and record.primary == term.primary.view.uuid
     }
     late = sorted((at_ms, name) for name, at_ms in known.items() if through_ms - at_ms >= least_ms)
     return tuple(term.delivery.secondaries[name] for _, name in late[:AT_ONCE])
@@ -190,15 +190,15 @@ def prepare_end(state: State, now_ms: int) -> Step:
     state = with_due(state, now_ms) if state.held else state
     state = with_tables_to_look_at(state, now_ms) if state.identity.refresh_ms else state
     term, routed = term_of(state), state.identity.routed
-    known_ms = max(term.committed_at_ms, term.looked_at_ms)
+    known_ms = max(term.primary.committed_at_ms, term.primary.looked_at_ms)
     actions: tuple[Action, ...] = (DescribeSources(),)
     resuming = (
         sorted(term.suspensions.resume_asked | resuming_without_pending(term)) if routed else ()
     )
     wanted = (*resuming, *next_to_look_at(term))
-    looks = term.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms
+    looks = term.primary.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms
     if looks:
-        term = replace(term, looked_at_ms=now_ms, look_soon=False)
+        term = replace(term, primary=replace(term.primary, looked_at_ms=now_ms, look_soon=False))
         wanted = (*named_secondaries(state), *wanted)
     filled = tables_to_look_for(state, now_ms) if routed else frozenset[str]()
     if filled:
@@ -214,9 +214,15 @@ def on_look_at_primary(state: State, view: TableView) -> Step:
     Where its owner wants its data now, the next START says (P9).
     """
     term = term_of(state)
-    overtaken = _position(view) != _position(term.view)
+    overtaken = _position(view) != _position(term.primary.view)
     return replace(
-        state, term=replace(term, overtaken=overtaken, view=_with_location(term.view, view))
+        state,
+        term=replace(
+            term,
+            primary=replace(
+                term.primary, overtaken=overtaken, view=_with_location(term.primary.view, view)
+            ),
+        ),
     ), ()
 
 
@@ -247,7 +253,7 @@ def on_look_at_secondaries(state: State, given: SecondariesRead, now_ms: int) ->
         state,
         term=replace(
             before,
-            overtaken=before.overtaken or moved,
+            primary=replace(before.primary, overtaken=before.primary.overtaken or moved),
             delivery=replace(before.delivery, secondaries=secondaries),
         ),
     )
@@ -257,13 +263,13 @@ def on_look_at_secondaries(state: State, given: SecondariesRead, now_ms: int) ->
 def is_renewal_due(state: State, now_ms: int) -> bool:
     """Return whether the table's tag is to be moved without new rows."""
     term = term_of(state)
-    return term.overtaken or _is_aged(state, term.committed_at_ms, now_ms)
+    return term.primary.overtaken or _is_aged(state, term.primary.committed_at_ms, now_ms)
 
 
 def is_secondary_renewal_due(state: State, name: str, now_ms: int) -> bool:
     """Return whether a secondary table's tag is to be moved without rows for it (Q4)."""
     term = term_of(state)
-    return term.overtaken or _is_aged(state, term.delivery.moved_at_ms.get(name, 0), now_ms)
+    return term.primary.overtaken or _is_aged(state, term.delivery.moved_at_ms.get(name, 0), now_ms)
 
 
 def _is_aged(state: State, since_ms: int, now_ms: int) -> bool:
@@ -306,7 +312,7 @@ def with_pending_and_expired(state: State, record: CommitRecord, now_ms: int) ->
     term = term_of(state)
     gone = commits_of(term.delivery.pending, term.suspensions.forgotten)
     late = tuple(dict.fromkeys((*find_expiring(state, now_ms), *_find_replaced(state), *gone)))
-    stored = term.view.record
+    stored = term.primary.view.record
     return replace(
         record,
         pending_commits=without(term.delivery.pending, late),
@@ -318,7 +324,7 @@ def has_unfenced(state: State) -> bool:
     """D8: return whether the record names a expired pending commit whose secondary table has not
     moved since."""
     term = term_of(state)
-    expired = term.view.record.expired if term.view.record else ()
+    expired = term.primary.view.record.expired if term.primary.view.record else ()
     return bool(expired) and any(
         is_unfenced(known, expired, term.delivery.pending)
         for name, known in term.delivery.secondaries.items()
@@ -537,16 +543,18 @@ def begin_delivering(state: State, now_ms: int) -> Step:
 def on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
     """D4: deliver only what a fresh read shows under the primary table's tag."""
     term = term_of(state)
-    ours = term.view.record
+    ours = term.primary.view.record
     assert ours is not None
-    if view.uuid == term.view.uuid and is_rival(ours, view):
+    if view.uuid == term.primary.view.uuid and is_rival(ours, view):
         return step_down(state, newest_epoch((view,)), now_ms)
-    same = (view.uuid, view.tag) == (term.view.uuid, term.view.tag)
+    same = (view.uuid, view.tag) == (term.primary.view.uuid, term.primary.view.tag)
     intact = view.lineage is Lineage.CONTAINS_TAG and ours.same_commit(view.record)
     if not (same and intact):
         return recover(state, "the table is not as it was decided: begins again")
-    overtaken = term.overtaken or view.head != term.view.head
-    read = replace(state, term=replace(term, view=view, overtaken=overtaken))
+    overtaken = term.primary.overtaken or view.head != term.primary.view.head
+    read = replace(
+        state, term=replace(term, primary=replace(term.primary, view=view, overtaken=overtaken))
+    )
     return read, (DescribeSecondaries(_tables_to_read(read, now_ms)),)
 
 
@@ -564,7 +572,8 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
     routed = {name: view for name, view in given.views.items() if name not in named}
     kept = {name: view for name, view in routed.items() if name not in before.suspensions.suspended}
     if not (
-        are_in_order(ours, before.view, before.delivery.pending) and belong_to(kept, before.view)
+        are_in_order(ours, before.primary.view, before.delivery.pending)
+        and belong_to(kept, before.primary.view)
     ):
         return recover(state, "a secondary table is not as it was delivered to: begins again")
     state, suspended = examine(state, given, {}, now_ms)
@@ -582,7 +591,7 @@ def _deliver_next(state: State, given: SecondariesRead, now_ms: int) -> Step:
     wrong with it (I1)."""
     term = term_of(state)
     wanted = deliveries(
-        term.view, due_commits(state, now_ms), given.views, find_expiring(state, now_ms)
+        term.primary.view, due_commits(state, now_ms), given.views, find_expiring(state, now_ms)
     )
     if not wanted or (term.delivery.asked and _patience_is_over(state, now_ms)):
         return _go_on(state, now_ms)
@@ -604,7 +613,7 @@ def with_acknowledged(term: Term, given: SecondariesRead, now_ms: int) -> Term:
         else term.delivery.moved_at_ms.get(name, 0)
         for name, view in secondaries.items()
     }
-    pending_commits = find_undelivered(term.delivery.pending, given.views, term.view.uuid)
+    pending_commits = find_undelivered(term.delivery.pending, given.views, term.primary.view.uuid)
     return replace(
         term,
         delivery=replace(
@@ -746,7 +755,7 @@ def tidy(term: Term) -> tuple[Action, ...]:
 
     What expired was decided: its rows can be written again from there (I6).
     """
-    expired = term.view.record.expired if term.view.record else ()
+    expired = term.primary.view.record.expired if term.primary.view.record else ()
     kept = frozenset(
         pending_commit.manifest
         for pending_commit in (*term.delivery.pending, *expired)

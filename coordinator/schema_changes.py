@@ -100,7 +100,7 @@ def _may_change(state: State, proposal: Proposal) -> bool:
 
     A ledger takes no rows (R5), and a quarantine's columns are headgate's.
     """
-    primary = term_of(state).view
+    primary = term_of(state).primary.view
     if not state.identity.routed:
         return state.identity.evolves and proposal.uuid == primary.uuid
     return proposal.table not in (primary.table, *state.identity.secondaries)
@@ -118,7 +118,7 @@ def ask_for_changes(state: State) -> Step:
             ChangeTables(join_wants(term.changes.proposals)),
         )
     columns = reduce(joined, (each.proposal.columns for each in term.changes.proposals), Struct())
-    return enter_phase(state, Phase.EVOLVING), (EvolveTable(term.view, columns),)
+    return enter_phase(state, Phase.EVOLVING), (EvolveTable(term.primary.view, columns),)
 
 
 def join_wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
@@ -137,11 +137,15 @@ def on_evolved(state: State, done: Evolved) -> Step:
     if state.phase is not Phase.EVOLVING or term is None or term.changes.tables is not None:
         return state, ()
     view = done.view
-    if (view.uuid, view.tag, view.lineage) != (term.view.uuid, term.view.tag, Lineage.CONTAINS_TAG):
+    if (view.uuid, view.tag, view.lineage) != (
+        term.primary.view.uuid,
+        term.primary.view.tag,
+        Lineage.CONTAINS_TAG,
+    ):
         return recover(state, "the table has moved while its columns were changed")
     term = replace(
         term,
-        view=replace(term.view, schema_id=view.schema_id),
+        primary=replace(term.primary, view=replace(term.primary.view, schema_id=view.schema_id)),
         changes=replace(
             term.changes, refused=bound_refusals((*term.changes.refused, *done.refused))
         ),

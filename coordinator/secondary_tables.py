@@ -67,13 +67,20 @@ def tables_to_look_for(state: State, now_ms: int) -> frozenset[str]:
     term = term_of(state)
     if now_ms - term.suspensions.listed_at_ms < state.settings.table_check_interval_ms:
         return frozenset()
-    return filled_tables(state, term.view, term.suspensions.suspended) - term.suspensions.forgotten
+    return (
+        filled_tables(state, term.primary.view, term.suspensions.suspended)
+        - term.suspensions.forgotten
+    )
 
 
 def find_missing(state: State, given: SecondariesRead) -> dict[str, HeadgateError]:
     """Return the tables found missing, apart from the secondary tables that START names."""
     term = term_of(state)
-    wanted = term.view.filled.keys() - named_secondaries(state).keys() - term.suspensions.forgotten
+    wanted = (
+        term.primary.view.filled.keys()
+        - named_secondaries(state).keys()
+        - term.suspensions.forgotten
+    )
     return {
         name: error
         for name, error in given.troubles.items()
@@ -120,7 +127,7 @@ def log_forgotten(gone: Collection[str]) -> tuple[Tell, ...]:
 
 def log_replaced(state: State, given: SecondariesRead) -> tuple[Tell, ...]:
     """N4: log a table that somebody else put in the place of a filled one; it is filled."""
-    known = term_of(state).view.filled
+    known = term_of(state).primary.view.filled
     return tuple(
         Tell(
             f"{name} is not the table that was filled before: it lacks that one's rows",
@@ -491,7 +498,7 @@ def _tables_named(state: State) -> frozenset[str]:
         (table.table, table.uuid)
         for heard in term.statuses
         for table in heard.status.tables
-        if table.files and table.table != term.view.table
+        if table.files and table.table != term.primary.view.table
     }
     strangers = {name for name, _ in named - known}
     return frozenset(strangers | _tables_moved(state) | reported_troubles(term).keys())
@@ -520,7 +527,7 @@ def _tables_expired(term: Term) -> frozenset[str]:
     The coordinator that let their pending commits expire has read them, but may have ended before
     its next decision.
     """
-    record = term.view.record
+    record = term.primary.view.record
     expired = record.expired if record else ()
     return frozenset(
         pending_commit.table
@@ -535,7 +542,7 @@ def reported_troubles(term: Term) -> Mapping[str, str]:
         table: why
         for heard in term.statuses
         for table, why in heard.status.troubles.items()
-        if table != term.view.table
+        if table != term.primary.view.table
     }
 
 
@@ -574,11 +581,11 @@ def with_tables(
             for name, view in given.views.items()
             if name not in term.suspensions.suspended
         }
-        refuse_foreign(judged, term.view, term.delivery.pending)
+        refuse_foreign(judged, term.primary.view, term.delivery.pending)
     except SecondaryForeign as error:
         raise SecondaryForeign(
             error.message,
-            f"restore the ledger {term.view.table} if it was re-created; tables that another "
+            f"restore the ledger {term.primary.view.table} if it was re-created; tables that another "
             "ledger fills take a sink of another name",
         ) from None
     secondaries = {**term.delivery.secondaries, **given.views}

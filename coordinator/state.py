@@ -343,6 +343,24 @@ class PauseState:
 
 
 @dataclass(frozen=True, slots=True)
+class Primary:
+    """The primary table, and when to look at it (T5)."""
+
+    view: TableView
+    """Its record is the newest commit of this epoch that has landed, as far as known."""
+
+    committed_at_ms: int = 0
+    """When that commit landed."""
+
+    looked_at_ms: int = 0
+    overtaken: bool = False
+    """Others have moved a table since; only a commit that lands ends it."""
+
+    look_soon: bool = False
+    """A look is due with the next END."""
+
+
+@dataclass(frozen=True, slots=True)
 class Term:
     """What one epoch of this coordinator holds; gone with the epoch.
 
@@ -374,8 +392,8 @@ class Term:
     """
 
     epoch: Epoch
+    primary: Primary
     sources: Sources
-    view: TableView
     offsets: Offsets
     number: TransactionNumber = TransactionNumber(1)
     settled_to: ControlOffset = ControlOffset(0)
@@ -394,10 +412,6 @@ class Term:
     tokens: Tokens = field(default_factory=Tokens)
     end_due_ms: int = 0
     time_out_ms: int = 0
-    committed_at_ms: int = 0
-    looked_at_ms: int = 0
-    overtaken: bool = False
-    look_soon: bool = False
     sample: Sample = field(default_factory=Sample)
     started: bool = False
     asks_ends: bool = False

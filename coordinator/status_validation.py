@@ -400,7 +400,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
     return AdmissionCriteria(
         offsets=term.offsets,
         fixed=fixed_set(state) | partitions_to_come(state) if state.held else fixed_set(state),
-        table=term.view.table,
+        table=term.primary.view.table,
         prefixes=_primary_prefixes(state, now_ms),
         secondaries=_secondary_criteria(state, now_ms),
         routed=state.identity.routed,
@@ -434,7 +434,7 @@ def _secondary_criteria(state: State, now_ms: int) -> dict[str, SecondaryCriteri
 def _primary_prefixes(state: State, now_ms: int) -> Prefixes:
     """P13: where files are stamped, allow those of the transaction being ended, and no others."""
     term = term_of(state)
-    young = _young_prefixes(state, term.view, now_ms)
+    young = _young_prefixes(state, term.primary.view, now_ms)
     marks = term.tokens.marks[1:]
     return replace(young, newest=term.closing, marks=marks) if marks else young
 

@@ -147,7 +147,7 @@ class Canon:
     def _term(self, term: Term) -> Hashable:
         return (
             self._in(self._epochs, term.epoch),
-            self._view(term.view),
+            self._view(term.primary.view),
             term.offsets,
             self._in(self._numbers, term.number),
             self._in(self._numbers, term.closing),
@@ -167,7 +167,12 @@ class Canon:
                 for name, secondary in term.delivery.secondaries.items()
             ),
             tuple(map(self._pending_commit, term.delivery.pending)),
-            (term.delivery.asked, term.started, term.delivery.until_ms is None, term.overtaken),
+            (
+                term.delivery.asked,
+                term.started,
+                term.delivery.until_ms is None,
+                term.primary.overtaken,
+            ),
             tuple(self._answer(waiting.answer) for waiting in term.changes.proposals),
             frozenset(map(self._answer, term.changes.answered)),
             (term.changes.due_ms, term.changes.tables and self._event(None, term.changes.tables)),

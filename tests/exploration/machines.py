@@ -190,7 +190,7 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
         end_due_ms=_abstract(state.term.end_due_ms),
         changes=replace(state.term.changes, due_ms=_evolve_due_ms(state.term)),
         time_out_ms=_abstract(state.term.time_out_ms),
-        committed_at_ms=NOW_MS,
+        primary=replace(state.term.primary, committed_at_ms=NOW_MS),
         delivery=replace(
             state.term.delivery,
             moved_at_ms=dict.fromkeys(state.term.delivery.secondaries, NOW_MS),

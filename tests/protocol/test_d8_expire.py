@@ -128,7 +128,9 @@ def test_whoever_slept_through_a_expire_finds_the_secondaries_tag_moved() -> Non
     coordinator.reads()
     coordinator.follows()
     (delivery,) = coordinator.only(DeliverPendingCommits).deliveries
-    (expired,) = coordinator.term.view.record.expired if coordinator.term.view.record else ()
+    (expired,) = (
+        coordinator.term.primary.view.record.expired if coordinator.term.primary.view.record else ()
+    )
     assert delivery.base.uuid == expired.secondary
     assert delivery.record.transaction > expired.transaction
     assert (

@@ -96,7 +96,14 @@ def without_place(state: State) -> State:
     """
     if state.term is None:
         return state
-    return replace(state, term=replace(state.term, heard_to=ControlOffset(0), look_soon=False))
+    return replace(
+        state,
+        term=replace(
+            state.term,
+            heard_to=ControlOffset(0),
+            primary=replace(state.term.primary, look_soon=False),
+        ),
+    )
 
 
 @pytest.mark.parametrize("phase", PHASES)

@@ -203,13 +203,16 @@ def test_an_epoch_takes_nothing_from_where_the_data_lay_before_it() -> None:
     coordinator.given(Discontinued("the control topic was created again"))
     coordinator.until(Phase.OPEN)
     assert not coordinator.term.tokens.former_data
-    assert coordinator.term.view.data_root == ELSEWHERE
+    assert coordinator.term.primary.view.data_root == ELSEWHERE
 
 
 def moved() -> Coordinator:
     """A look shows that the table's owner has moved its data."""
     coordinator = Coordinator.at(Phase.OPEN)
-    coordinator.state = replace(coordinator.state, term=replace(coordinator.term, look_soon=True))
+    coordinator.state = replace(
+        coordinator.state,
+        term=replace(coordinator.term, primary=replace(coordinator.term.primary, look_soon=True)),
+    )
     coordinator.until(Phase.PREPARING)
     coordinator.reads(replace(coordinator.table, data_location=ELSEWHERE))
     return coordinator

@@ -259,4 +259,4 @@ def test_a_claim_carries_on_what_is_pending_to_a_table_that_cannot_be_read() -> 
     made = collecting(pending_commit)
     assert pending_commit in made.term.delivery.pending
     assert made.term.epoch == EPOCH
-    assert made.term.view.uuid == PRIMARY
+    assert made.term.primary.view.uuid == PRIMARY

@@ -158,7 +158,7 @@ def test_an_idle_sink_renews_its_tag_after_foreign_commits() -> None:
     coordinator.reads()
     coordinator.lands()
     assert coordinator.phase is Phase.SETTLING
-    assert coordinator.term.view.head == coordinator.term.view.tag
+    assert coordinator.term.primary.view.head == coordinator.term.primary.view.tag
     next_end(coordinator)
     coordinator.pending = coordinator.only(DescribeSources)
     nobody_has_anything(coordinator)

@@ -291,7 +291,7 @@ def refreshing(*tables: TableView, through_ms: int = 1_000_000) -> Coordinator:
     made = with_identity(collecting(), refresh_ms=REFRESH_MS)
     secondaries = {**made.term.delivery.secondaries, **{each.table: each for each in tables}}
     made.secondaries |= secondaries
-    view = made.term.view
+    view = made.term.primary.view
     assert view.record is not None
     stored = replace(view, record=replace(view.record, valid_through_ms=through_ms))
     made.table = stored
@@ -300,7 +300,7 @@ def refreshing(*tables: TableView, through_ms: int = 1_000_000) -> Coordinator:
         term=replace(
             made.term,
             delivery=replace(made.term.delivery, secondaries=secondaries),
-            view=stored,
+            primary=replace(made.term.primary, view=stored),
             valid_through_ms=through_ms,
         ),
     )
@@ -374,7 +374,9 @@ def filled(*names: str) -> Coordinator:
     made = with_identity(ledgers(), refresh_ms=REFRESH_MS)
     made.until(Phase.OPEN)
     made.table = replace(made.table, filled={name: f"uuid-{name}" for name in names})
-    made.state = replace(made.state, term=replace(made.term, view=made.table))
+    made.state = replace(
+        made.state, term=replace(made.term, primary=replace(made.term.primary, view=made.table))
+    )
     made.waits(SETTINGS.commit_interval_ms)
     return made
 

@@ -30,7 +30,7 @@ def failure_answers(right: Any, *given: Any) -> Any:
 @FAMILY.replaces("S9", (coordinator, "retry_changes"))
 def unanswered_update_is_believed(_: Any, state: Any, *__: Any) -> Any:
     """An update whose outcome is unknown is taken to have been made."""
-    view = state.term.view
+    view = state.term.primary.view
     return on_evolved(state, Evolved(replace(view, schema_id=view.schema_id + 1)))
 
 

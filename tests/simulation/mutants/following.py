@@ -55,7 +55,7 @@ def decision_forgets_pending_commits(right: Any, state: Any, record: Any, now_ms
 @FAMILY.replaces("D4", (machine, "on_primary_read"))
 def delivers_from_memory(right: Any, state: Any, view: Any, now_ms: int) -> Any:
     """What a fresh read of the primary table shows is not looked at."""
-    return right(state, term_of(state).view, now_ms)
+    return right(state, term_of(state).primary.view, now_ms)
 
 
 @FAMILY.replaces("D5", COMMIT)
