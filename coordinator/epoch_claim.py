@@ -67,6 +67,7 @@ from headgate.coordinator.secondary_tables import (
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.source_partitions import defer_added, deferred_partitions
 from headgate.coordinator.state import (
+    Collection,
     Delivery,
     PauseRequest,
     PauseState,
@@ -107,7 +108,11 @@ def on_request(state: State, said: Envelope, now_ms: int) -> State:
         return replace(state, term=replace(term, primary=replace(term.primary, look_soon=True)))
     return replace(
         state,
-        term=replace(term, pause=replace(term.pause, paused=request.paused), end_due_ms=now_ms),
+        term=replace(
+            term,
+            pause=replace(term.pause, paused=request.paused),
+            collection=replace(term.collection, end_due_ms=now_ms),
+        ),
     )
 
 
@@ -366,7 +371,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         primary=Primary(view=view, committed_at_ms=now_ms),
         offsets=record.offsets,
         sources=Sources(topic_ids=record.topic_ids, generations=record.generations),
-        awaited=frozenset(record.offsets),
+        collection=Collection(awaited=frozenset(record.offsets)),
         pause=PauseState(paused=is_paused_at_start(state, claim_attempt, stored=record.paused)),
         valid_through_ms=record.valid_through_ms,
         delivery=Delivery(

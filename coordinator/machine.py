@@ -239,7 +239,7 @@ def _on_secondaries(
             return on_secondaries_found(state, given, now_ms)
         case Phase.PREPARING, SecondariesRead():
             return on_look_at_secondaries(state, given, now_ms)
-        case Phase.COLLECTING, SecondariesRead() if term_of(state).asks_tables:
+        case Phase.COLLECTING, SecondariesRead() if term_of(state).collection.asks_tables:
             return on_unknown_tables_read(state, given, now_ms)
         case Phase.DRAFTING, SecondariesRead():
             return on_read_for_staging(state, given, now_ms)
@@ -290,7 +290,7 @@ def _on_tick(state: State, now_ms: int) -> Step:
             term_of(state), now_ms
         ):
             return ask_for_changes(state)
-        case Phase.OPEN if now_ms >= term_of(state).end_due_ms or is_full(state):
+        case Phase.OPEN if now_ms >= term_of(state).collection.end_due_ms or is_full(state):
             return prepare_end(state, now_ms)
         case Phase.COLLECTING:
             return collect(state, now_ms)
@@ -323,7 +323,7 @@ def _on_sources(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
         return claim_epoch(state, state.recovery_view, sources, now_ms)
     if state.phase is Phase.PREPARING:
         return end_and_start(state, sources, now_ms)
-    if state.phase is Phase.COLLECTING and term_of(state).asks_ends:
+    if state.phase is Phase.COLLECTING and term_of(state).collection.asks_ends:
         return validate(with_ends(state, sources.topics), now_ms)
     return state, ()
 
@@ -400,10 +400,13 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
             started = replace(
                 term,
                 settled_to=term.heard_to,
-                statuses=(),
-                held={},
-                named_by_presence=frozenset(),  # gains before L take their position from here
-                end_due_ms=next_end_ms if paused == term.pause.paused else now_ms,
+                collection=replace(
+                    term.collection,
+                    statuses=(),
+                    buffered={},
+                    named_by_presence=frozenset(),
+                    end_due_ms=next_end_ms if paused == term.pause.paused else now_ms,
+                ),
                 started=True,
             )
             tidying = tidy(started) if started.delivery.secondaries else ()
@@ -412,9 +415,12 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
             due_ms = now_ms + state.settings.commit_timeout_ms
             collecting = replace(
                 term,
-                held={},
-                time_out_ms=due_ms,
-                end_due_ms=next_end_ms if paused == term.pause.paused else now_ms,
+                collection=replace(
+                    term.collection,
+                    buffered={},
+                    time_out_ms=due_ms,
+                    end_due_ms=next_end_ms if paused == term.pause.paused else now_ms,
+                ),
             )
             return enter_phase(state, Phase.COLLECTING, term=collecting, failures=0), ()
         case Phase.EVOLVING, Tables() as tables:
@@ -443,21 +449,24 @@ def _on_status(state: State, heard: HeardStatus) -> Step:
     term = term_of(state)
     number = heard.status.status_number
     known = any(
-        s.sender == heard.sender and s.status.status_number == number for s in term.statuses
+        s.sender == heard.sender and s.status.status_number == number
+        for s in term.collection.statuses
     )
-    behind = term.judged.get(heard.sender, 0) - number
+    behind = term.collection.judged.get(heard.sender, 0) - number
     if known or 0 <= behind <= LEAP_MAX:  # G6: nobody can have counted further than that
         return state, ()
-    awaited = term.awaited | named_partitions((heard,))
-    held = {sender: amounts for sender, amounts in term.held.items() if sender != heard.sender}
-    statuses = (*term.statuses, heard)
+    awaited = term.collection.awaited | named_partitions((heard,))
+    held = {
+        sender: amounts
+        for sender, amounts in term.collection.buffered.items()
+        if sender != heard.sender
+    }
+    statuses = (*term.collection.statuses, heard)
     # P9: its owner may have moved the table's data; the look finds out, and the next START says so
     soon = term.primary.look_soon or (heard.status.failure or "").startswith(FolderElsewhere.code)
     heard_it = replace(
         term,
-        statuses=statuses,
-        awaited=awaited,
-        held=held,
+        collection=replace(term.collection, statuses=statuses, awaited=awaited, buffered=held),
         primary=replace(term.primary, look_soon=soon),
     )
     return replace(state, term=heard_it), ()
@@ -466,12 +475,15 @@ def _on_status(state: State, heard: HeardStatus) -> Step:
 def _on_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> Step:
     """C5: a gain names its partitions "unknown", and makes END come soon."""
     term = term_of(state)
-    soon = min(term.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
+    soon = min(term.collection.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
     gaining = replace(
         term,
-        end_due_ms=soon,
-        named_by_presence=term.named_by_presence | gained,
-        awaited=term.awaited | gained,
+        collection=replace(
+            term.collection,
+            end_due_ms=soon,
+            named_by_presence=term.collection.named_by_presence | gained,
+            awaited=term.collection.awaited | gained,
+        ),
     )
     return replace(state, term=gaining), ()
 
@@ -532,10 +544,10 @@ _TOO_OLD = "the transaction is so old that its files may have been cleaned up: b
 def collect(state: State, now_ms: int) -> Step:
     """C6, C7: judge once every awaited partition is named (a set, no count), or at the time-out."""
     term = term_of(state)
-    if term.asks_ends or term.asks_tables:
+    if term.collection.asks_ends or term.collection.asks_tables:
         return state, ()
     ready = not _unnamed_partitions(state)
-    if not ready and now_ms < term.time_out_ms:
+    if not ready and now_ms < term.collection.time_out_ms:
         return state, ()
     if not ready and state.settings.timeout_policy is TimeoutPolicy.ABORT:
         return _abort(state)
@@ -570,7 +582,9 @@ def _ask_ends_or_validate(state: State, now_ms: int) -> Step:
 def validate(state: State, now_ms: int) -> Step:
     """C7: judge what was heard."""
     ready = not _unnamed_partitions(state)
-    verdict = validate_statuses(term_of(state).statuses, admission_criteria(state, now_ms))
+    verdict = validate_statuses(
+        term_of(state).collection.statuses, admission_criteria(state, now_ms)
+    )
     reason = "" if ready else f"time-out; nothing admissible from {_text_of_some(verdict.unsure)}"
     tokens = term_of(state).tokens.with_late(verdict.heeded, verdict.late)
     told = log_always_late(state.settings, tokens, verdict.late - verdict.heeded)
@@ -590,9 +604,9 @@ def _unnamed_partitions(state: State) -> frozenset[TopicPartition]:
     """
     term = term_of(state)
     counts = term.closing if term.tokens.marks[1:] else 0
-    answers = (each for each in term.statuses if each.transaction >= counts)
-    heard = named_partitions(answers) | term.named_by_presence
-    return (fixed_set(state) & term.awaited) - heard
+    answers = (each for each in term.collection.statuses if each.transaction >= counts)
+    heard = named_partitions(answers) | term.collection.named_by_presence
+    return (fixed_set(state) & term.collection.awaited) - heard
 
 
 def _abort(state: State) -> Step:
@@ -608,9 +622,12 @@ def _abort(state: State) -> Step:
     )
     term = replace(
         term,
-        judged={**term.judged, **_newest_numbers(term.statuses)},
-        statuses=(),
-        named_by_presence=frozenset(),
+        collection=replace(
+            term.collection,
+            judged={**term.collection.judged, **_newest_numbers(term.collection.statuses)},
+            statuses=(),
+            named_by_presence=frozenset(),
+        ),
         settlement=settlement,
     )
     return settle(replace(state, term=term), None)
@@ -647,12 +664,15 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
     )
     term = replace(
         before,
-        judged={**before.judged, **_newest_numbers(before.statuses)},
-        statuses=(),
-        named_by_presence=frozenset(),
+        collection=replace(
+            before.collection,
+            judged={**before.collection.judged, **_newest_numbers(before.collection.statuses)},
+            statuses=(),
+            named_by_presence=frozenset(),
+            sample=sample,
+        ),
         activity=activity,
         settlement=settlement,
-        sample=sample,
     )
     judged = replace(state, term=term)
     if not _is_worth_a_commit(judged, verdict, through, now_ms):
@@ -666,7 +686,7 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
 
 def _next_sample(state: State, verdict: ValidationResult) -> Sample:
     """Q7: judge quiet topics over several transactions. Raises ``TooManyBadRecords``."""
-    before = term_of(state).sample
+    before = term_of(state).collection.sample
     records = before.records + verdict.read
     sample = Sample(records, before.bad + verdict.bad)
     objection = state.limits.too_many(verdict.bad) or state.limits.too_often(sample.bad, records)
@@ -844,7 +864,7 @@ def has_claims_beyond_ends(state: State) -> bool:
     term = term_of(state)
     return any(
         claim.range.end > term.sources.ends.get(partition, 0)
-        for heard in term.statuses
+        for heard in term.collection.statuses
         for partition, claim in heard.status.claims.items()
         if not claim.range.empty
     )
@@ -852,7 +872,10 @@ def has_claims_beyond_ends(state: State) -> bool:
 
 def with_ends_asked(state: State) -> State:
     """Let the judgement wait for the sources' answer."""
-    return replace(state, term=replace(term_of(state), asks_ends=True))
+    return replace(
+        state,
+        term=replace(term_of(state), collection=replace(term_of(state).collection, asks_ends=True)),
+    )
 
 
 def with_ends(state: State, topics: Mapping[str, TopicState]) -> State:
@@ -862,7 +885,11 @@ def with_ends(state: State, topics: Mapping[str, TopicState]) -> State:
     return replace(
         state,
         failures=0,
-        term=replace(term, sources=replace(term.sources, ends=ends), asks_ends=False),
+        term=replace(
+            term,
+            sources=replace(term.sources, ends=ends),
+            collection=replace(term.collection, asks_ends=False),
+        ),
     )
 
 
@@ -930,13 +957,21 @@ def with_buffered(state: State, sender: Sender, presence: Presence) -> State:
         return state
     amounts = (presence.buffered_records, presence.buffered_bytes)
     term = term_of(state)
-    return replace(state, term=replace(term, held={**term.held, sender: amounts}))
+    return replace(
+        state,
+        term=replace(
+            term,
+            collection=replace(
+                term.collection, buffered={**term.collection.buffered, sender: amounts}
+            ),
+        ),
+    )
 
 
 def is_full(state: State) -> bool:
     """Return whether all participants together hold as much as one of the limits."""
     limits = (state.settings.commit_records, state.settings.commit_bytes)
-    held = term_of(state).held.values()
+    held = term_of(state).collection.buffered.values()
     return any(
         limit and sum(amounts[of] for amounts in held) >= limit for of, limit in enumerate(limits)
     )

@@ -184,7 +184,7 @@ def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
     )
     if len(remembered) > ANSWERED_MAX:
         remembered = frozenset()
-    soon_ms = min(term.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
+    soon_ms = min(term.collection.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
     term = replace(
         term,
         changes=replace(
@@ -194,7 +194,7 @@ def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
             proposals=tuple(each for each in term.changes.proposals if each.answer not in answered),
             due_ms=max(now_ms, term.changes.due_ms),
         ),
-        end_due_ms=soon_ms,
+        collection=replace(term.collection, end_due_ms=soon_ms),
     )
     return enter_phase(state, Phase.OPEN, term=term, failures=0), ()
 

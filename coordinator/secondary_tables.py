@@ -369,7 +369,7 @@ def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State
     asked = replace(
         term,
         suspensions=replace(term.suspensions, resume_asked=term.suspensions.resume_asked | wanted),
-        end_due_ms=now_ms,
+        collection=replace(term.collection, end_due_ms=now_ms),
     )
     return replace(state, term=asked)
 
@@ -496,7 +496,7 @@ def _tables_named(state: State) -> frozenset[str]:
     known = {(name, view.uuid) for name, view in term.delivery.secondaries.items()}
     named = {
         (table.table, table.uuid)
-        for heard in term.statuses
+        for heard in term.collection.statuses
         for table in heard.status.tables
         if table.files and table.table != term.primary.view.table
     }
@@ -510,7 +510,7 @@ def _tables_moved(state: State) -> set[str]:
     Their owner may have moved it: participants read a table again, and see that first.
     """
     term, found = term_of(state), set[str]()
-    for table in (table for heard in term.statuses for table in heard.status.tables):
+    for table in (table for heard in term.collection.statuses for table in heard.status.tables):
         known = term.delivery.secondaries.get(table.table)
         if known is None or not table.files or table.table in found:
             continue
@@ -540,7 +540,7 @@ def reported_troubles(term: Term) -> Mapping[str, str]:
     """Return the table troubles that statuses awaiting judgement report (I1)."""
     return {
         table: why
-        for heard in term.statuses
+        for heard in term.collection.statuses
         for table, why in heard.status.troubles.items()
         if table != term.primary.view.table
     }
@@ -548,12 +548,17 @@ def reported_troubles(term: Term) -> Mapping[str, str]:
 
 def with_tables_asked(state: State) -> State:
     """Let the judgement wait for the tables' answer."""
-    return replace(state, term=replace(term_of(state), asks_tables=True))
+    return replace(
+        state,
+        term=replace(
+            term_of(state), collection=replace(term_of(state).collection, asks_tables=True)
+        ),
+    )
 
 
 def ask_again(state: State) -> DescribeSecondaries | DescribeSources:
     """Repeat the question for an END or a judgement that was not answered."""
-    if term_of(state).asks_tables:
+    if term_of(state).collection.asks_tables:
         return DescribeSecondaries(unknown_tables(state))
     return DescribeSources()
 
@@ -590,7 +595,9 @@ def with_tables(
         ) from None
     secondaries = {**term.delivery.secondaries, **given.views}
     known = replace(
-        term, delivery=replace(term.delivery, secondaries=secondaries), asks_tables=False
+        term,
+        delivery=replace(term.delivery, secondaries=secondaries),
+        collection=replace(term.collection, asks_tables=False),
     )
     known = with_former_data(term, known)  # it is judged at once
     return replace(state, failures=0, term=known), (*tells, *log_replaced(state, given))

@@ -361,6 +361,39 @@ class Primary:
 
 
 @dataclass(frozen=True, slots=True)
+class Collection:
+    """What participants have said since the newest settlement, and when to judge it (C4 to C7)."""
+
+    statuses: tuple[HeardStatus, ...] = ()
+    """In log order, behind L, one for each number of a sender."""
+
+    judged: Mapping[Sender, int] = field(default_factory=dict)
+    """The newest number of each sender that was judged: it counts once (C6)."""
+
+    awaited: frozenset[TopicPartition] = frozenset()
+    """The partitions of the first START, and all that were gained or named since; it only grows."""
+
+    named_by_presence: frozenset[TopicPartition] = frozenset()
+    """Partitions that a gain names "unknown"; gone with the statuses that are judged."""
+
+    buffered: Mapping[Sender, tuple[int, int]] = field(default_factory=dict)
+    """Records and bytes that each participant says it holds since the newest START (C12)."""
+
+    sample: Sample = field(default_factory=Sample)
+    end_due_ms: int = 0
+    """When END is due."""
+
+    time_out_ms: int = 0
+    """When what was heard is judged, whoever is missing."""
+
+    asks_ends: bool = False
+    """The sources are asked for the judgement, where their logs end now (C7)."""
+
+    asks_tables: bool = False
+    """Routed tables are read for the judgement (R5). At most one of the two is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Term:
     """What one epoch of this coordinator holds; gone with the epoch.
 
@@ -398,10 +431,6 @@ class Term:
     number: TransactionNumber = TransactionNumber(1)
     settled_to: ControlOffset = ControlOffset(0)
     heard_to: ControlOffset = ControlOffset(0)
-    awaited: frozenset[TopicPartition] = frozenset()
-    statuses: tuple[HeardStatus, ...] = ()
-    judged: Mapping[Sender, int] = field(default_factory=dict)
-    named_by_presence: frozenset[TopicPartition] = frozenset()
     settlement: AckCommit | AbortCommit | None = None
     activity: Mapping[TopicPartition, Activity] = field(default_factory=dict)
     valid_through_ms: int | None = None
@@ -409,14 +438,9 @@ class Term:
     suspensions: Suspensions = field(default_factory=Suspensions)
     delivery: Delivery = field(default_factory=Delivery)
     pause: PauseState = field(default_factory=PauseState)
+    collection: Collection = field(default_factory=Collection)
     tokens: Tokens = field(default_factory=Tokens)
-    end_due_ms: int = 0
-    time_out_ms: int = 0
-    sample: Sample = field(default_factory=Sample)
     started: bool = False
-    asks_ends: bool = False
-    asks_tables: bool = False
-    held: Mapping[Sender, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def closing(self) -> TransactionNumber:

@@ -150,11 +150,11 @@ def test_a_settlement_of_ours_heard_twice_moves_nothing() -> None:
     coordinator = Coordinator.at(Phase.SETTLING)
     said = coordinator.only(Append)
     coordinator.hears_itself(said)
-    due_ms = coordinator.term.end_due_ms
+    due_ms = coordinator.term.collection.end_due_ms
     coordinator.hears_itself(said)
 
     assert coordinator.phase is Phase.OPEN
-    assert coordinator.term.end_due_ms == due_ms
+    assert coordinator.term.collection.end_due_ms == due_ms
 
 
 def answer(

@@ -60,7 +60,7 @@ def test_said_twice_the_first_one_heard_counts() -> None:
     coordinator.hears(start, COORDINATOR, transaction=1)
 
     assert coordinator.term.settled_to == at + 1
-    assert len(coordinator.term.statuses) == 1
+    assert len(coordinator.term.collection.statuses) == 1
 
 
 def test_a_status_in_front_of_the_first_start_is_void() -> None:
@@ -68,7 +68,7 @@ def test_a_status_in_front_of_the_first_start_is_void() -> None:
     coordinator.hears(status(1, {P0: (10, 15)}, written_in=(EPOCH, 1)), ALICE, transaction=1)
     coordinator.goes_on()
 
-    assert coordinator.term.statuses == ()
+    assert coordinator.term.collection.statuses == ()
 
 
 def test_a_participant_goes_by_the_first_one_too() -> None:

@@ -82,7 +82,10 @@ def test_after_a_good_sample_a_new_one_begins() -> None:
     coordinator = collecting()
     announced(coordinator, 100, 10)
     coordinator.until(Phase.SETTLING)
-    assert (coordinator.term.sample.records, coordinator.term.sample.bad) == (0, 0)
+    assert (coordinator.term.collection.sample.records, coordinator.term.collection.sample.bad) == (
+        0,
+        0,
+    )
 
 
 def test_without_a_limit_on_the_number_only_the_rate_counts() -> None:

@@ -309,7 +309,9 @@ def test_s3_the_answer_is_said_until_it_is_heard_and_then_end_comes_soon() -> No
     assert coordinator.said == said
     coordinator.hears_itself()
     assert coordinator.phase is Phase.OPEN
-    assert coordinator.term.end_due_ms <= coordinator.now_ms + SETTINGS.rebalance_delay_ms
+    assert (
+        coordinator.term.collection.end_due_ms <= coordinator.now_ms + SETTINGS.rebalance_delay_ms
+    )
 
 
 def test_s3_starts_and_commits_after_it_are_of_the_new_schema() -> None:
@@ -371,7 +373,11 @@ def test_s4_commits_go_on_while_the_table_cannot_be_changed() -> None:
         assert coordinator.wants(EvolveTable)
     coordinator.given(CallFailed("the catalog refuses it"))
     coordinator.state = replace(
-        coordinator.state, term=replace(coordinator.term, end_due_ms=coordinator.now_ms)
+        coordinator.state,
+        term=replace(
+            coordinator.term,
+            collection=replace(coordinator.term.collection, end_due_ms=coordinator.now_ms),
+        ),
     )
     coordinator.waits(1)
     assert coordinator.phase is Phase.PREPARING

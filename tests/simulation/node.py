@@ -241,9 +241,13 @@ class Node:
         if state is not before or self.coordinator_log.held:
             return True
         times = [state.retry_at_ms]
-        times += [state.term.end_due_ms] if state.phase is Coordinating.OPEN and state.term else []
+        times += (
+            [state.term.collection.end_due_ms]
+            if state.phase is Coordinating.OPEN and state.term
+            else []
+        )
         collects = state.phase is Coordinating.COLLECTING and state.term
-        times += [state.term.time_out_ms] if collects and state.term else []
+        times += [state.term.collection.time_out_ms] if collects and state.term else []
         self._nap("coordinator", times)
         return False
 

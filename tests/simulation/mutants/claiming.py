@@ -67,11 +67,16 @@ def old_epochs_count(right: Any, state: State, record: Any, now_ms: int) -> Any:
 @FAMILY.replaces("C3", (machine, "_on_record_in_term"))
 def gains_before_start_count(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """What was gained in front of the first START is named by it still."""
-    before = state.term.named_by_presence if state.term else frozenset()
+    before = state.term.collection.named_by_presence if state.term else frozenset()
     state, actions = right(state, record, now_ms)
     first = isinstance(record.envelope.event, StartCommit) and record.envelope.transaction == 1
     if first and state.term:
-        state = replace(state, term=replace(state.term, named_by_presence=before))
+        state = replace(
+            state,
+            term=replace(
+                state.term, collection=replace(state.term.collection, named_by_presence=before)
+            ),
+        )
     return state, actions
 
 
@@ -114,7 +119,13 @@ def gain_names_nothing(right: Any, state: State, gained: Any, now_ms: int) -> An
 def end_not_soon(right: Any, state: State, gained: Any, now_ms: int) -> Any:
     """A gain waits for the interval."""
     after, actions = right(state, gained, now_ms)
-    return replace(after, term=replace(after.term, end_due_ms=state.term.end_due_ms)), actions  # type: ignore[union-attr]
+    return replace(
+        after,
+        term=replace(
+            after.term,
+            collection=replace(after.term.collection, end_due_ms=state.term.collection.end_due_ms),
+        ),
+    ), actions  # type: ignore[union-attr]
 
 
 @FAMILY.replaces("C5", (machine, "_on_record_in_term"))

@@ -22,9 +22,9 @@ def count_not_set(right: Any, state: State) -> Any:
     """Claims are counted: a second status of a partition is as good as the missing one."""
     term = state.term
     assert term is not None
-    told = [heard.status for heard in term.statuses]
+    told = [heard.status for heard in term.collection.statuses]
     count = sum(len(said.unknown) + len(said.claims) for said in told)
-    enough = count + len(term.named_by_presence) >= len(term.awaited)
+    enough = count + len(term.collection.named_by_presence) >= len(term.collection.awaited)
     return frozenset() if enough else right(state)
 
 
@@ -32,14 +32,27 @@ def count_not_set(right: Any, state: State) -> Any:
 def counts_twice(right: Any, state: State, heard: HeardStatus) -> Any:
     """A status that is heard twice is judged twice."""
     assert state.term is not None
-    return replace(state, term=replace(state.term, statuses=(*state.term.statuses, heard))), ()
+    return replace(
+        state,
+        term=replace(
+            state.term,
+            collection=replace(
+                state.term.collection, statuses=(*state.term.collection.statuses, heard)
+            ),
+        ),
+    ), ()
 
 
 @FAMILY.replaces("C6", (machine, "_on_status"))
 def late_judged_twice(right: Any, state: State, heard: HeardStatus) -> Any:
     """What was judged is forgotten: a status said again behind L is judged again."""
     assert state.term is not None
-    return right(replace(state, term=replace(state.term, judged={})), heard)
+    return right(
+        replace(
+            state, term=replace(state.term, collection=replace(state.term.collection, judged={}))
+        ),
+        heard,
+    )
 
 
 @FAMILY.replaces("C6", (machine, "_on_status"))
@@ -55,7 +68,15 @@ def late_do_not_count(right: Any, state: State, heard: HeardStatus) -> Any:
 def newborn_waited_for(right: Any, state: State) -> Any:
     """A partition that nobody can own yet is waited for."""
     assert state.term is not None
-    return right(replace(state, term=replace(state.term, awaited=frozenset(state.term.offsets))))
+    return right(
+        replace(
+            state,
+            term=replace(
+                state.term,
+                collection=replace(state.term.collection, awaited=frozenset(state.term.offsets)),
+            ),
+        )
+    )
 
 
 @FAMILY.patches("C6")

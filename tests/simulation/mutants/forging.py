@@ -58,7 +58,7 @@ def silenced_by_a_number(right: Any, state: State, heard: HeardStatus) -> Any:
     """Whoever is below a number that was judged is late, however far below."""
     term = state.term
     assert term is not None
-    late = heard.status.status_number <= term.judged.get(heard.sender, 0)
+    late = heard.status.status_number <= term.collection.judged.get(heard.sender, 0)
     return (state, ()) if late else right(state, heard)
 
 
