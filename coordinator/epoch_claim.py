@@ -72,6 +72,7 @@ from headgate.coordinator.state import (
     PauseRequest,
     PauseState,
     Primary,
+    Progress,
     Sources,
     State,
     Suspensions,
@@ -369,11 +370,10 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
     term = Term(
         epoch=epoch,
         primary=Primary(view=view, committed_at_ms=now_ms),
-        offsets=record.offsets,
+        progress=Progress(offsets=record.offsets, valid_through_ms=record.valid_through_ms),
         sources=Sources(topic_ids=record.topic_ids, generations=record.generations),
         collection=Collection(awaited=frozenset(record.offsets)),
         pause=PauseState(paused=is_paused_at_start(state, claim_attempt, stored=record.paused)),
-        valid_through_ms=record.valid_through_ms,
         delivery=Delivery(
             secondaries=secondaries,
             pending=record.pending_commits,
@@ -385,7 +385,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         ),
     )
     age_max_ms = state.settings.claim_age_max_ms
-    first = Tokens().with_start(term.number, state.recovery_stamp, now_ms, age_max_ms)
+    first = Tokens().with_start(term.progress.number, state.recovery_stamp, now_ms, age_max_ms)
     begun = replace(
         state,
         term=replace(term, tokens=first),

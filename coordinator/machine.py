@@ -365,7 +365,13 @@ def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
 def _with_heard_to(state: State, record: LogRecord) -> State:
     if state.term is None:
         return state
-    return replace(state, term=replace(state.term, heard_to=ControlOffset(record.offset + 1)))
+    return replace(
+        state,
+        term=replace(
+            state.term,
+            progress=replace(state.term.progress, heard_to=ControlOffset(record.offset + 1)),
+        ),
+    )
 
 
 def _on_record_in_term(state: State, record: LogRecord, now_ms: int) -> Step:
@@ -399,7 +405,7 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
         case Phase.STARTING, StartCommit(paused=paused):
             started = replace(
                 term,
-                settled_to=term.heard_to,
+                progress=replace(term.progress, settled_to=term.progress.heard_to),
                 collection=replace(
                     term.collection,
                     statuses=(),
@@ -407,11 +413,10 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
                     named_by_presence=frozenset(),
                     end_due_ms=next_end_ms if paused == term.pause.paused else now_ms,
                 ),
-                started=True,
             )
             tidying = tidy(started) if started.delivery.secondaries else ()
             return _open_or_deliver(replace(state, term=started), now_ms, tidying)
-        case Phase.CLOSING, StartCommit(paused=paused) if said.transaction == term.number:
+        case Phase.CLOSING, StartCommit(paused=paused) if said.transaction == term.progress.number:
             due_ms = now_ms + state.settings.commit_timeout_ms
             collecting = replace(
                 term,
@@ -494,36 +499,37 @@ def _on_gain(state: State, gained: frozenset[TopicPartition], now_ms: int) -> St
 def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     """C4: append END(n) with START(n+1) right behind it, which names what is new in the sources."""
     term = term_of(state)
-    fit = fit_offsets(term.offsets, term.sources.topic_ids, sources.topics, state.settings)
+    fit = fit_offsets(term.progress.offsets, term.sources.topic_ids, sources.topics, state.settings)
     held: tuple[Tell, ...] = ()
     if state.identity.has_keys:
-        known = term.offsets, term.sources.topic_ids
+        known = term.progress.offsets, term.sources.topic_ids
         state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
     ids = {topic: now.topic_id for topic, now in sources.topics.items()}
     refuse_shared(term.primary.view, ids, state.identity.shared_with)
     # a re-created topic whose offsets fit by chance: work on the old one may still arrive
     anew = any(term.sources.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
-    if anew or any(fit.get(partition) != offset for partition, offset in term.offsets.items()):
+    if anew or any(
+        fit.get(partition) != offset for partition, offset in term.progress.offsets.items()
+    ):
         return recover(state, "a source lost stored offsets: claims again as the policy says")
     generations, told = term.sources.generations, tuple[Tell, ...]()
     if state.held:
         state, generations, told = activate(state, sources.topics)
         fit = fit.restricted(fit.keys() - deferred_partitions(state))
     all_ids = {**term.sources.topic_ids, **ids}
-    if len(fit) > len(term.offsets):
+    if len(fit) > len(term.progress.offsets):
         refuse_too_many(fit.restricted(p for p in fit if p.topic in sources.topics), all_ids)
-    number = TransactionNumber(term.number + 1)
+    number = TransactionNumber(term.progress.number + 1)
     age_max_ms = state.settings.claim_age_max_ms
     closing = replace(
         term,
-        offsets=fit,
+        progress=replace(term.progress, offsets=fit, number=number),
         sources=replace(
             term.sources,
             topic_ids=all_ids,
             ends=ends_of(sources.topics, all_ids),
             generations=generations,
         ),
-        number=number,
         tokens=term.tokens.with_start(number, sources.stamp, now_ms, age_max_ms),
     )
     topics = frozenset(sources.topics)
@@ -613,10 +619,10 @@ def _abort(state: State) -> Step:
     """Settle under the policy ``abort``: nothing that was heard is admitted."""
     term = term_of(state)
     settlement = AbortCommit(
-        settled_to=term.heard_to,
-        offsets=term.offsets,
+        settled_to=term.progress.heard_to,
+        offsets=term.progress.offsets,
         tables=(TableSettlement(term.primary.view.table, None),),
-        valid_through_ms=term.valid_through_ms,
+        valid_through_ms=term.progress.valid_through_ms,
         reason=f"time-out; nothing heard from {_text_of_some(_unnamed_partitions(state))}",
         suspended=suspended_reasons(term),
     )
@@ -628,7 +634,7 @@ def _abort(state: State) -> Step:
             statuses=(),
             named_by_presence=frozenset(),
         ),
-        settlement=settlement,
+        progress=replace(term.progress, settlement=settlement),
     )
     return settle(replace(state, term=term), None)
 
@@ -650,12 +656,12 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
     """C7: commit if any range is not empty, with or without rows; otherwise make no snapshot."""
     before = term_of(state)
     sample = _next_sample(state, verdict)
-    activity = with_activity(before.activity, verdict.claims, now_ms)
-    through = before.valid_through_ms
+    activity = with_activity(before.progress.activity, verdict.claims, now_ms)
+    through = before.progress.valid_through_ms
     if not verdict.unsure:
         through = valid_through(through, activity, now_ms - state.settings.idleness_ms)
     settlement = AckCommit(
-        settled_to=before.heard_to,
+        settled_to=before.progress.heard_to,
         offsets=verdict.offsets,
         tables=_table_settlements(before.primary.view, verdict),
         valid_through_ms=through,
@@ -671,8 +677,7 @@ def _decide(state: State, verdict: ValidationResult, reason: str, now_ms: int) -
             named_by_presence=frozenset(),
             sample=sample,
         ),
-        activity=activity,
-        settlement=settlement,
+        progress=replace(before.progress, activity=activity, settlement=settlement),
     )
     judged = replace(state, term=term)
     if not _is_worth_a_commit(judged, verdict, through, now_ms):
@@ -807,15 +812,18 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
 def settle(state: State, landed: TableView | None) -> Step:
     """C10: settle, only once the outcome is known; C and L move here, and nowhere else."""
     term = term_of(state)
-    assert term.settlement is not None
-    tables = tuple(_with_snapshot(t, landed) for t in term.settlement.tables)
-    settlement = replace(term.settlement, tables=tables)
+    assert term.progress.settlement is not None
+    tables = tuple(_with_snapshot(t, landed) for t in term.progress.settlement.tables)
+    settlement = replace(term.progress.settlement, tables=tables)
     settled = replace(
         term,
-        settlement=settlement,
-        offsets=settlement.offsets,
-        settled_to=settlement.settled_to,
-        valid_through_ms=settlement.valid_through_ms,
+        progress=replace(
+            term.progress,
+            settlement=settlement,
+            offsets=settlement.offsets,
+            settled_to=settlement.settled_to,
+            valid_through_ms=settlement.valid_through_ms,
+        ),
     )
     moved = enter_phase(state, Phase.SETTLING, term=settled)
     return moved, append_events(moved)
@@ -935,7 +943,7 @@ def is_epoch_too_far(state: State, said: Envelope) -> bool:
 def is_unknown_transaction(term: Term, said: Envelope) -> bool:
     """G6: return whether the transaction of this epoch was never opened, or is not ended yet."""
     open_one = isinstance(said.event, StartCommit | Tables)
-    newest = term.number if open_one else term.closing
+    newest = term.progress.number if open_one else term.closing
     return said.epoch == term.epoch and said.transaction > newest
 
 

@@ -118,15 +118,15 @@ def append_events(state: State) -> tuple[Action, ...]:
     term = term_of(state)
     match state.phase:
         case Phase.STARTING:
-            return (Append(term.epoch, ((term.number, start_event(state, first=True)),)),)
+            return (Append(term.epoch, ((term.progress.number, start_event(state, first=True)),)),)
         case Phase.CLOSING:
-            start = (term.number, start_event(state, first=False))
+            start = (term.progress.number, start_event(state, first=False))
             return (Append(term.epoch, ((term.closing, EndCommit()), start)),)
         case Phase.EVOLVING if term.changes.tables is not None:
-            return (Append(term.epoch, ((term.number, term.changes.tables),)),)
+            return (Append(term.epoch, ((term.progress.number, term.changes.tables),)),)
         case Phase.SETTLING:
-            assert isinstance(term.settlement, AckCommit | AbortCommit)
-            return (Append(term.epoch, ((term.closing, term.settlement),)),)
+            assert isinstance(term.progress.settlement, AckCommit | AbortCommit)
+            return (Append(term.epoch, ((term.closing, term.progress.settlement),)),)
         case _:
             return ()
 
@@ -140,7 +140,7 @@ def prefixes(state: State, table: TableView) -> Prefixes:
     former = term_of(state).tokens.former_data.get(table.uuid, ())
     return Prefixes(
         f"{table.data_root}/{epoch_folder(state)}",
-        term_of(state).number,
+        term_of(state).progress.number,
         former=tuple(f"{root}/{epoch_folder(state)}" for root in former if root != table.data_root),
     )
 
@@ -184,7 +184,7 @@ def named_secondaries(state: State) -> Mapping[str, TableView]:
 def offsets_ahead(state: State, secondary: TableView) -> Offsets:
     """Q5: return where the secondary table is further than C, of the partitions that are read."""
     term = term_of(state)
-    return secondary.ahead(configured_offsets(state, term.offsets), term.sources.topic_ids)
+    return secondary.ahead(configured_offsets(state, term.progress.offsets), term.sources.topic_ids)
 
 
 def configured_offsets(state: State, offsets: Offsets) -> Offsets:
@@ -194,7 +194,7 @@ def configured_offsets(state: State, offsets: Offsets) -> Offsets:
 
 def fixed_set(state: State) -> frozenset[TopicPartition]:
     """Return the partitions of the newest START (C4)."""
-    return frozenset(configured_offsets(state, term_of(state).offsets))
+    return frozenset(configured_offsets(state, term_of(state).progress.offsets))
 
 
 def start_event(state: State, *, first: bool) -> StartCommit:
@@ -204,8 +204,8 @@ def start_event(state: State, *, first: bool) -> StartCommit:
         named = _table_start(state, secondary)
         tables.append(replace(named, offsets=offsets_ahead(state, secondary)))
     return StartCommit(
-        settled_to=None if first else term.settled_to,
-        offsets=configured_offsets(state, term.offsets),
+        settled_to=None if first else term.progress.settled_to,
+        offsets=configured_offsets(state, term.progress.offsets),
         topic_ids=term.sources.topic_ids,
         tables=tuple(tables),
         limits=Limits(
@@ -215,7 +215,7 @@ def start_event(state: State, *, first: bool) -> StartCommit:
             state.settings.commit_bytes,
         ),
         paused=term.pause.paused,
-        folder=f"{epoch_folder(state)}/{term.number}" if state.identity.routed else "",
+        folder=f"{epoch_folder(state)}/{term.progress.number}" if state.identity.routed else "",
         configuration=state.identity.configuration,
         suspended=suspended_reasons(term),
     )
@@ -239,5 +239,5 @@ def _table_start(state: State, table: TableView) -> TableStart:
         uuid=table.uuid,
         schema_id=table.schema_id,
         spec_id=table.spec_id,
-        file_prefix=prefixes(state, table).of(term_of(state).number),
+        file_prefix=prefixes(state, table).of(term_of(state).progress.number),
     )

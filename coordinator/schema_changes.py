@@ -317,7 +317,7 @@ def _fitting_results(tables: Iterable[tuple[Destination, Changed]]) -> dict[Dest
 def _starts(state: State, said: Changed) -> Iterator[TableStart]:
     """Yield the table for TABLES, and what holds for all others that are missing (R4)."""
     if said.uuid:
-        prefix = f"{said.data}/{epoch_folder(state)}/{term_of(state).number}"
+        prefix = f"{said.data}/{epoch_folder(state)}/{term_of(state).progress.number}"
         ids = said.uuid, said.schema_id, said.spec_id
         yield TableStart(said.table, *ids, prefix, refused=said.refused)
         return

@@ -105,7 +105,7 @@ def activate(state: State, topics: Topics) -> tuple[State, Generations, tuple[Te
     for each in state.held:
         now = topics[each.topic]
         marks = each.marks if each.marks or not each.ripe else _ends(each, now)
-        behind = None if marks is None else _behind(each, marks, term.offsets)
+        behind = None if marks is None else _behind(each, marks, term.progress.offsets)
         here = all(at.partition in now.partitions for at in each.partitions)
         if here and behind == "":
             generations[each.topic] = (*generations.get(each.topic, ()), each.first)

@@ -394,6 +394,31 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the epoch is: transactions, C and L, and the log."""
+
+    offsets: Offsets
+    """C. It moves with L, in one place only: when a transaction is settled (C10)."""
+
+    number: TransactionNumber = TransactionNumber(1)
+    """The newest transaction with a START on the log, or about to be; one is being ended at most:
+    the one before it (C4)."""
+
+    settled_to: ControlOffset = ControlOffset(0)
+    """L, at most ``heard_to``; 0 until the epoch's first START was heard (C3)."""
+
+    heard_to: ControlOffset = ControlOffset(0)
+    """The next control offset to hear."""
+
+    settlement: AckCommit | AbortCommit | None = None
+    """Of the transaction that was judged last."""
+
+    activity: Mapping[TopicPartition, Activity] = field(default_factory=dict)
+    valid_through_ms: int | None = None
+    """Up to which time the table is complete (C10); within an epoch it never falls."""
+
+
+@dataclass(frozen=True, slots=True)
 class Term:
     """What one epoch of this coordinator holds; gone with the epoch.
 
@@ -425,31 +450,29 @@ class Term:
     """
 
     epoch: Epoch
+    progress: Progress
     primary: Primary
     sources: Sources
-    offsets: Offsets
-    number: TransactionNumber = TransactionNumber(1)
-    settled_to: ControlOffset = ControlOffset(0)
-    heard_to: ControlOffset = ControlOffset(0)
-    settlement: AckCommit | AbortCommit | None = None
-    activity: Mapping[TopicPartition, Activity] = field(default_factory=dict)
-    valid_through_ms: int | None = None
     changes: SchemaChanges = field(default_factory=SchemaChanges)
     suspensions: Suspensions = field(default_factory=Suspensions)
     delivery: Delivery = field(default_factory=Delivery)
     pause: PauseState = field(default_factory=PauseState)
     collection: Collection = field(default_factory=Collection)
     tokens: Tokens = field(default_factory=Tokens)
-    started: bool = False
 
     @property
     def closing(self) -> TransactionNumber:
-        """Return the transaction being ended while ``number`` is open already (rule C4)."""
-        return TransactionNumber(self.number - 1)
+        """Return the transaction being ended while the next one is open already (rule C4)."""
+        return TransactionNumber(self.progress.number - 1)
 
     @property
     def closing_id(self) -> TransactionId:
         return TransactionId(self.epoch, self.closing)
+
+    @property
+    def started(self) -> bool:
+        """Return whether the epoch's first START was heard."""
+        return self.progress.settled_to > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -398,7 +398,7 @@ def admission_criteria(state: State, now_ms: int) -> AdmissionCriteria:
     # nothing is known of a partition that is not awaited, so it is in the set (C10)
     term = term_of(state)
     return AdmissionCriteria(
-        offsets=term.offsets,
+        offsets=term.progress.offsets,
         fixed=fixed_set(state) | partitions_to_come(state) if state.held else fixed_set(state),
         table=term.primary.view.table,
         prefixes=_primary_prefixes(state, now_ms),

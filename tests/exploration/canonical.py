@@ -148,20 +148,20 @@ class Canon:
         return (
             self._in(self._epochs, term.epoch),
             self._view(term.primary.view),
-            term.offsets,
-            self._in(self._numbers, term.number),
+            term.progress.offsets,
+            self._in(self._numbers, term.progress.number),
             self._in(self._numbers, term.closing),
-            self._cut(term.settled_to),
-            self._cut(term.heard_to),
+            self._cut(term.progress.settled_to),
+            self._cut(term.progress.heard_to),
             term.collection.awaited,
             tuple(map(self._heard, term.collection.statuses)),
             frozenset((s, self._status_number(s, n)) for s, n in term.collection.judged.items()),
             term.collection.named_by_presence,
-            term.settlement and self._event(None, term.settlement),
+            term.progress.settlement and self._event(None, term.progress.settlement),
             term.pause.paused,
             self._in(self._numbers, term.pause.answered),
-            term.valid_through_ms,
-            frozenset((at, seen.timestamp_ms) for at, seen in term.activity.items()),
+            term.progress.valid_through_ms,
+            frozenset((at, seen.timestamp_ms) for at, seen in term.progress.activity.items()),
             frozenset(
                 (name, self._view(secondary))
                 for name, secondary in term.delivery.secondaries.items()

@@ -199,7 +199,12 @@ def _seat_in_abstract_time(world: World, index: int) -> World:
             moved_at_ms=dict.fromkeys(state.term.delivery.secondaries, NOW_MS),
             until_ms=state.term.delivery.until_ms and _abstract(state.term.delivery.until_ms),
         ),
-        activity={at: replace(seen, at_ms=NOW_MS) for at, seen in state.term.activity.items()},
+        progress=replace(
+            state.term.progress,
+            activity={
+                at: replace(seen, at_ms=NOW_MS) for at, seen in state.term.progress.activity.items()
+            },
+        ),
     )
     state = replace(
         state,

@@ -30,8 +30,8 @@ def stored(coordinator: Coordinator) -> tuple[int, int, bool]:
 def one_transaction(coordinator: Coordinator) -> None:
     """Everybody is idle, so that only a request makes it commit."""
     coordinator.until(Phase.COLLECTING)
-    at = coordinator.term.offsets
-    number = coordinator.term.number
+    at = coordinator.term.progress.offsets
+    number = coordinator.term.progress.number
     idle = status(number, {p: (at[p], at[p]) for p in (P0, P1)})
     coordinator.hears(idle, ALICE, transaction=coordinator.term.closing)
     coordinator.waits(1)

@@ -72,7 +72,7 @@ class Wedged(Coordinator):
         return f"headgate/{SINK}/{epoch}-{COORDINATOR.incarnation}/{number}"
 
     def claims(self) -> dict[TopicPartition, Claim]:
-        begin, idle = self.term.offsets[P0], self.term.offsets[P1]
+        begin, idle = self.term.progress.offsets[P0], self.term.progress.offsets[P1]
         return {P0: Claim(OffsetRange(begin, begin + 3), 3), P1: Claim(OffsetRange(idle, idle))}
 
     def with_file(self, path: str, rows: int = 3) -> WriteStatus:

@@ -161,4 +161,4 @@ def test_the_one_that_takes_over_claims_and_goes_on_where_the_table_stands() -> 
     heir = Coordinator(made.table)
     heir.until(Phase.OPEN)
     assert heir.term.epoch == EPOCH + 1
-    assert heir.term.offsets == offsets(10, 20)
+    assert heir.term.progress.offsets == offsets(10, 20)

@@ -49,7 +49,7 @@ def test_a_status_without_its_last_part_is_not_judged() -> None:
     hear(coordinator, *[part_at(first + k, part) for k, part in enumerate(PARTS[:-1])])
     coordinator.waits(500)
 
-    assert coordinator.term.offsets == AT
+    assert coordinator.term.progress.offsets == AT
     assert coordinator.phase is Phase.SETTLING
 
 

@@ -46,8 +46,8 @@ PHASES = [
 
 def one_transaction(coordinator: Coordinator) -> None:
     """A gain, a pause, a resume, and rows."""
-    at = coordinator.term.offsets
-    closing = coordinator.term.number
+    at = coordinator.term.progress.offsets
+    closing = coordinator.term.progress.number
     coordinator.hears(gain(P0), BOB, epoch=0)
     coordinator.hears(Pause(), BOB, epoch=EPOCH)
     coordinator.until(Phase.COLLECTING)
@@ -77,7 +77,7 @@ def experienced(phase: Phase) -> Coordinator:
         coordinator.hears(report, BOB, epoch=EPOCH - 1)
     coordinator.until(Phase.OPEN)
     one_transaction(coordinator)
-    coordinator.hears(proposal(1), ALICE, transaction=coordinator.term.number)
+    coordinator.hears(proposal(1), ALICE, transaction=coordinator.term.progress.number)
     coordinator.waits(GATHERING_MS)
     coordinator.until(Phase.OPEN)
     one_transaction(coordinator)
@@ -100,7 +100,7 @@ def without_place(state: State) -> State:
         state,
         term=replace(
             state.term,
-            heard_to=ControlOffset(0),
+            progress=replace(state.term.progress, heard_to=ControlOffset(0)),
             primary=replace(state.term.primary, look_soon=False),
         ),
     )

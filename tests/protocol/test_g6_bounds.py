@@ -132,7 +132,7 @@ def test_who_never_hears_the_forged_one_catches_up_with_it(leap: int, *, togethe
             participant.start(transaction + 1, AT, settled_to=participant.next_offset)
         coordinator.waits(SETTINGS.commit_timeout_ms)
         coordinator.until(Phase.OPEN)
-        if coordinator.term.offsets == offsets(15, 20):
+        if coordinator.term.progress.offsets == offsets(15, 20):
             return
         coordinator.until(Phase.COLLECTING)
     raise AssertionError("nobody hears it any more")

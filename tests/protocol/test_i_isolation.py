@@ -96,10 +96,12 @@ def test_i1_one_that_is_gone_or_unreadable_is_suspended_and_offsets_stay(
     reads(made, troubles={ORDERS: error})
     assert made.term.suspensions.suspended[ORDERS].why.startswith(error.code)
     assert f"{ORDERS} is suspended" in made.told
-    assert made.term.settlement is not None
-    assert made.term.settlement.offsets == offsets(10, 20), "I2: refused once, whole"
-    assert f"files of {ORDERS}, which is suspended" in made.term.settlement.reason
-    assert made.term.settlement.suspended == {ORDERS: made.term.suspensions.suspended[ORDERS].why}
+    assert made.term.progress.settlement is not None
+    assert made.term.progress.settlement.offsets == offsets(10, 20), "I2: refused once, whole"
+    assert f"files of {ORDERS}, which is suspended" in made.term.progress.settlement.reason
+    assert made.term.progress.settlement.suspended == {
+        ORDERS: made.term.suspensions.suspended[ORDERS].why
+    }
 
 
 def test_i1_the_record_says_so_and_so_does_every_start() -> None:
@@ -130,7 +132,7 @@ def test_i1_what_participants_say_is_looked_into() -> None:
     reads(made, troubles={ORDERS: GONE})
     assert made.term.suspensions.suspended[ORDERS].why.startswith("HG-102")
     begun(made)
-    assert made.term.offsets[P0] == 13
+    assert made.term.progress.offsets[P0] == 13
 
 
 def test_i1_a_participants_word_alone_suspends_nothing_that_is_in_order() -> None:
@@ -209,13 +211,13 @@ def test_i2_status_of_a_table_suspended_since_is_refused_and_others_are_in() -> 
     made = collecting(suspended=(DROPPED,))
     assert made.term.suspensions.suspended == {ORDERS: DROPPED}
     announces(made)
-    assert made.term.settlement is not None
-    assert "which is suspended" in made.term.settlement.reason
-    assert made.term.settlement.offsets == offsets(10, 20)
+    assert made.term.progress.settlement is not None
+    assert "which is suspended" in made.term.progress.settlement.reason
+    assert made.term.progress.settlement.offsets == offsets(10, 20)
     made.until(Phase.COLLECTING)
     announces(made, at=None, number=2)
     begun(made)
-    assert made.term.offsets == offsets(13, 20)
+    assert made.term.progress.offsets == offsets(13, 20)
 
 
 def test_i3_one_that_cannot_be_reached_is_not_suspended_and_its_pending_commits_wait() -> None:
@@ -320,7 +322,7 @@ def test_i5_a_table_that_is_in_order_again_is_open_at_once() -> None:
     announces(made)
     begun(made)
     assert suspended_by(made) == {}
-    assert made.term.offsets == offsets(13, 20)
+    assert made.term.progress.offsets == offsets(13, 20)
 
 
 def test_i5_one_that_lost_rows_is_delivered_first_and_takes_rows_then() -> None:

@@ -261,11 +261,11 @@ def test_n5_create_answers_who_asks_of_the_old_table_to_look_again() -> None:
 def test_n5_create_refuses_the_files_of_the_old_one_once_it_is_gone() -> None:
     made = remembering(makes_anew=True)
     made.until(Phase.COLLECTING)
-    before = made.term.offsets[P0]
+    before = made.term.progress.offsets[P0]
     announces(made)
     reads(made, troubles={ORDERS: GONE})
     made.until(Phase.OPEN)
-    assert made.term.offsets[P0] == before
+    assert made.term.progress.offsets[P0] == before
     assert not made.term.suspensions.suspended
 
 

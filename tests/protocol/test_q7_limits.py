@@ -25,7 +25,7 @@ def collecting(limits: BadRecordLimits = LIMITS) -> Coordinator:
 
 def announced(coordinator: Coordinator, records: int, bad: int, number: int = 1) -> None:
     """A status of partition 0 with so many records, of which so many were bad and skipped."""
-    begin = coordinator.term.offsets[P0]
+    begin = coordinator.term.progress.offsets[P0]
     claim = Claim(OffsetRange(begin, begin + records), records - bad, skipped=bad, bad=bad)
     idle = Claim(OffsetRange(20, 20))
     transaction = coordinator.term.closing

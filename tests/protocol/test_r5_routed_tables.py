@@ -80,8 +80,8 @@ def reads(made: Coordinator, *tables: TableView) -> None:
 
 
 def settlement(made: Coordinator) -> Settlement:
-    assert made.term.settlement is not None
-    return made.term.settlement
+    assert made.term.progress.settlement is not None
+    return made.term.progress.settlement
 
 
 def stopped(made: Coordinator) -> HeadgateError:

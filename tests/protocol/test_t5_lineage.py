@@ -74,7 +74,7 @@ def test_a_policy_says_where_to_go_on_and_begins_with_a_new_epoch(
     coordinator = leading(table(lineage), replace(SETTINGS, **policy))
     coordinator.until(Phase.OPEN)
 
-    assert coordinator.term.offsets == begins_at
+    assert coordinator.term.progress.offsets == begins_at
     assert coordinator.term.epoch == EPOCH
 
 
@@ -116,7 +116,7 @@ def test_restart_fills_the_new_table_from_the_start() -> None:
     coordinator.start = offsets(3, 4)
     coordinator.until(Phase.OPEN)
 
-    assert coordinator.term.offsets == offsets(3, 4)
+    assert coordinator.term.progress.offsets == offsets(3, 4)
 
 
 LOOKS = replace(SETTINGS, table_check_interval_ms=3 * SETTINGS.commit_interval_ms)
@@ -130,7 +130,7 @@ def next_end(coordinator: Coordinator) -> None:
 
 def nobody_has_anything(coordinator: Coordinator) -> None:
     coordinator.until(Phase.COLLECTING)
-    empty = status(coordinator.term.number, {P0: (10, 10), P1: (20, 20)})
+    empty = status(coordinator.term.progress.number, {P0: (10, 10), P1: (20, 20)})
     coordinator.hears(empty, ALICE, transaction=coordinator.term.closing)
     coordinator.waits(1)
 

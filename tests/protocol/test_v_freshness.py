@@ -301,7 +301,7 @@ def refreshing(*tables: TableView, through_ms: int = 1_000_000) -> Coordinator:
             made.term,
             delivery=replace(made.term.delivery, secondaries=secondaries),
             primary=replace(made.term.primary, view=stored),
-            valid_through_ms=through_ms,
+            progress=replace(made.term.progress, valid_through_ms=through_ms),
         ),
     )
     return made

@@ -90,7 +90,7 @@ def start_after_settlement() -> tuple[Planted, ...]:
         if state.phase is Phase.CLOSING:
             return tuple(Append(a.epoch, a.events[:1]) for a in said)
         if state.phase is Phase.SETTLING and state.term:
-            start = (state.term.number, outgoing_events.start_event(state, first=False))
+            start = (state.term.progress.number, outgoing_events.start_event(state, first=False))
             return tuple(Append(a.epoch, (*a.events, start)) for a in said)
         return said
 
@@ -98,7 +98,7 @@ def start_after_settlement() -> tuple[Planted, ...]:
         said = record.envelope
         if state.phase is Phase.CLOSING and state.term and isinstance(said.event, EndCommit):
             event = outgoing_events.start_event(state, first=False)
-            said = replace(said, event=event, transaction=state.term.number)
+            said = replace(said, event=event, transaction=state.term.progress.number)
         return heard(state, replace(record, envelope=said), now_ms)
 
     return (

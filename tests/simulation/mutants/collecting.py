@@ -60,7 +60,7 @@ def late_do_not_count(right: Any, state: State, heard: HeardStatus) -> Any:
     """Only answers to this END count."""
     term = state.term
     assert term is not None
-    newest = term.number if state.phase is Phase.OPEN else term.closing
+    newest = term.progress.number if state.phase is Phase.OPEN else term.closing
     return (state, ()) if heard.transaction < newest else right(state, heard)
 
 
@@ -73,7 +73,9 @@ def newborn_waited_for(right: Any, state: State) -> Any:
             state,
             term=replace(
                 state.term,
-                collection=replace(state.term.collection, awaited=frozenset(state.term.offsets)),
+                collection=replace(
+                    state.term.collection, awaited=frozenset(state.term.progress.offsets)
+                ),
             ),
         )
     )
@@ -88,7 +90,7 @@ def newborn_for_ever() -> tuple[Planted, ...]:
     def unnamed(state: State) -> Any:
         assert state.term is not None
         term = (state.identity.sender, state.term.epoch)
-        return right(state) & first.setdefault(term, frozenset(state.term.offsets))
+        return right(state) & first.setdefault(term, frozenset(state.term.progress.offsets))
 
     return ((machine, "_unnamed_partitions", unnamed),)
 
@@ -193,6 +195,6 @@ def says_before_it_lands(right: Any, state: State, *given: Any) -> Any:
     """ACK is said when the commit is sent."""
     judged, actions = right(state, *given)
     term = judged.term
-    if judged.phase is Phase.COMMITTING and term and term.settlement:
-        actions = (Append(term.epoch, ((term.closing, term.settlement),)), *actions)
+    if judged.phase is Phase.COMMITTING and term and term.progress.settlement:
+        actions = (Append(term.epoch, ((term.closing, term.progress.settlement),)), *actions)
     return judged, actions

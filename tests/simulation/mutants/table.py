@@ -75,8 +75,8 @@ def unknown_is_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms: in
 def unknown_is_not_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms: int) -> Any:
     """An unknown commit is settled as if nothing had been committed."""
     if isinstance(outcome, Unknown) and state.phase is Phase.COMMITTING:
-        settlement = replace(state.term.settlement, offsets=state.term.offsets)
-        term = replace(state.term, settlement=settlement)
+        settlement = replace(state.term.progress.settlement, offsets=state.term.progress.offsets)
+        term = replace(state.term, progress=replace(state.term.progress, settlement=settlement))
         return machine.settle(replace(state, attempt=None, term=term), None)
     return right(state, outcome, now_ms)
 
