@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from headgate.control_protocol.commit_record import CommitRecord, Suspended, kept, refuse_unfinished
@@ -67,14 +67,14 @@ from headgate.coordinator.secondary_tables import (
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.coordinator.source_partitions import defer_added, deferred_partitions
 from headgate.coordinator.state import (
-    Collection,
     Delivery,
     PauseRequest,
     PauseState,
-    Primary,
+    PrimaryState,
     Progress,
-    Sources,
+    SourceState,
     State,
+    StatusCollection,
     Suspensions,
     Term,
 )
@@ -106,13 +106,13 @@ def on_request(state: State, said: Envelope, now_ms: int) -> State:
         return state
     if request.seen < TransactionId(term.epoch, term.pause.answered):
         # old, or the table is not the one that this coordinator knows: a look will tell
-        return replace(state, term=replace(term, primary=replace(term.primary, look_soon=True)))
+        return replace(state, term=replace(term, primary=term.primary.with_look_soon()))
     return replace(
         state,
         term=replace(
             term,
             pause=replace(term.pause, paused=request.paused),
-            collection=replace(term.collection, end_due_ms=now_ms),
+            collection=term.collection.with_end_by(now_ms),
         ),
     )
 
@@ -207,7 +207,7 @@ def on_secondaries_found(state: State, given: SecondariesRead, now_ms: int) -> S
 
 
 def _suspensions_found(
-    state: State, given: SecondariesRead, needed: Collection[str]
+    state: State, given: SecondariesRead, needed: StatusCollection[str]
 ) -> dict[str, Suspended]:
     """I1: return the routed tables that are pending something and are not in order."""
     known = {*needed, *state.recovery_suspended}
@@ -369,10 +369,10 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
     secondaries = state.recovery_secondaries
     term = Term(
         epoch=epoch,
-        primary=Primary(view=view, committed_at_ms=now_ms),
+        primary=PrimaryState(view=view, committed_at_ms=now_ms),
         progress=Progress(offsets=record.offsets, valid_through_ms=record.valid_through_ms),
-        sources=Sources(topic_ids=record.topic_ids, generations=record.generations),
-        collection=Collection(awaited=frozenset(record.offsets)),
+        sources=SourceState(topic_ids=record.topic_ids, generations=record.generations),
+        collection=StatusCollection(awaited=frozenset(record.offsets)),
         pause=PauseState(paused=is_paused_at_start(state, claim_attempt, stored=record.paused)),
         delivery=Delivery(
             secondaries=secondaries,

@@ -410,7 +410,7 @@ def _on_own_event(state: State, record: LogRecord, now_ms: int) -> Step:
                     term.collection,
                     statuses=(),
                     buffered={},
-                    named_by_presence=frozenset(),
+                    named_by_presence=frozenset(),  # gains before L take their position from here
                     end_due_ms=next_end_ms if paused == term.pause.paused else now_ms,
                 ),
             )
@@ -472,7 +472,7 @@ def _on_status(state: State, heard: HeardStatus) -> Step:
     heard_it = replace(
         term,
         collection=replace(term.collection, statuses=statuses, awaited=awaited, buffered=held),
-        primary=replace(term.primary, look_soon=soon),
+        primary=term.primary.with_look_soon() if soon else term.primary,
     )
     return replace(state, term=heard_it), ()
 
@@ -792,9 +792,9 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
     answered = last_answer(term, before=stored.paused, now=found.paused)
     committed = replace(
         term,
-        primary=replace(term.primary, view=view, committed_at_ms=now_ms, overtaken=False),
-        delivery=replace(term.delivery, pending=found.pending_commits),
-        pause=replace(term.pause, answered=answered),
+        primary=term.primary.with_landed(view, now_ms),
+        delivery=term.delivery.with_decided(found.pending_commits),
+        pause=term.pause.with_answered(answered),
     )
     if attempt:
         files = (*attempt.files, *(file for draft in term.delivery.drafts for file in draft.files))
@@ -802,9 +802,7 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
         tokens = term.tokens.with_committed(known)
         committed = without_forgotten(replace(committed, tokens=tokens), attempt.forgets)
     told = log_expired(found, stored) if found.expired else ()
-    landed = replace(
-        landed, term=replace(committed, delivery=replace(committed.delivery, drafts=()))
-    )
+    landed = replace(landed, term=committed)
     settled, actions = settle(replace(landed, term=with_linger(landed, now_ms)), view)
     return settled, (*told, *actions)
 
@@ -880,10 +878,8 @@ def has_claims_beyond_ends(state: State) -> bool:
 
 def with_ends_asked(state: State) -> State:
     """Let the judgement wait for the sources' answer."""
-    return replace(
-        state,
-        term=replace(term_of(state), collection=replace(term_of(state).collection, asks_ends=True)),
-    )
+    collection = term_of(state).collection.with_question(ends=True)
+    return replace(state, term=replace(term_of(state), collection=collection))
 
 
 def with_ends(state: State, topics: Mapping[str, TopicState]) -> State:
@@ -896,7 +892,7 @@ def with_ends(state: State, topics: Mapping[str, TopicState]) -> State:
         term=replace(
             term,
             sources=replace(term.sources, ends=ends),
-            collection=replace(term.collection, asks_ends=False),
+            collection=term.collection.with_question(),
         ),
     )
 

@@ -198,11 +198,11 @@ def prepare_end(state: State, now_ms: int) -> Step:
     wanted = (*resuming, *next_to_look_at(term))
     looks = term.primary.look_soon or now_ms - known_ms >= state.settings.table_check_interval_ms
     if looks:
-        term = replace(term, primary=replace(term.primary, looked_at_ms=now_ms, look_soon=False))
+        term = replace(term, primary=term.primary.with_look(now_ms))
         wanted = (*named_secondaries(state), *wanted)
     filled = tables_to_look_for(state, now_ms) if routed else frozenset[str]()
     if filled:
-        term = replace(term, suspensions=replace(term.suspensions, listed_at_ms=now_ms))
+        term = replace(term, suspensions=term.suspensions.with_listed(now_ms))
     secondaries = (DescribeSecondaries(wanted, filled),) if wanted or filled else ()
     actions = (*((ReadTable(),) if looks else ()), *secondaries, *actions)
     return enter_phase(state, Phase.PREPARING, term=term), actions
@@ -219,8 +219,8 @@ def on_look_at_primary(state: State, view: TableView) -> Step:
         state,
         term=replace(
             term,
-            primary=replace(
-                term.primary, overtaken=overtaken, view=_with_location(term.primary.view, view)
+            primary=term.primary.with_view(
+                _with_location(term.primary.view, view), overtaken=overtaken
             ),
         ),
     ), ()
@@ -253,7 +253,9 @@ def on_look_at_secondaries(state: State, given: SecondariesRead, now_ms: int) ->
         state,
         term=replace(
             before,
-            primary=replace(before.primary, overtaken=before.primary.overtaken or moved),
+            primary=before.primary.with_view(
+                before.primary.view, overtaken=before.primary.overtaken or moved
+            ),
             delivery=replace(before.delivery, secondaries=secondaries),
         ),
     )
@@ -553,7 +555,7 @@ def on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
         return recover(state, "the table is not as it was decided: begins again")
     overtaken = term.primary.overtaken or view.head != term.primary.view.head
     read = replace(
-        state, term=replace(term, primary=replace(term.primary, view=view, overtaken=overtaken))
+        state, term=replace(term, primary=term.primary.with_view(view, overtaken=overtaken))
     )
     return read, (DescribeSecondaries(_tables_to_read(read, now_ms)),)
 

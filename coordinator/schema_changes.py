@@ -143,9 +143,10 @@ def on_evolved(state: State, done: Evolved) -> Step:
         Lineage.CONTAINS_TAG,
     ):
         return recover(state, "the table has moved while its columns were changed")
+    known = replace(term.primary.view, schema_id=view.schema_id)
     term = replace(
         term,
-        primary=replace(term.primary, view=replace(term.primary.view, schema_id=view.schema_id)),
+        primary=term.primary.with_view(known, overtaken=term.primary.overtaken),
         changes=replace(
             term.changes, refused=bound_refusals((*term.changes.refused, *done.refused))
         ),
@@ -184,7 +185,7 @@ def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
     )
     if len(remembered) > ANSWERED_MAX:
         remembered = frozenset()
-    soon_ms = min(term.collection.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
+    soon_ms = now_ms + state.settings.rebalance_delay_ms
     term = replace(
         term,
         changes=replace(
@@ -194,7 +195,7 @@ def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
             proposals=tuple(each for each in term.changes.proposals if each.answer not in answered),
             due_ms=max(now_ms, term.changes.due_ms),
         ),
-        collection=replace(term.collection, end_due_ms=soon_ms),
+        collection=term.collection.with_end_by(soon_ms),
     )
     return enter_phase(state, Phase.OPEN, term=term, failures=0), ()
 
@@ -277,7 +278,7 @@ def on_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
     }
     term = replace(
         term,
-        delivery=replace(term.delivery, secondaries=secondaries),
+        delivery=term.delivery.with_secondaries(secondaries),
         changes=replace(
             term.changes, tables=Tables(answers, tuple(starts.values())), due_ms=again_ms
         ),

@@ -108,7 +108,7 @@ def forget(state: State, gone: Collection[str]) -> tuple[State, tuple[Tell, ...]
     parted = replace(
         term,
         suspensions=replace(term.suspensions, forgotten=term.suspensions.forgotten | new),
-        delivery=replace(term.delivery, secondaries=secondaries),
+        delivery=term.delivery.with_secondaries(secondaries),
     )
     return replace(state, term=parted), log_forgotten(new)
 
@@ -369,7 +369,7 @@ def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State
     asked = replace(
         term,
         suspensions=replace(term.suspensions, resume_asked=term.suspensions.resume_asked | wanted),
-        collection=replace(term.collection, end_due_ms=now_ms),
+        collection=term.collection.with_end_by(now_ms),
     )
     return replace(state, term=asked)
 
@@ -411,7 +411,7 @@ def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tu
     asked = replace(
         term,
         suspensions=replace(term.suspensions, suspended=suspended, resume_asked=frozenset()),
-        delivery=replace(term.delivery, secondaries=secondaries),
+        delivery=term.delivery.with_secondaries(secondaries),
     )
     state, parting_words = forget(replace(state, term=asked), gone)
     opened, more = reopen(state, given.views)
@@ -551,7 +551,7 @@ def with_tables_asked(state: State) -> State:
     return replace(
         state,
         term=replace(
-            term_of(state), collection=replace(term_of(state).collection, asks_tables=True)
+            term_of(state), collection=term_of(state).collection.with_question(tables=True)
         ),
     )
 
@@ -590,14 +590,14 @@ def with_tables(
     except SecondaryForeign as error:
         raise SecondaryForeign(
             error.message,
-            f"restore the ledger {term.primary.view.table} if it was re-created; tables that another "
-            "ledger fills take a sink of another name",
+            f"restore the ledger {term.primary.view.table} if it was re-created; tables that "
+            "another ledger fills take a sink of another name",
         ) from None
     secondaries = {**term.delivery.secondaries, **given.views}
     known = replace(
         term,
-        delivery=replace(term.delivery, secondaries=secondaries),
-        collection=replace(term.collection, asks_tables=False),
+        delivery=term.delivery.with_secondaries(secondaries),
+        collection=term.collection.with_question(),
     )
     known = with_former_data(term, known)  # it is judged at once
     return replace(state, failures=0, term=known), (*tells, *log_replaced(state, given))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -278,6 +278,9 @@ class Suspensions:
     listed_at_ms: int = 0
     """When it was last looked which tables are gone (N5)."""
 
+    def with_listed(self, now_ms: int) -> Suspensions:
+        return replace(self, listed_at_ms=now_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
@@ -316,9 +319,16 @@ class Delivery:
 
     unseen_at_ms: int | None = None
 
+    def with_secondaries(self, secondaries: Mapping[str, TableView]) -> Delivery:
+        return replace(self, secondaries=secondaries)
+
+    def with_decided(self, pending: tuple[PendingCommit, ...]) -> Delivery:
+        """Take in a decision that has landed: its drafts are pending commits now."""
+        return replace(self, pending=pending, drafts=())
+
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class SourceState:
     """The source topics, as the newest START knows them."""
 
     topic_ids: Mapping[str, TopicId]
@@ -341,9 +351,12 @@ class PauseState:
     answered: TransactionNumber = TransactionNumber(0)
     """The transaction that last stored another answer to PAUSE or RESUME; one that landed."""
 
+    def with_answered(self, answered: TransactionNumber) -> PauseState:
+        return replace(self, answered=answered)
+
 
 @dataclass(frozen=True, slots=True)
-class Primary:
+class PrimaryState:
     """The primary table, and when to look at it (T5)."""
 
     view: TableView
@@ -354,14 +367,28 @@ class Primary:
 
     looked_at_ms: int = 0
     overtaken: bool = False
-    """Others have moved a table since; only a commit that lands ends it."""
+    """Others have moved a table since; a commit that lands ends it (T5)."""
 
     look_soon: bool = False
     """A look is due with the next END."""
 
+    def with_look_soon(self) -> PrimaryState:
+        return replace(self, look_soon=True)
+
+    def with_look(self, now_ms: int) -> PrimaryState:
+        """Note that the table is being looked at."""
+        return replace(self, looked_at_ms=now_ms, look_soon=False)
+
+    def with_view(self, view: TableView, *, overtaken: bool) -> PrimaryState:
+        """Take in a read. ``overtaken``: others have moved a table, as far as is known by now."""
+        return replace(self, view=view, overtaken=overtaken)
+
+    def with_landed(self, view: TableView, now_ms: int) -> PrimaryState:
+        return replace(self, view=view, committed_at_ms=now_ms, overtaken=False)
+
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class StatusCollection:
     """What participants have said since the newest settlement, and when to judge it (C4 to C7)."""
 
     statuses: tuple[HeardStatus, ...] = ()
@@ -391,6 +418,14 @@ class Collection:
 
     asks_tables: bool = False
     """Routed tables are read for the judgement (R5). At most one of the two is asked for."""
+
+    def with_end_by(self, due_ms: int) -> StatusCollection:
+        """Let END come then at the latest."""
+        return replace(self, end_due_ms=min(self.end_due_ms, due_ms))
+
+    def with_question(self, *, tables: bool = False, ends: bool = False) -> StatusCollection:
+        """Let the judgement wait for one answer; or, by default, wait no longer."""
+        return replace(self, asks_tables=tables, asks_ends=ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,13 +486,13 @@ class Term:
 
     epoch: Epoch
     progress: Progress
-    primary: Primary
-    sources: Sources
+    primary: PrimaryState
+    sources: SourceState
     changes: SchemaChanges = field(default_factory=SchemaChanges)
     suspensions: Suspensions = field(default_factory=Suspensions)
     delivery: Delivery = field(default_factory=Delivery)
     pause: PauseState = field(default_factory=PauseState)
-    collection: Collection = field(default_factory=Collection)
+    collection: StatusCollection = field(default_factory=StatusCollection)
     tokens: Tokens = field(default_factory=Tokens)
 
     @property
