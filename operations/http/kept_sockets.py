@@ -37,8 +37,21 @@ class KeptSocket(socket.socket):
     def __init__(self, family: int, descriptor: int, peer: tuple[Any, ...]) -> None:
         super().__init__(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=descriptor)
         self._peer = peer
+        self._unread = b""
+
+    @property
+    def has_unread(self) -> bool:
+        return bool(self._unread)
+
+    def unread(self, said: bytes, by: KeptSelector) -> None:
+        """Let whoever reads next get this first; the loop of that selector sees that it can."""
+        self._unread = said
+        by.unread(self)
 
     def recv(self, size: int, flags: int = 0) -> bytes:
+        if self._unread:
+            first, self._unread = self._unread[:size], self._unread[size:]
+            return first
         size = min(size, _AT_ONCE_BYTES)
         buffer = ctypes.create_string_buffer(size)
         got = _told(_C.recv(self.fileno(), buffer, size, flags))
@@ -57,6 +70,7 @@ class KeptSocket(socket.socket):
         return self._peer
 
     def _real_close(self) -> None:
+        self._unread = b""
         if (descriptor := self.detach()) >= 0:
             _C.close(descriptor)
 
@@ -82,11 +96,19 @@ class KeptSelector(selectors.PollSelector):
     To register with ``poll`` is no call of the kernel's, unlike with ``epoll``.
     """
 
-    _turns = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self._turns = 0
+        self._unread: set[KeptSocket] = set()
+
+    def unread(self, socket: KeptSocket) -> None:
+        self._unread.add(socket)
 
     def select(self, timeout: float | None = None) -> Any:
-        if timeout == 0 and self._turns < _TURNS_WITHOUT_A_LOOK:
-            self._turns += 1
-            return []
-        self._turns = 0
-        return super().select(timeout)
+        self._unread = {each for each in self._unread if each.has_unread}
+        registered = [self.get_map().get(each.fileno()) for each in self._unread]
+        again = [(key, key.events & selectors.EVENT_READ) for key in registered if key]
+        self._turns += 1
+        if (again or timeout == 0) and self._turns % _TURNS_WITHOUT_A_LOOK:
+            return again
+        return [*again, *super().select(0 if again else timeout)]

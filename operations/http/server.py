@@ -46,9 +46,10 @@ QUEUED_MAX = 4_096
 """The listen queue."""
 _ACCEPTED_AT_ONCE = 256
 _CLOSED_AT_ONCE = 64
-_BEGUN_AT_ONCE = 4
+_BEGUN_AT_ONCE = 2
 _READ_BYTES = 4_096
 _HEAD_BYTES_MAX = 65_536
+_HANDSHAKE = 0x16
 _HEAD_ENDS = re.compile(rb"\n\r?\n")
 _TARGET_BYTES_MAX = 8_192
 _ANSWERS_END_WITHIN_S = 1.0
@@ -58,7 +59,8 @@ _NO_ROOM_S = 0.05
 class _Waiting:
     """Holds the callers whose request is not whole, by their deadlines, the nearest first."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, speaks: Callable[[_Caller], object]) -> None:
+        self.speaks = speaks
         self._most = most
         self._until: dict[_Caller, float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -75,8 +77,11 @@ class _Waiting:
 
     def drop_oldest(self) -> None:
         if (oldest := next(iter(self._until), None)) is not None:
-            self.remove(oldest)
-            oldest.drop()
+            self.drop(oldest)
+
+    def drop(self, caller: _Caller) -> None:
+        self.remove(caller)
+        caller.drop()
 
     def drop_all(self) -> None:
         while self._until:
@@ -97,41 +102,47 @@ class _Waiting:
         self._look_later()
 
 
+def is_whole_head(said: bytes) -> bool:
+    """Return whether that is all of a head; what is none, or is too long, is refused as it is."""
+    is_none = said[0] <= ord(" ") or len(said) > _HEAD_BYTES_MAX
+    return is_none or _HEAD_ENDS.search(said, max(0, len(said) - _READ_BYTES - 2)) is not None
+
+
+def is_whole_hello(said: bytes) -> bool:
+    """Return whether that is all of TLS's first record, or is none."""
+    return said[0] != _HANDSHAKE or len(said) >= 5 + int.from_bytes(said[3:5].ljust(2, b"\xff"))
+
+
 class _Caller:
     """Who has connected. Until a head is whole, this is a socket and what was said on it.
 
-    Nothing is made for HTTP before that: a thousand clients that come at once, and say half of what
-    they want, would otherwise cost a second in which no probe is answered. With TLS, the first byte
-    takes the place of the whole head.
+    Nothing is made for HTTP or TLS before that: a thousand clients that come at once, and say half
+    of what they want, would otherwise cost a second in which no probe is answered.
     """
 
     def __init__(
-        self, taken: KeptSocket, speaks: Callable[[_Caller], object], *, tls: bool
+        self, taken: KeptSocket, waiting: _Waiting, is_whole: Callable[[bytes], bool]
     ) -> None:
         self.socket = taken
         self.said = b""
         self.drop: Callable[[], object] = self.hang_up
-        self._speaks, self._tls = speaks, tls
+        self._waiting, self._is_whole = waiting, is_whole
         asyncio.get_running_loop().add_reader(taken.fileno(), self._listen)
+        waiting.add(self)
 
     def _listen(self) -> None:
-        if not self._tls:
-            try:
-                part = self.socket.recv(_READ_BYTES)
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError:
-                part = b""
-            before, self.said = self.said[-2:], self.said + part
-            if part and not self._is_whole(before + part):
-                return
-        asyncio.get_running_loop().remove_reader(self.socket.fileno())
-        self._speaks(self)
-
-    def _is_whole(self, newest: bytes) -> bool:
-        """Return whether it is a head; what is none, or is too long, will be refused as it is."""
-        none = self.said[0] <= ord(" ") or len(self.said) > _HEAD_BYTES_MAX
-        return none or _HEAD_ENDS.search(newest) is not None
+        try:
+            part = self.socket.recv(_READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            part = b""
+        self.said += part
+        if not part:
+            self._waiting.drop(self)
+        elif self._is_whole(self.said):
+            asyncio.get_running_loop().remove_reader(self.socket.fileno())
+            self._waiting.speaks(self)
 
     def hang_up(self) -> None:
         asyncio.get_running_loop().remove_reader(self.socket.fileno())
@@ -150,9 +161,6 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._caller.drop = transport.abort
-        if self._caller.said:
-            self.data_received(self._caller.said)
-            self._caller.said = b""
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -279,6 +287,7 @@ class _Server:
     def __init__(self, face: Face, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
         self._listening = listening
         self._tls = tls
+        self._is_whole = is_whole_hello if tls else is_whole_head
         self._config = uvicorn.Config(
             _Application(face),
             interface="asgi3",
@@ -291,11 +300,13 @@ class _Server:
             timeout_keep_alive=int(2 * WHOLE_WITHIN_S),  # ours comes first
         )
         self._state = ServerState()
-        self._waiting = _Waiting(min(WAITING_MAX, _descriptors() // 2))
+        self._waiting = _Waiting(min(WAITING_MAX, _descriptors() // 2), self._speaks)
         self._speaking: list[_Caller] = []
         self._arriving: set[asyncio.Task[Any]] = set()
         self._stopped = asyncio.Event()
-        self._loop = asyncio.SelectorEventLoop(KeptSelector())
+        self._begun: list[_Caller] = []
+        self._selector = KeptSelector()
+        self._loop = asyncio.SelectorEventLoop(self._selector)
         self._loop.set_exception_handler(_note)
 
     def run(self) -> None:
@@ -330,8 +341,7 @@ class _Server:
         """Accept some connections in each turn of the loop, so that those accepted are read."""
         try:
             for _ in range(_ACCEPTED_AT_ONCE):
-                taken = next_caller(self._listening)
-                self._waiting.add(_Caller(taken, self._speaks, tls=self._tls is not None))
+                _Caller(next_caller(self._listening), self._waiting, self._is_whole)
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
@@ -346,21 +356,23 @@ class _Server:
         self._speaking.append(caller)
 
     def _serve_newest(self) -> None:
-        """Begin with a few in each turn, the newest first: many who hurry keep nobody waiting.
+        """Begin with the newest: a probe that comes last would else wait for all before it.
 
-        A probe that comes last would wait for all of them, and their time is over before its own.
+        No more are begun while what a few have said is not read: with TLS that is a signature each.
+        Who is left over waits no longer than anybody may.
         """
-        for _ in range(_BEGUN_AT_ONCE):
-            while self._speaking:
-                caller = self._speaking.pop()
-                if caller.socket.fileno() >= 0:
-                    self._begin(caller)
-                    break
+        self._begun = [each for each in self._begun if each.socket.has_unread]
+        while self._speaking and len(self._begun) < _BEGUN_AT_ONCE:
+            caller = self._speaking.pop()
+            if caller.socket.fileno() >= 0:  # else its time was over
+                self._begin(caller)
         if self._speaking:
             self._loop.call_soon(self._serve_newest)
 
     def _begin(self, caller: _Caller) -> None:
         """Speak HTTP with a client that has begun to, or agree on TLS first."""
+        caller.socket.unread(caller.said, self._selector)
+        self._begun.append(caller)
         connection = _Connection(self._config, self._state, self._waiting, caller)
         arriving = self._loop.create_task(
             self._loop.connect_accepted_socket(lambda: connection, caller.socket, ssl=self._tls)
