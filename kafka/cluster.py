@@ -61,11 +61,15 @@ def quiet(settings: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """Something on the cluster and what this client may do there; ``None``: unknown."""
+    """Something on the cluster and what this client may do there; ``None``: unknown.
+
+    ``members``: who is in a group, by client and host.
+    """
 
     partitions: int = 0
     operations: frozenset[str] | None = None
     state: str = ""
+    members: tuple[str, ...] = ()
 
     def lacks(self, *needed: str) -> list[str]:
         return [] if self.operations is None else [o for o in needed if o not in self.operations]
@@ -149,7 +153,9 @@ class Cluster:
                 time.sleep(_AGAIN_S)
                 continue
             operations = _names(described.authorized_operations)
-            return Granted(operations=operations, state=described.state.name.lower())
+            members = sorted(f"{m.client_id} at {m.host.lstrip('/')}" for m in described.members)
+            state = described.state.name.lower()
+            return Granted(operations=operations, state=state, members=tuple(members))
 
     def may_create(self, topic: str) -> bool:
         """Return whether a topic could be created; the brokers only validate the request."""
