@@ -27,7 +27,6 @@ from pyiceberg.catalog import Catalog
 
 from comparison.workloads import WORKLOADS, Workload
 from headgate.config.table_declaration import quarantine_declaration
-from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -37,6 +36,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan
 from headgate.data_plane.write.write_batch import write_ranges
 from headgate.tables.iceberg.catalog import load_catalog

@@ -21,6 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -31,7 +32,6 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
-from headgate.control_protocol.record import CommitRecord
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.table import IcebergTable

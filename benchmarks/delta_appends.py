@@ -29,6 +29,7 @@ import pyarrow.json
 from deltalake import write_deltalake
 
 from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -46,8 +47,7 @@ from headgate.control_protocol.ports import (
     Landed,
     SinkTable,
 )
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.table_kinds import TableSpec
+from headgate.control_protocol.table_format import TableSpec
 from headgate.data_plane.batch.plugin_plans import LayoutPlans
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.batch.write_plan import Plans, SourcePlan, WriterPlan

@@ -28,7 +28,7 @@ from hudi_tables.world import HudiWorld, session
 from hudi_tables.zookeeper import zookeeper
 
 from headgate.control_protocol.columns import Column, Struct
-from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.table_format import RowKey
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 
 TYPES = {

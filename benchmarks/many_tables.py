@@ -23,7 +23,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from headgate.config.table_declaration import quarantine_declaration
-from headgate.control_protocol import codec
+from headgate.control_protocol import messages
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import (
     AckCommit,
@@ -40,9 +40,9 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome
 from headgate.control_protocol.testing import FakeLog, FakeLogServer, FakeSource, FakeTopics
 from headgate.coordinator.driver import CoordinatorDriver, StartAt, World
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity
-from headgate.coordinator.transitions import Phase
 from headgate.runtime.assembly import SystemClock
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.data_file import FileDetail
@@ -169,7 +169,7 @@ class Shop:
 
     def _hear(self) -> None:
         for message in self.server.messages[self.heard :]:
-            envelope = codec.decode(message)
+            envelope = messages.decode(message)
             self.heard += 1
             if not isinstance(envelope, Envelope):
                 continue

@@ -25,6 +25,8 @@ from pyiceberg.catalog import Catalog
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import encode
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -36,8 +38,6 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import encode
 from headgate.operations.http.sink_views import COURSE
 from headgate.operations.http.status_page import sink_page
 from headgate.operations.status import status as looking

@@ -35,6 +35,7 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -46,7 +47,6 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
-from headgate.control_protocol.record import CommitRecord
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.table import IcebergTable

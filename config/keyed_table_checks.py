@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from headgate.config.route_checks import policy_of
 from headgate.config.table_declaration import declared
 from headgate.config.table_settings import SchemaSettings, TableSettings
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import KeyUnfit
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.data_plane.batch.routes import Route, Routing
 from headgate.data_plane.cdc.policy import Envelope, Tombstones

@@ -16,8 +16,8 @@ from headgate.config.table_settings import (
     SchemaSettings,
     TableSettings,
 )
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import ConfigurationError, TablesUnfit
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import Pace
 from headgate.data_plane.batch.routes import Route, Routing
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from headgate.config.catalog_settings import CatalogSettings
 from headgate.config.setting_types import Text
-from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
+from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

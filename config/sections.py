@@ -22,12 +22,12 @@ from headgate.config.quarantine_settings import QuarantineSettings, RoutedQuaran
 from headgate.config.secret_references import resolved
 from headgate.config.setting_types import Properties, Secret, Text, TextOrNumber
 from headgate.config.table_settings import ColumnSettings, TableSettings
-from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.messages import Wire
+from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redaction import Redaction
-from headgate.control_protocol.seal import Keys
-from headgate.control_protocol.wire import Wire
+from headgate.control_protocol.signatures import Keys
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.settings import Distribution, ParticipantSettings
 

@@ -17,9 +17,14 @@ from headgate.config.route_checks import one_table, section_of
 from headgate.config.table_declaration import declared, quarantine_declaration
 from headgate.config.table_settings import ICEBERG, RecordColumns, TableSettings
 from headgate.control_protocol.columns import Struct
-from headgate.control_protocol.errors import ConfigurationError, TablesUnfit
-from headgate.control_protocol.kind_errors import GuaranteeTooWeak, KindLacks, KindUnknown
-from headgate.control_protocol.table_kinds import (
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    GuaranteeTooWeak,
+    KindLacks,
+    KindUnknown,
+    TablesUnfit,
+)
+from headgate.control_protocol.table_format import (
     Capability,
     Guarantee,
     RowKey,

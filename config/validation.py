@@ -16,8 +16,6 @@ from headgate.config.route_checks import check_tables
 from headgate.config.table_declaration import check_declaration, check_types, transform_plan
 from headgate.config.table_formats import check_kind
 from headgate.config.table_settings import ICEBERG, SchemaSettings
-from headgate.control_protocol.bad_records import Disposal
-from headgate.control_protocol.column_growth import RESERVED
 from headgate.control_protocol.errors import (
     ColumnsCannotEvolve,
     ConfigurationError,
@@ -25,7 +23,9 @@ from headgate.control_protocol.errors import (
     NameReserved,
     TablesUnfit,
 )
-from headgate.control_protocol.seal import KEY_CHARACTERS_MIN
+from headgate.control_protocol.quarantine_policy import Disposal
+from headgate.control_protocol.schema_evolution import RESERVED
+from headgate.control_protocol.signatures import KEY_CHARACTERS_MIN
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.kafka import client_settings as kafka_keys
 from headgate.participant.settings import Incompatible, UnknownFields
@@ -296,7 +296,7 @@ def _check_kafka(settings: SinkSections) -> None:
     if not settings.kafka.get("bootstrap.servers"):
         _wrong('kafka."bootstrap.servers" is missing', 'write "bootstrap.servers" = "host:port"')
     for key in settings.kafka:
-        reason = kafka_keys.refusal(key)
+        reason = kafka_keys.refusal_of_key(key)
         if reason is not None:
             _wrong(f'kafka."{key}" may not be set', reason or "headgate does not know this key")
         if settings.kafka[key] != "" and not settings.kafka[key].strip():

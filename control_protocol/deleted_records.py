@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from headgate.control_protocol.deletion_errors import DeletedBack
+from headgate.control_protocol.commit_record_codec import inflated, packed
+from headgate.control_protocol.errors import DeletedBack
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.packed_text import inflated, packed
 
 CHARS_MAX = 3_500
 """In one property: older Hive metastores hold 4,000 characters of a parameter."""

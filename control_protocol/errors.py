@@ -462,3 +462,187 @@ class Unforeseen(WriteFailed):
     """A batch could not be written, and no other system is to blame: a record may be."""
 
     code = "HG-404"
+
+
+# Errors of ``headgate delete``, grouped as in ``errors``.
+
+
+class PredicateUnfit(ConfigurationError):
+    """A predicate cannot be read, or names no column of the table, or no value that it can have."""
+
+    code = "HG-158"
+
+
+class DeletionRefused(ConfigurationError):
+    """Rows of this table are not deleted by a person: another way is the right one."""
+
+    code = "HG-159"
+
+
+class DeletionUnsettled(RetryLater):
+    """Others were faster each time, or nobody knows whether the rows are deleted."""
+
+    code = "HG-406"
+
+
+class DeletedBack(StopSink):
+    """A command would bring back what a person deleted, or nothing tells that it would not."""
+
+    code = "HG-246"
+
+
+class DeletedMeanwhile(StopSink):
+    """Records were deleted from the quarantine while their rows were given back to a table."""
+
+    code = "HG-247"
+
+
+# Errors of tables that are to be delivered together (``tables.atomic``), grouped as in
+# ``errors``.
+
+
+class NotAtomic(ConfigurationError):
+    """Tables are to be delivered together, and their catalog commits to one at a time."""
+
+    code = "HG-121"
+
+
+class JointCommitsMissing(StopSink):
+    """Tables are to be delivered together, and the catalog's server does not know that call."""
+
+    code = "HG-250"
+
+
+# Errors of tables whose rows have a key: each stops the sink, and a person decides.
+
+
+class KeyChanged(StopSink):
+    """The table was filled by another key than the settings name."""
+
+    code = "HG-240"
+
+
+class KeyInTwoPartitions(StopSink):
+    """Records of one key are in different partitions, and no order tells which one is newer."""
+
+    code = "HG-241"
+
+
+class KeyedPartitionsAdded(StopSink):
+    """The topics of a keyed table have new partitions, to which keys may have moved."""
+
+    code = "HG-242"
+
+
+class GrowthUnordered(StopSink):
+    """Partitions were added so that keys move between the ones that were there before."""
+
+    code = "HG-222"
+
+
+class KeyIndexFull(StopSink):
+    """The keys of the table need more memory than the settings allow."""
+
+    code = "HG-243"
+
+
+class KeysUnreadable(StopSink):
+    """A file of a keyed table does not tell the keys and records of its rows."""
+
+    code = "HG-244"
+
+
+class SourceTruncated(StopBefore):
+    """A record reports that the table at its source was truncated; no setting says what to do."""
+
+    code = "HG-245"
+
+
+# Errors of kinds of tables (``table_format``), grouped as in ``errors``.
+
+
+class KindUnknown(ConfigurationError):
+    """There is no such kind of table, or the package that brings it is not installed."""
+
+    code = "HG-150"
+
+
+class KindLacks(ConfigurationError):
+    """A setting or a command asks for what this kind of table does not do."""
+
+    code = "HG-151"
+
+
+class GuaranteeTooWeak(ConfigurationError):
+    """The kind of table does not promise that every record is there once."""
+
+    code = "HG-152"
+
+
+class TableUnfit(ConfigurationError):
+    """The table has features or columns that a sink of its kind cannot write."""
+
+    code = "HG-153"
+
+
+class PutsUnconditional(CatalogRefused):
+    """The store overwrites on a conditional put: versions of a log would get lost."""
+
+    code = "HG-157"
+
+
+class LogUnreadable(StopSink):
+    """A table's log is not a log of its kind: a file of it is cut off, empty, or missing."""
+
+    code = "HG-256"
+
+
+class HudiUnsafe(ConfigurationError):
+    """The settings let others break what a commit to a Hudi table promises."""
+
+    code = "HG-155"
+
+
+class HudiMissing(ConfigurationError):
+    """PySpark 3.5, or Hudi's bundle for it, is missing."""
+
+    code = "HG-156"
+
+
+class HudiForked(StopSink):
+    """Two commits of the sink continue the same one: a stopped coordinator's landed after all."""
+
+    code = "HG-255"
+
+
+# Errors of giving tables back what they missed (rule I6), grouped as in ``errors``.
+
+
+class ReplayRefused(StopSink):
+    """A table is not as its ledger left it, or the quarantine is not: nothing is put again."""
+
+    code = "HG-261"
+
+
+class RereadRefused(ConfigurationError):
+    """What was pending for a table and never received is not to be had any more."""
+
+    code = "HG-163"
+
+
+class ReplayUnfit(ConfigurationError):
+    """The sink's file, or its quarantine, does not say how records would be put again."""
+
+    code = "HG-164"
+
+
+# How errors of other libraries are quoted in our messages.
+
+
+_CHARACTERS_MAX = 500
+
+
+def first_line(error: BaseException) -> str:
+    """Return type and first line: the rest of a driver's message is for its own authors."""
+    text = str(error).strip().partition("\n")[0][:_CHARACTERS_MAX]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

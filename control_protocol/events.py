@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.identifiers import (
     ControlOffset,
@@ -21,6 +20,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.schema_evolution import Refusal
 
 PROTOCOL_VERSION = 1
 DIGEST = "sha256:"

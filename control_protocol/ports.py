@@ -6,15 +6,15 @@ pass the same contract tests (``tests/contract``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.deleted_records import DeletedRecords
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.events import (
     Destination,
     Envelope,
@@ -32,8 +32,56 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.record import CommitRecord, PendingCommit
-from headgate.control_protocol.table_changes import TableNeed
+from headgate.control_protocol.schema_evolution import Refusal
+
+# What participants need of tables that no START names, and the results (S2, S3, N1).
+
+
+@dataclass(frozen=True, slots=True)
+class TableNeed:
+    """What a batch's records need of one table that a route names.
+
+    ``at`` is the table as the writer found it; without a UUID there is none yet, and ``raw`` is the
+    name from which the route made its name. ``first`` and ``records`` are as in ``BatchNeeds``.
+    """
+
+    at: Destination
+    columns: Struct
+    first: Offsets
+    records: int
+    raw: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """The joined request of all waiting proposals for one table; fields as in ``TableNeed``."""
+
+    at: Destination
+    columns: Struct
+    raw: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A table after changes to it were asked for. ``data``: where its data files go.
+
+    ``changes`` says in words what was done, ``refused`` which fields become no column. Without a
+    ``uuid`` there is no such table: it is not made for the reason ``why``, and if ``any_other`` is
+    set, neither is any other that the contents of records name (R4); ``dropped``: it was there
+    once, and rows went to it (N5). ``failure``: the outcome is unknown, so ask again (S9).
+    """
+
+    table: str
+    uuid: str = ""
+    schema_id: int = 0
+    spec_id: int = 0
+    data: str = ""
+    changes: tuple[str, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    why: str = ""
+    any_other: bool = False
+    dropped: bool = False
+    failure: str = ""
 
 
 class Clock(Protocol):
@@ -410,3 +458,51 @@ class Leadership(Protocol):
 
     def close(self) -> None:
         """Stop and join, whatever is assigned."""
+
+
+# The port to all secondary tables of a sink at once. Its adapter is ``SecondaryTables``.
+
+
+class Secondaries(Protocol):
+    """All secondary tables of a sink, by table name; several are called at once.
+
+    Where the sink can do without one of them, its error is an answer like any other (I1).
+    """
+
+    def describe(self, tables: Collection[str]) -> Mapping[str, TableView | HeadgateError]:
+        """Return those that answered; one that cannot be reached now is left out.
+
+        Raises ``TableMissing``, ``RecordUnreadable``, ``StopSink`` for those that must be there.
+        """
+
+    def missing(self, tables: Collection[str]) -> Mapping[str, TableMissing]:
+        """Return those that no longer exist (rule N5); cheap where most of them do.
+
+        Raises ``Unreachable``.
+        """
+
+    def draft(
+        self, drafts: Sequence[Draft]
+    ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
+        """Return the pending commits of each draft's table, in order; raises as
+        ``SecondaryTable.draft`` does."""
+
+    def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
+        """Make or change the tables, in order; makes missing ones without UUID. Never raises."""
+
+    def deliver(
+        self, deliveries: Sequence[CommitAttempt], timeout_ms: int
+    ) -> Mapping[str, CommitOutcome | HeadgateError]:
+        """Make one catalog call per delivery, or one for all where tables are delivered to together
+        (D5).
+
+        A call that takes longer is ``Unknown``, and goes on meanwhile.
+        """
+
+    def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
+        """Do as ``SecondaryTable.tidy``, for all of them."""
+
+    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
+        """Do as ``SecondaryTable.acknowledge``; the pending commits may be of several tables."""
+
+    def close(self) -> None: ...

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import decode
 from headgate.control_protocol.deleted_records import DeletedRecords
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode
 
 ONLY_BRANCH = "main"
 """The branch of every table of a kind without branches."""

@@ -6,27 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Event, LogRecord
 from headgate.control_protocol.identifiers import Epoch, TopicId, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
+    Changed,
     CommitAttempt,
     CommitOutcome,
     Draft,
     Evolved,
     TableView,
     TopicState,
+    Want,
 )
-from headgate.control_protocol.record import PendingCommit
-from headgate.control_protocol.table_changes import Changed, Want
 
 # ------------------------------------------------------------------------------------- inputs
 
 
 @dataclass(frozen=True, slots=True)
-class Led:
+class LeadershipGained:
     """A fresh poll of the group shows that this member owns the election partition."""
 
 
@@ -38,7 +39,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Discontinued:
+class LogTruncated:
     """The control log lost its continuity; earlier events are void."""
 
     reason: str
@@ -129,14 +130,14 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
-class Ticked:
+class Tick:
     """Time has passed."""
 
 
 Input = (
-    Led
+    LeadershipGained
     | Heard
-    | Discontinued
+    | LogTruncated
     | TableRead
     | SecondariesRead
     | Drafted
@@ -147,7 +148,7 @@ Input = (
     | TablesChanged
     | CallFailed
     | Stopped
-    | Ticked
+    | Tick
 )
 
 # ------------------------------------------------------------------------------------ actions
@@ -238,7 +239,7 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class LogLine:
     """Write a line for people to the log, by its name; ``trouble``: as a warning, ``lasts``: which
     has repeated, so that ``headgate status`` shows it as well."""
 
@@ -267,6 +268,6 @@ Action = (
     | EvolveTable
     | ChangeTables
     | Append
-    | Tell
+    | LogLine
     | Stop
 )

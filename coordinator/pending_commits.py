@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
+from headgate.control_protocol.commit_record_codec import PENDING_COMMITS_MAX
 from headgate.control_protocol.errors import SecondaryForeign, TableRecreated
-from headgate.control_protocol.pending_commits_codec import PENDING_COMMITS_MAX
 from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 
 Secondaries = Mapping[str, TableView]
 """By table name."""

@@ -8,23 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
+from headgate.control_protocol import commit_record_codec
+from headgate.control_protocol.commit_record import (
+    CommitRecord,
+    Generations,
+    group_taken,
+    noted_sink,
+    noted_table,
+)
 from headgate.control_protocol.errors import (
     HistoryUndecidable,
     OffsetOutOfRange,
     SinkNameTaken,
     SinkStopped,
     SourceShared,
+    SourcesTooLarge,
     TableRecreated,
     TableRolledBack,
     TagMissing,
     TopicRecreated,
 )
-from headgate.control_protocol.generations import Generations
 from headgate.control_protocol.identifiers import LEAP_MAX, Epoch, SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.ports import Lineage, TableView, TopicState
-from headgate.control_protocol.record import CommitRecord, group_taken, noted_sink, noted_table
+from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView, TopicState
 from headgate.coordinator.settings import (
     CoordinatorSettings,
     OffsetPolicy,
@@ -298,3 +306,96 @@ def newest_epoch(tables: Collection[TableView]) -> Epoch:
     none."""
     records = [record for table in tables for record in (table.record, table.branch_record)]
     return max((record.transaction.epoch for record in records if record), default=Epoch(0))
+
+
+# Limits how many topics and partitions a sink can have: its START and its record name them all.
+
+
+START_BYTES_MAX = 880_000
+"""The size of a control message less the names of sink, tables and folders."""
+
+_PER_TOPIC = 16
+_PER_PARTITION = 5
+_BITS_PER_BYTE = 7
+_WAY_OUT = (
+    "read fewer topics with one sink (source.topics), or divide them among several sinks; names "
+    "count, so shorter ones help"
+)
+
+
+def refuse_too_many(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> None:
+    """Raise ``SourcesTooLarge`` for what no START could name: nobody would ever hear it."""
+    needed = start_bytes(offsets, topic_ids)
+    if needed > START_BYTES_MAX:
+        raise SourcesTooLarge(
+            f"{len(topic_ids)} topics with {len(offsets)} partitions need a START of about "
+            f"{needed} bytes on the control topic, at most {START_BYTES_MAX} fit",
+            _WAY_OUT,
+        )
+
+
+def refuse_unreadable(record: CommitRecord) -> None:
+    """Raise ``SourcesTooLarge`` for a record that could be written but not be read again."""
+    try:
+        commit_record_codec.encode(record)
+    except ValueError as error:
+        raise SourcesTooLarge(
+            f"the offsets of {len(record.topic_ids)} topics with {len(record.offsets)} partitions "
+            f"do not fit into the table's record: {error}",
+            _WAY_OUT,
+        ) from error
+
+
+def start_bytes(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> int:
+    """Return the bytes of topics and offsets in a START, and one more for each offset to grow."""
+    names = {topic: len(topic.encode()) for topic in {*topic_ids, *(at.topic for at in offsets)}}
+    ids = sum(names[topic] + len(id_) for topic, id_ in topic_ids.items())
+    read = sum(names[topic] for topic in {at.topic for at in offsets})
+    numbers = sum(
+        _PER_PARTITION + (offset.bit_length() + 1) // _BITS_PER_BYTE + 1
+        for offset in offsets.values()
+    )
+    return ids + read + _PER_TOPIC * len(names) + numbers
+
+
+# Decides from the table as it is now what a commit that did not simply land means (C8).
+
+
+class Resolution(Enum):
+    LANDED = "one of our attempts is under the tag"
+    AGAIN = "our tag is untouched: the same files, a fresh snapshot, on the new branch head"
+    SUPERSEDED = "another coordinator holds this epoch or a higher one"
+    RECOVER = "the table is not what we knew: begin again with a new epoch"
+
+
+def resolve(attempt: CommitAttempt, view: TableView) -> Resolution:
+    """Judge by the table alone; nothing that the catalog answered before matters.
+
+    Attempts still under way cannot harm: each requires the tag that it was built on, so that at
+    most one of them lands, and ``same_commit`` recognises whichever did.
+    """
+    ours, base = attempt.record, attempt.base
+    if view.uuid != base.uuid:
+        return Resolution.RECOVER
+    if view.lineage not in (Lineage.CONTAINS_TAG, Lineage.FRESH):
+        return Resolution.RECOVER  # even if it landed: the branch no longer holds it
+    if ours.same_commit(view.record):
+        return Resolution.LANDED
+    if view.tag == base.tag:
+        return Resolution.AGAIN
+    if ours.claim:
+        return Resolution.RECOVER  # C2: refused; read again, and claim above what is there
+    return Resolution.SUPERSEDED if rival(ours, view) else Resolution.RECOVER
+
+
+def rival(ours: CommitRecord, view: TableView) -> bool:
+    """Return whether another coordinator moved the tag.
+
+    An older record of our own means that the catalog once confirmed a commit that it did not keep.
+    """
+    theirs = view.record
+    return (
+        theirs is not None
+        and theirs.transaction.epoch >= ours.transaction.epoch
+        and theirs.coordinator != ours.coordinator
+    )

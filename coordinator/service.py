@@ -5,15 +5,27 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from headgate.control_protocol.errors import CallHangs, SinkStopped
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.whose_thread import for_the_same_sink
+from headgate.control_protocol.sink_context import for_the_same_sink
 from headgate.coordinator.driver import CoordinatorDriver
-from headgate.coordinator.election import leads
+
+# Who leads: the owner of partition 0 of the first configured topic (PROTOCOL.md, rule E1).
+
+
+def election_partition(topics: Sequence[str]) -> TopicPartition:
+    """Return the partition whose owner coordinates."""
+    return TopicPartition(topics[0], 0)
+
+
+def leads(assignment: Collection[TopicPartition], topics: Sequence[str]) -> bool:
+    """Return whether this member leads: a level, read after every poll, never an edge."""
+    return election_partition(topics) in assignment
+
 
 _log = redacted_logger("headgate.coordinator")
 

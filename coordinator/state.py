@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from headgate.control_protocol.bad_records import BadRecordLimits
-from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.commit_record import Generations, PendingCommit, Suspended
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
@@ -15,7 +15,6 @@ from headgate.control_protocol.events import (
     Tables,
     WriteStatus,
 )
-from headgate.control_protocol.generations import Generations
 from headgate.control_protocol.identifiers import (
     ControlOffset,
     Epoch,
@@ -28,12 +27,38 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Draft, TableView
-from headgate.control_protocol.record import PendingCommit, Suspended
-from headgate.coordinator.ageing import Issued
-from headgate.coordinator.objections import Refused
-from headgate.coordinator.routed_keys import NO_KEYS, RoutedKeys
+from headgate.control_protocol.quarantine_policy import BadRecordLimits
+from headgate.control_protocol.schema_evolution import Refusal
+from headgate.coordinator.commit_tokens import Issued
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.refused_statuses import Refused
 from headgate.coordinator.settings import CoordinatorSettings, Pace
-from headgate.coordinator.transitions import Phase
+
+# Tells the coordinator which of the routed tables have a key (rule U1).
+
+
+class RoutedKeys(Protocol):
+    """By names; the answers never change during a coordinator's life."""
+
+    def of_table(self, table: str) -> bool:
+        """Return whether records replace and delete rows of this table."""
+
+    def of_topic(self, topic: str) -> bool:
+        """Return whether records of this topic may go to such a table."""
+
+
+class _None:
+    """For a sink whose routes name no table with a key."""
+
+    def of_table(self, table: str) -> bool:  # noqa: ARG002 - the port's
+        return False
+
+    def of_topic(self, topic: str) -> bool:  # noqa: ARG002 - the port's
+        return False
+
+
+NO_KEYS: RoutedKeys = _None()
+
 
 Committed = Mapping[str, frozenset[str]]
 """Paths of data files that are in the table, by their folder."""

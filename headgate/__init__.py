@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headgate.config.load import load
     from headgate.kafka.consumer_adapter import ConsumerSteering, partitions_of, records_of
-    from headgate.participant.embedding import Record, Steering
-    from headgate.participant.task import SinkTask
+    from headgate.participant.embedded_source import Record, Steering
+    from headgate.participant.sink_task import SinkTask
     from headgate.runtime.assembly import open_task
     from headgate.runtime.process import run
     from headgate.runtime.sink import Sink
@@ -34,10 +34,10 @@ __all__ = [
 
 _HOMES = {
     "ConsumerSteering": "headgate.kafka.consumer_adapter",
-    "Record": "headgate.participant.embedding",
+    "Record": "headgate.participant.embedded_source",
     "Sink": "headgate.runtime.sink",
-    "SinkTask": "headgate.participant.task",
-    "Steering": "headgate.participant.embedding",
+    "SinkTask": "headgate.participant.sink_task",
+    "Steering": "headgate.participant.embedded_source",
     "load": "headgate.config.load",
     "open_task": "headgate.runtime.assembly",
     "partitions_of": "headgate.kafka.consumer_adapter",

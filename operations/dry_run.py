@@ -26,10 +26,9 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from headgate.config.sections import WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration, quarantine_declaration
-from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.commit_record_codec import filled_of
 from headgate.control_protocol.errors import TableMissing, WriteFailed
 from headgate.control_protocol.events import FileKind, TableStart, WrittenFile
-from headgate.control_protocol.filled_tables import filled_of
 from headgate.control_protocol.identifiers import (
     Epoch,
     TopicPartition,
@@ -44,6 +43,7 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     PartitionResult,
 )
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.access.secondary_tables import with_what_is_needed

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headgate.control_protocol.record import KEY_COUNTS
+from headgate.control_protocol.commit_record import KEY_COUNTS
 from headgate.control_protocol.redaction import printable
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.operations.status.report import (

@@ -43,15 +43,15 @@ from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.kafka.source_topics import KafkaSourceTopics
 from headgate.participant import driver as participant
-from headgate.participant.embedding import (
+from headgate.participant.embedded_source import (
     Buffers,
     EmbeddedMember,
     Record,
     Steering,
 )
 from headgate.participant.settings import UnknownFields
+from headgate.participant.sink_task import SinkTask
 from headgate.participant.state import State
-from headgate.participant.task import SinkTask
 from headgate.runtime.catalogs import spark_options
 from headgate.runtime.configuration_comparison import refuse_company, said_lately
 from headgate.runtime.lifecycle_notices import Complaints, control_log, departing, say_started

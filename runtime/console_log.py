@@ -18,7 +18,7 @@ from typing import Any
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import CODE, ConfigurationError
 from headgate.control_protocol.log_events import LogEvent
-from headgate.control_protocol.whose_thread import sink_of_thread
+from headgate.control_protocol.sink_context import sink_of_thread
 
 _FORMS = ("text", "json")
 

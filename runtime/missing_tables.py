@@ -8,8 +8,8 @@ from contextlib import closing
 from typing import TypeVar
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import noted_sink, noted_table
 from headgate.control_protocol.errors import RetryLater, TableRecreated
-from headgate.control_protocol.record import noted_sink, noted_table
 from headgate.coordinator.settings import TableRecreatedPolicy
 from headgate.kafka.source_topics import KafkaSourceTopics
 

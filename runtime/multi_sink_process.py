@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import (
     StopSink,
 )
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.whose_thread import working_for
+from headgate.control_protocol.sink_context import working_for
 from headgate.runtime.assembly import second_with_spark
 from headgate.runtime.process import Measuring, Process, asked_by_signals, logged, run_in
 from headgate.runtime.systemd import OfAll, ServiceManager

@@ -25,7 +25,7 @@ from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.whose_thread import working_for
+from headgate.control_protocol.sink_context import working_for
 from headgate.participant.state import State
 from headgate.runtime import early_signals
 from headgate.runtime.assembly import new_sender

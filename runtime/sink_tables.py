@@ -17,11 +17,16 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_formats import kind_of
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
+from headgate.control_protocol.commit_tokens import StampingTable
 from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.ports import PrimaryTable, SecondaryTable, SourceTopics, TableView
-from headgate.control_protocol.record import CommitRecord, PendingCommit
-from headgate.control_protocol.secondaries import Secondaries
-from headgate.control_protocol.stamps import StampingTable
+from headgate.control_protocol.ports import (
+    PrimaryTable,
+    Secondaries,
+    SecondaryTable,
+    SourceTopics,
+    TableView,
+)
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.coordinator.pending_commits import undelivered
 from headgate.tables.secondary_tables import SecondaryTables

@@ -28,10 +28,10 @@ from headgate.control_protocol.errors import (
     MissingRights,
     TableChanged,
     TableMissing,
+    TableUnfit,
     Unreachable,
 )
-from headgate.control_protocol.kind_errors import TableUnfit
-from headgate.control_protocol.table_kinds import FileSchema
+from headgate.control_protocol.table_format import FileSchema
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.batch.write_plan import RECORD_PARTS, STRUCT
 from headgate.data_plane.files.format_choice import format_of, refuse_files, refuse_for_keys

@@ -20,13 +20,12 @@ from headgate.config.multi_table_settings import (
 )
 from headgate.config.route_checks import ONE_NAME, one_table, section_of
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.column_growth import mapped
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import TableMissing, TablesUnfit
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.ports import SourceTopics, TopicState
+from headgate.control_protocol.ports import Changed, SourceTopics, TopicState, Want
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.table_changes import Changed, Want
+from headgate.control_protocol.schema_evolution import mapped
 from headgate.data_plane.batch.routes import names_of
 from headgate.runtime.sink_tables import Format
 from headgate.tables.iceberg.catalog import catalog_failure

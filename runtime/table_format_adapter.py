@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_formats import wanted_made, wanted_secondary, wanted_table
 from headgate.config.table_settings import TableSettings
-from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import (
     HeadgateError,
@@ -26,14 +25,15 @@ from headgate.control_protocol.ports import (
     SinkTable,
     TableView,
 )
-from headgate.control_protocol.table_history import FileRows
-from headgate.control_protocol.table_kinds import (
+from headgate.control_protocol.schema_evolution import Refusal
+from headgate.control_protocol.table_format import (
     Capability,
     FileSchema,
     SupportsDelivery,
     TableFormat,
     TableSpec,
 )
+from headgate.control_protocol.table_history import FileRows
 from headgate.runtime.sink_tables import Answer, Format, Maintained, TableAtRest, secondary_names
 from headgate.tables.iceberg.catalog import rights_taken
 from headgate.tables.pending_files import Drafts

@@ -6,8 +6,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import noted_sink
 from headgate.control_protocol.ports import PrimaryTable
-from headgate.control_protocol.record import noted_sink
 from headgate.coordinator.service import CoordinatorService
 from headgate.kafka.control_log import KafkaLog
 from headgate.kafka.source_topics import KafkaSourceTopics

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord, group_taken
 from headgate.control_protocol.errors import HeadgateError, OtherConfiguration, RetryLater
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind
 from headgate.control_protocol.identifiers import TopicId
-from headgate.control_protocol.record import CommitRecord, group_taken
 from headgate.coordinator.recovery import refuse_stopped
 from headgate.participant.state import State
 

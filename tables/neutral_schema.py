@@ -20,7 +20,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, Primiti
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Path, Struct, Type
 from headgate.control_protocol.events import WrittenFile
-from headgate.control_protocol.table_kinds import FileSchema
+from headgate.control_protocol.table_format import FileSchema
 from headgate.tables.iceberg.data_file import FileDetail
 from headgate.tables.iceberg.schema_evolution import columns_of, primitive
 from headgate.tables.iceberg.type_parser import parse_columns

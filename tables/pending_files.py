@@ -19,6 +19,7 @@ from typing import Any
 
 from pyiceberg.io import FileIO
 
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -27,7 +28,6 @@ from headgate.control_protocol.identifiers import (
     draft_folder,
 )
 from headgate.control_protocol.ports import Draft
-from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.table_history import FileRows
 from headgate.tables.storage.directories import files_below
 from headgate.tables.storage.file_io import delete_later, delete_quietly, open_files, store_files

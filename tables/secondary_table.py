@@ -8,8 +8,8 @@ from dataclasses import replace
 from threading import Lock
 
 from headgate.control_protocol.columns import Struct
-from headgate.control_protocol.errors import HeadgateError, Unreachable
-from headgate.control_protocol.first_line import first_line
+from headgate.control_protocol.commit_record import PendingCommit
+from headgate.control_protocol.errors import HeadgateError, Unreachable, first_line
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -21,9 +21,8 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.table_kinds import SupportsDelivery, numbered
+from headgate.control_protocol.table_format import SupportsDelivery, numbered
 from headgate.tables.pending_files import Drafts
 
 _log = redacted_logger(__name__)

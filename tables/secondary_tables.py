@@ -9,20 +9,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import (
+    Changed,
     CommitAttempt,
     CommitOutcome,
     Draft,
     SecondaryTable,
     TableView,
     Unknown,
+    Want,
 )
-from headgate.control_protocol.record import PendingCommit
-from headgate.control_protocol.table_changes import Changed, Want
-from headgate.control_protocol.whose_thread import for_the_same_sink
+from headgate.control_protocol.schema_evolution import Refusal
+from headgate.control_protocol.sink_context import for_the_same_sink
 from headgate.tables.iceberg.catalog import rights_taken
 from headgate.tables.iceberg.multi_table_commit import Delivery, JointDeliveries, Outcome
 

@@ -13,12 +13,12 @@ from typing import Any
 import folder_kind
 import pytest
 
-from headgate.control_protocol.column_growth import grown
 from headgate.control_protocol.columns import Struct, changes, from_json, to_json
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.ports import Evolved, TableView
+from headgate.control_protocol.schema_evolution import grown
+from headgate.control_protocol.table_format import Capability
 from headgate.control_protocol.table_history import ONLY_BRANCH, History, Newest
-from headgate.control_protocol.table_kinds import Capability
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -15,7 +15,6 @@ from local_catalog import LocalCatalog
 from pyiceberg.io import FileIO
 
 from headgate.config.table_declaration import quarantine_declaration
-from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.events import FileKind, TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -33,12 +32,13 @@ from headgate.control_protocol.ports import (
     BatchOutcome,
     BatchWritten,
 )
+from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
-from headgate.participant.embedding import Record
+from headgate.participant.embedded_source import Record
 from headgate.participant.settings import SchemaPolicy
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.columns import Column, ListOf, Struct
 from headgate.control_protocol.events import (
     AbortCommit,
@@ -41,6 +40,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.schema_evolution import Refusal
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

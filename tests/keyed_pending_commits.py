@@ -16,7 +16,7 @@ from typing import Any
 from keyed_world import NAME, SINK, Event, KeyedWorld, Row, keyed_table, shown
 from pyiceberg.catalog import Catalog
 
-from headgate.control_protocol.generations import Generations
+from headgate.control_protocol.commit_record import CommitRecord, Generations, PendingCommit
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -32,7 +32,6 @@ from headgate.control_protocol.ports import (
     Lineage,
     TableView,
 )
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.coordinator.pending_commits import deliveries, undelivered
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.secondary_tables import SecondaryTables

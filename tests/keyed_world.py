@@ -23,6 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
+from headgate.control_protocol.commit_record import CommitRecord, KeyCounts
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -35,7 +36,6 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused
-from headgate.control_protocol.record import CommitRecord, KeyCounts
 from headgate.tables.iceberg import manifests_v3
 from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
 from headgate.tables.iceberg.table import IcebergTable

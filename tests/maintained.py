@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -26,7 +27,6 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView
-from headgate.control_protocol.record import CommitRecord
 from headgate.data_plane.batch.write_plan import SourcePlan, plan_of_table
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.runtime.maintenance.rounds import Round

@@ -9,6 +9,7 @@ from iceberg_files import write_files
 from local_catalog import LocalCatalog
 
 from headgate.config.table_declaration import quarantine_declaration
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -18,7 +19,6 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
-from headgate.control_protocol.record import CommitRecord
 from headgate.tables.iceberg.dead_letter_rows import UnsentRows
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import ensure_table

@@ -13,11 +13,11 @@ from headgate.config.shared_configuration import agreed
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration
 from headgate.config.table_formats import other_kind, wanted_table
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import Envelope, Resume
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.ports import Batch, BatchOutcome
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.table_kinds import TableFormat
+from headgate.control_protocol.table_format import TableFormat
 from headgate.control_protocol.testing import (
     FakeClock,
     FakeGroup,
@@ -33,7 +33,7 @@ from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
-from headgate.participant.embedding import Record
+from headgate.participant.embedded_source import Record
 from headgate.participant.state import State
 from headgate.runtime.assembly import identity
 from headgate.runtime.catalogs import open_catalog

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from headgate.control_protocol import record_codec
+from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.columns import Column, Struct, Type
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
@@ -212,7 +212,7 @@ class FakeCatalog:
             self.branches[MAIN] = request.snapshot.snapshot_id
         self._add(request.snapshot, request.branch)
         self.tags[tag] = request.snapshot.snapshot_id
-        self.properties[record_codec.marker_property(request.sink)] = "true"
+        self.properties[commit_record_codec.marker_property(request.sink)] = "true"
         self.properties.update(request.filled)
         for name in request.forgotten:
             self.properties.pop(name, None)

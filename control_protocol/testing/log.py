@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
 
-from headgate.control_protocol.codec import Skipped, SkipReason
 from headgate.control_protocol.errors import AppendUnconfirmed, LogDiscontinuity, Unreachable
 from headgate.control_protocol.events import Envelope, LogRecord
 from headgate.control_protocol.identifiers import ControlOffset, TopicId
+from headgate.control_protocol.messages import Skipped, SkipReason, Wire
 from headgate.control_protocol.testing.clock import FakeClock
-from headgate.control_protocol.wire import Wire
 
 _read = lru_cache(4096)(Wire.read)  # every reader of the topic decodes the same messages
 

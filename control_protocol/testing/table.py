@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from headgate.control_protocol import record_codec
-from headgate.control_protocol.column_growth import former, grown
+from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.columns import Struct, changes
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
+from headgate.control_protocol.commit_record_codec import filled_of, forgotten, newly_filled
 from headgate.control_protocol.errors import RecordUnreadable, TableMissing, Unreachable
 from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.filled_tables import filled_of, forgotten, newly_filled
 from headgate.control_protocol.identifiers import (
     Epoch,
     SinkName,
@@ -31,7 +31,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import CommitRecord, PendingCommit
+from headgate.control_protocol.schema_evolution import former, grown
 from headgate.control_protocol.testing.catalog import MAIN, CommitFault, FakeCatalog, Request
 from headgate.control_protocol.testing.source import SourceRecord
 
@@ -157,7 +157,7 @@ class FakeTable:
         self._known = None
         if (view.uuid, view.tag, view.head) != (base.uuid, base.tag, base.head):
             return None
-        summary = record_codec.encode(attempt.record)
+        summary = commit_record_codec.encode(attempt.record)
         drafted = (
             catalog.storage.manifests.get(pending_commit.manifest, ())
             for pending_commit in attempt.pending_commits
@@ -193,13 +193,13 @@ class FakeTable:
         """Rule T7."""
         found = {sink_of_tag(tag, self._branch): id_ for tag, id_ in self._catalog.tags.items()}
         return {
-            sink: record_codec.topics_of(sink, self._catalog.snapshots[id_].summary)
+            sink: commit_record_codec.topics_of(sink, self._catalog.snapshots[id_].summary)
             for sink, id_ in found.items()
             if sink is not None and sink != self._sink
         }
 
     def _record_under(self, tag: int) -> CommitRecord:
-        record = record_codec.decode(self._sink, self._catalog.snapshots[tag].summary)
+        record = commit_record_codec.decode(self._sink, self._catalog.snapshots[tag].summary)
         if record is None:
             raise RecordUnreadable(f"snapshot {tag} under tag {self._tag} carries no commit record")
         return record
@@ -207,7 +207,7 @@ class FakeTable:
     def _branch_record(self) -> CommitRecord | None:
         head = self._catalog.head(self._branch)
         for snapshot in self._catalog.ancestry(head.snapshot_id if head else None):
-            record = record_codec.decode(self._sink, snapshot.summary)
+            record = commit_record_codec.decode(self._sink, snapshot.summary)
             if record is not None:
                 return record
         return None
@@ -233,8 +233,8 @@ class FakeTable:
 
     def _was_claimed(self) -> bool:
         catalog, sink = self._catalog, self._sink
-        return record_codec.marker_property(sink) in catalog.properties or any(
-            record_codec.holds_record(sink, snapshot.summary)
+        return commit_record_codec.marker_property(sink) in catalog.properties or any(
+            commit_record_codec.holds_record(sink, snapshot.summary)
             for snapshot in catalog.snapshots.values()
         )
 

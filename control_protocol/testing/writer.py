@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.commit_tokens import ANY
 from headgate.control_protocol.errors import HeadgateError, Unreachable
 from headgate.control_protocol.events import Destination, FileKind, TableStart, WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
@@ -18,7 +19,6 @@ from headgate.control_protocol.ports import (
     BatchWritten,
     PartitionResult,
 )
-from headgate.control_protocol.stamps import ANY
 from headgate.control_protocol.testing.clock import FakeClock
 from headgate.control_protocol.testing.source import FakeSource, SourceRecord
 

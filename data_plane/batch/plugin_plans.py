@@ -12,8 +12,8 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from headgate.control_protocol.errors import TableChanged, Unreachable
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.table_format import FileSchema
 from headgate.control_protocol.table_history import TableReader
-from headgate.control_protocol.table_kinds import FileSchema
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.batch.write_plan import (
     SourcePlan,

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import Destination
 from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.schema_evolution import Refusal
 
 if TYPE_CHECKING:  # checking settings must not import Arrow
     from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan

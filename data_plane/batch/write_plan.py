@@ -16,8 +16,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
-from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
-from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.errors import (
     ConfigurationError,
     FolderElsewhere,
@@ -27,8 +25,10 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redaction import Redaction
-from headgate.control_protocol.table_kinds import Dressing, HeldValues
+from headgate.control_protocol.schema_evolution import Refusal
+from headgate.control_protocol.table_format import Dressing, HeldValues
 from headgate.data_plane.batch.routes import Routing
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.cdc.policy import Changes, Tombstones

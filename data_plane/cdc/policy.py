@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.quarantine_policy import Disposal
 
 _ALIKE = frozenset({"json", "connect-json", "avro-registry"})
 """Formats in which a connector encodes keys like values."""

@@ -14,8 +14,8 @@ from headgate.control_protocol.errors import (
     HeadgateError,
     MissingRights,
     Unreachable,
+    first_line,
 )
-from headgate.control_protocol.first_line import first_line
 from headgate.tables.storage.call_timeouts import within
 from headgate.tables.storage.file_io import open_files
 from headgate.tables.storage.object_stores import lacks_client, refused_operation, where_to_look

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from headgate.control_protocol.column_growth import Former
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
+from headgate.control_protocol.schema_evolution import Former
 
 
 def with_former_names(mapping: str | None, columns: Struct, past: Former) -> str | None:

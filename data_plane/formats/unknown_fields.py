@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from headgate.control_protocol.column_growth import FIELDS_MAX, widens
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Path, Struct, Type, joined
+from headgate.control_protocol.schema_evolution import FIELDS_MAX, widens
 from headgate.data_plane.formats import field_names
 from headgate.native.kernels import Fields
 

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, Or
 from pyiceberg.table import Table
 
+from headgate.control_protocol.commit_record import CommitRecord, Replayed
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.record import CommitRecord, Replayed
 from headgate.data_plane.quarantine.already_quarantined import within
 from headgate.data_plane.quarantine.rejected_records import TABLE
-from headgate.participant.embedding import Record
+from headgate.participant.embedded_source import Record
 from headgate.tables.iceberg.catalog import reading
 
 MEANT_FOR = "table_name"

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import TransformRaised, Unforeseen
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
@@ -29,6 +28,7 @@ from headgate.control_protocol.ports import (
     BatchOutcome,
     BatchWritten,
 )
+from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.data_plane.batch.batch_failures import narrowable
 from headgate.data_plane.batch.write_plan import Handling, WriterPlan

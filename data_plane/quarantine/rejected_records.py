@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import (
     ConfigurationError,
     PoisonRecord,
@@ -25,6 +24,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.data_plane.batch.metadata_columns import MILLISECONDS_MAX, legible
 from headgate.data_plane.batch.record_numbers import firsts

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from headgate.control_protocol.table_kinds import HeldValues
+from headgate.control_protocol.table_format import HeldValues
 from headgate.data_plane.formats.record_format import NOTHING, RecordFormat, UndecodableRecords
 from headgate.data_plane.quarantine.poison_search import Read
 from headgate.data_plane.quarantine.prefilter import others

@@ -25,7 +25,7 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.table_kinds import FileSchema
+from headgate.control_protocol.table_format import FileSchema
 from headgate.data_plane.batch.batch_failures import Wanting
 from headgate.data_plane.batch.plugin_plans import plan_of_layout
 from headgate.data_plane.batch.routed_table import Making, RoutedTable, dropped

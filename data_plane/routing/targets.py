@@ -20,9 +20,8 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.events import Destination
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent, about
-from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.ports import Batch, TableNeed
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.table_changes import TableNeed
 from headgate.data_plane.batch.batch_failures import TablesWanted
 from headgate.data_plane.batch.routed_table import Making, RoutedTable
 from headgate.data_plane.batch.routes import Target, folded

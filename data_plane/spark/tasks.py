@@ -29,8 +29,8 @@ from headgate.control_protocol.ports import (
     BatchOutcome,
     BatchWritten,
     PartitionResult,
+    TableNeed,
 )
-from headgate.control_protocol.table_changes import TableNeed
 from headgate.data_plane.batch.batch_failures import Wanting, failed
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.write.write_batch import write_narrowed

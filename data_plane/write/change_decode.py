@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.control_protocol.errors import StopBefore
-from headgate.control_protocol.key_errors import SourceTruncated
+from headgate.control_protocol.errors import SourceTruncated, StopBefore
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.metadata_columns import RecordColumns
 from headgate.data_plane.batch.record_numbers import firsts

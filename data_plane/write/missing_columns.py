@@ -9,15 +9,6 @@ from itertools import islice
 import numpy as np
 from pyiceberg.table import Table
 
-from headgate.control_protocol.column_growth import (
-    COLUMNS_MAX,
-    FIELDS_MAX,
-    Former,
-    Refusal,
-    former,
-    grown,
-    mapped,
-)
 from headgate.control_protocol.columns import (
     Path,
     Struct,
@@ -32,8 +23,16 @@ from headgate.control_protocol.errors import UnknownField
 from headgate.control_protocol.events import Destination
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.ports import BatchNeeds
-from headgate.control_protocol.table_changes import TableNeed
+from headgate.control_protocol.ports import BatchNeeds, TableNeed
+from headgate.control_protocol.schema_evolution import (
+    COLUMNS_MAX,
+    FIELDS_MAX,
+    Former,
+    Refusal,
+    former,
+    grown,
+    mapped,
+)
 from headgate.data_plane.batch.record_numbers import firsts
 from headgate.data_plane.formats.unknown_fields import Lack, Lookout
 from headgate.kafka.record_fetch import Chunk

@@ -22,8 +22,7 @@ import numpy as np
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Destination
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.ports import Batch, BatchNeeds, BatchOutcome, BatchWritten
-from headgate.control_protocol.table_changes import TableNeed
+from headgate.control_protocol.ports import Batch, BatchNeeds, BatchOutcome, BatchWritten, TableNeed
 from headgate.data_plane.batch.batch_failures import TablesWanted, attempted, go_on, write_failed
 from headgate.data_plane.batch.routed_table import Making, RoutedTable, of_start
 from headgate.data_plane.batch.routes import Target
@@ -38,7 +37,7 @@ from headgate.data_plane.write.change_decode import ChangedRows
 from headgate.data_plane.write.decode import Decoding
 from headgate.data_plane.write.missing_columns import Needs
 from headgate.data_plane.write.table_outlets import ManyFiles, Outlets, TableFiles, TableOutlet
-from headgate.kafka.record_fetch import Chunk, Reading, read_ranges
+from headgate.kafka.record_fetch import Chunk, ReadRequest, read_ranges
 from headgate.native.kernels import Integers
 
 _PORTION = (1024 * 1024, 8_192)
@@ -318,7 +317,7 @@ def chunks_of(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
     """Yield all records of the batch's ranges, with the parts that the plan asks for. Close it."""
     source, parts = plan.source, plan.record_parts()
     by_header = source.routing is not None and any(r.header for r in source.routing.routes)
-    reading = Reading(
+    reading = ReadRequest(
         source.kafka,
         batch.ranges,
         source.topic_ids,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from headgate.config.multi_table_settings import OnMissing
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError, TableMissing
-from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.table_history import History
 from headgate.operations.access.table import opened_reader
 from headgate.operations.status.report import MEND_TABLES

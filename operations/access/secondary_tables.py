@@ -10,13 +10,16 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.column_growth import Refusal
-from headgate.control_protocol.errors import ConfigurationError, WriteFailed
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    ReplayRefused,
+    ReplayUnfit,
+    WriteFailed,
+)
 from headgate.control_protocol.events import Destination, TableStart
-from headgate.control_protocol.ports import Batch, BatchNeeds, Lineage, TableView
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.replay_errors import ReplayRefused, ReplayUnfit
-from headgate.control_protocol.table_changes import Want
+from headgate.control_protocol.ports import Batch, BatchNeeds, Lineage, TableView, Want
+from headgate.control_protocol.schema_evolution import Refusal
 from headgate.runtime.iceberg_format import IcebergFormat
 from headgate.runtime.table_creation import TableMaker
 from headgate.tables.iceberg.commit_lock import Gates

@@ -14,16 +14,15 @@ from pyiceberg.table import Table
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import ICEBERG
+from headgate.control_protocol.commit_record import refuse_unfinished
 from headgate.control_protocol.errors import (
     ConfigurationError,
+    KindLacks,
     RetryLater,
     StopSink,
     TableMissing,
 )
-from headgate.control_protocol.going_back import refuse_unfinished
-from headgate.control_protocol.kind_errors import KindLacks
-from headgate.control_protocol.ports import PrimaryTable
-from headgate.control_protocol.secondaries import Secondaries
+from headgate.control_protocol.ports import PrimaryTable, Secondaries
 from headgate.control_protocol.table_history import TableReader
 from headgate.coordinator.recovery import recorded
 from headgate.runtime.iceberg_format import IcebergFormat

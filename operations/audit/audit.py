@@ -15,10 +15,10 @@ from pyroaring import BitMap64
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_formats import weaker
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, TableChanged
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 from headgate.operations.access.kafka import compacted, scan_source, source_topics

@@ -12,8 +12,8 @@ from pyroaring import BitMap64
 
 from headgate.config.route_checks import source_of
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import Generations
 from headgate.control_protocol.events import TableStart
-from headgate.control_protocol.generations import Generations
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_history import History, SinkCommit
 from headgate.operations.audit.report import Finding
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.operations.audit.report import Finding
 from headgate.tables.storage.read_ahead import in_turn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headgate.control_protocol.record import CommitRecord, KeyCounts
+from headgate.control_protocol.commit_record import CommitRecord, KeyCounts
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.operations.audit.changelog_replay import FoldEvidence
 from headgate.operations.audit.commit_chain import Move

@@ -16,10 +16,10 @@ from typing import cast
 from pyroaring import BitMap64
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.data_plane.routing.keyed_routes import may_key, may_name
 from headgate.operations.audit.changelog_replay import FoldEvidence, SourceRanges, folding

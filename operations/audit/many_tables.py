@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 from pyroaring import BitMap64
 
+from headgate.control_protocol.commit_record import REPLAY, REREAD, CommitRecord, PendingCommit
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition, TransactionId
-from headgate.control_protocol.record import REPLAY, REREAD, CommitRecord, PendingCommit
 from headgate.control_protocol.table_history import History
 from headgate.data_plane.quarantine.diverted_records import DivertedRecords, given_back
 from headgate.operations.access.routed_tables import decided_tables, every_table

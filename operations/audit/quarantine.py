@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.table_history import History, TableReader
 from headgate.data_plane.quarantine.diverted_records import MEANT_FOR
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.batch.record_numbers import bitmap
 from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.data_plane.routing.router import Router

@@ -9,10 +9,10 @@ from itertools import pairwise
 
 from pyroaring import BitMap64
 
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import TopicState
-from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_history import History
 from headgate.operations.audit.commit_chain import Move, ranges_of
 from headgate.operations.audit.records import EXAMPLES_MAX, SeenOffsets

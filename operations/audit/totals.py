@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap64
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
-from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_history import History
 from headgate.operations.audit.records import SeenOffsets, TableRecords
 from headgate.operations.audit.report import Finding

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pyiceberg.table import Table
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record_codec import key_property, marker_property
 from headgate.control_protocol.errors import HeadgateError, KeyUnfit, TableMissing
-from headgate.control_protocol.record_codec import key_property, marker_property
 from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Tombstones
 from headgate.data_plane.files.format_choice import refuse_for_keys

@@ -6,7 +6,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declared
 from headgate.config.table_formats import wanted_quarantine, wanted_table
 from headgate.control_protocol.errors import TableMissing
-from headgate.control_protocol.table_kinds import FileSchema, SupportsLock, TableFormat
+from headgate.control_protocol.table_format import FileSchema, SupportsLock, TableFormat
 from headgate.operations.check.quarantine import check_aside
 from headgate.operations.check.state import StateCheck
 from headgate.runtime.start_checks import refuse_layout, refuse_quarantine

@@ -9,8 +9,8 @@ from headgate.config.multi_table_settings import OneTableSettings
 from headgate.config.route_checks import section_of
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import TableSettings
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import EnvelopeUnfit, RecordsWouldStop
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.cdc.detection import MARKS, Looks, looks_of
 from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.data_plane.formats.column_options import FROM

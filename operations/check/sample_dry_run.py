@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_formats import other_kind
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import RecordsWouldStop
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.dry_run import Rehearsal, rehearse

@@ -12,7 +12,6 @@ from headgate.config.table_formats import session_conf
 from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.coordinator.growth import held_back
 from headgate.coordinator.recovery import (
     fitted,
     recorded,
@@ -22,6 +21,7 @@ from headgate.coordinator.recovery import (
     refuse_replaced,
     refuse_shared,
 )
+from headgate.coordinator.source_partitions import held_back
 from headgate.coordinator.state import Identity, State
 from headgate.data_plane.files.write_probe import try_store
 from headgate.operations.access.kafka import source_topics

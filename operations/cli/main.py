@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 
-from headgate.control_protocol.errors import ConfigurationError, HeadgateError
-from headgate.control_protocol.kind_errors import LogUnreadable
+from headgate.control_protocol.errors import ConfigurationError, HeadgateError, LogUnreadable
 from headgate.operations.cli.delete import delete
 from headgate.operations.cli.options import (
     as_json_option,

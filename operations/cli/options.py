@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import SinksClash
 
 if TYPE_CHECKING:
     from headgate.config.sink_settings import SinkSettings
-    from headgate.control_protocol.record import CommitRecord
+    from headgate.control_protocol.commit_record import CommitRecord
 
 sink_file = click.argument("sink", type=click.Path(dir_okay=False, path_type=Path))
 sink_files = click.argument(

@@ -16,9 +16,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.deletion_errors import DeletionRefused, DeletionUnsettled
-from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.errors import DeletionRefused, DeletionUnsettled, HeadgateError
 from headgate.control_protocol.table_history import TableReader
 from headgate.operations.access.routed_tables import every_table
 from headgate.operations.access.table import (

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headgate.config.shared_configuration import agreed, fingerprint
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import OPERATOR, CommitRecord, PendingCommit
 from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, Unknown
-from headgate.control_protocol.record import OPERATOR, CommitRecord, PendingCommit
 from headgate.operations.access.table import open_primary
 from headgate.runtime.lifecycle_notices import say
 from headgate.tables.iceberg.commit_request import GoingBack

@@ -16,6 +16,7 @@ from typing import Any
 from headgate.config.keyed_table_checks import KeysByRoute
 from headgate.config.route_checks import refuse_going_back
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.offsets import Offsets
@@ -23,17 +24,16 @@ from headgate.control_protocol.ports import (
     CommitAttempt,
     Landed,
     PrimaryTable,
+    Secondaries,
     SourceTopics,
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import OPERATOR, CommitRecord
-from headgate.control_protocol.secondaries import Secondaries
 from headgate.coordinator.actions import DescribeSecondaries
-from headgate.coordinator.claim import claim, secondaries_found, table_found
-from headgate.coordinator.driver import StartAt, described, secondaries_read
-from headgate.coordinator.fencing import Resolution, resolve
-from headgate.coordinator.recovery import recorded
+from headgate.coordinator.driver import StartAt, describe_sources, read_secondaries
+from headgate.coordinator.epoch_claim import claim_epoch, secondaries_found, table_found
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.recovery import Resolution, recorded, resolve
 from headgate.coordinator.settings import (
     CoordinatorSettings,
     OffsetPolicy,
@@ -42,7 +42,6 @@ from headgate.coordinator.settings import (
     TagMissingPolicy,
 )
 from headgate.coordinator.state import Identity, State
-from headgate.coordinator.transitions import Phase
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.access.table import opened_tables
 from headgate.operations.control.deleted_rows_guard import refuse_read_again, refuse_unknown
@@ -178,8 +177,8 @@ def _attempt(world: World, settings: CoordinatorSettings, view: TableView) -> Co
     if isinstance(asked, DescribeSecondaries):
         state = _with_secondaries(world, state, asked)
     first = recorded(view, settings) is None
-    sources = described(world.topics, world.start_at, first_start=first)
-    claiming, _ = claim(state, view, sources, now_ms=0)
+    sources = describe_sources(world.topics, world.start_at, first_start=first)
+    claiming, _ = claim_epoch(state, view, sources, now_ms=0)
     assert claiming.attempt is not None
     return claiming.attempt
 
@@ -188,7 +187,7 @@ def _with_secondaries(world: World, state: State, asked: DescribeSecondaries) ->
     """Judge secondary tables like a coordinator, which looks a second time at what seems wrong
     (D9)."""
     assert world.secondaries is not None
-    read = secondaries_read(world.secondaries, asked, time.time_ns() // 1_000_000)
+    read = read_secondaries(world.secondaries, asked, time.time_ns() // 1_000_000)
     needed = state.identity.secondaries if state.identity.routed else asked.tables
     missing = sorted(set(needed) - read.views.keys())
     if missing:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from headgate.config.keyed_table_checks import added_to_keyed
 from headgate.config.sections import timestamp_ms
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord, refuse_unfinished
 from headgate.control_protocol.errors import (
     ConfigurationError,
     RetryLater,
     SinkNameTaken,
     StopSink,
 )
-from headgate.control_protocol.going_back import refuse_unfinished
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
@@ -22,8 +22,7 @@ from headgate.control_protocol.ports import (
     TableView,
     TopicState,
 )
-from headgate.control_protocol.record import CommitRecord
-from headgate.coordinator.watermark import carried_on
+from headgate.coordinator.status_validation import carried_on
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.access.table import open_primary
 from headgate.operations.control.deleted_rows_guard import refuse_read_again

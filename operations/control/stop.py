@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import RetryLater
-from headgate.control_protocol.record import CommitRecord
 from headgate.operations.access.table import open_primary, opened_reader
 from headgate.operations.control.operator_claim import land, operators_claim, tell
 from headgate.operations.control.pause import pause

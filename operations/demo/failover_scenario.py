@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import TransactionId
-from headgate.control_protocol.parts import Assembler
+from headgate.control_protocol.multipart_status import Assembler
 from headgate.control_protocol.ports import ControlLog
 from headgate.operations.demo.control_topic_state import (
     Announced,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.record import CommitRecord
 from headgate.operations.access.table import open_primary
 from headgate.operations.control import rollback
 from headgate.operations.control import stop as stopping
@@ -132,7 +132,7 @@ def _roll_back(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[s
         "foreign": plan.foreign,
         "tables": [
             {"table": each.table, "snapshot": each.target, "rows": each.rows}
-            for each in plan.tables
+            for each in plan.secondaries
         ],
         "kept_as": plan.kept_as,
         "positions": {str(at): offset for at, offset in sorted(plan.record.offsets.items())},

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from html import escape
 from itertools import pairwise
 
-from headgate.control_protocol.record import KEY_COUNTS
+from headgate.control_protocol.commit_record import KEY_COUNTS
 from headgate.control_protocol.redaction import printable
 from headgate.operations.http.charts import Series, by_name, number, over_time
 from headgate.operations.status.report import StatusReport, TransactionStatus

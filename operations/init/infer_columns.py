@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.control_protocol.column_growth import RESERVED
+from headgate.control_protocol.schema_evolution import RESERVED
 from headgate.data_plane.formats.casting.times import days_of, timestamp_of
 
 DEPTH_MAX = 5

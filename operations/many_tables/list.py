@@ -12,12 +12,12 @@ from typing import Any
 
 from headgate.config.multi_table_settings import CreateFrom
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord, KeyCounts, Suspended
 from headgate.control_protocol.errors import (
     ConfigurationError,
     MissingRights,
     Unreachable,
 )
-from headgate.control_protocol.record import CommitRecord, KeyCounts, Suspended
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.access.routed_tables import decided_tables, each_table

@@ -17,9 +17,14 @@ from pyiceberg.catalog import Catalog
 
 from headgate.config.multi_table_settings import RouteSettings
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.bad_records import Disposal
-from headgate.control_protocol.deletion_errors import DeletedMeanwhile
-from headgate.control_protocol.errors import RetryLater, WriteFailed
+from headgate.control_protocol.commit_record import REPLAY, CommitRecord, Replayed
+from headgate.control_protocol.errors import (
+    DeletedMeanwhile,
+    ReplayRefused,
+    ReplayUnfit,
+    RetryLater,
+    WriteFailed,
+)
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
@@ -34,8 +39,7 @@ from headgate.control_protocol.ports import (
     Refused,
     TableView,
 )
-from headgate.control_protocol.record import REPLAY, CommitRecord, Replayed
-from headgate.control_protocol.replay_errors import ReplayRefused, ReplayUnfit
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.quarantine.diverted_records import (
     MEANT_FOR,
     DivertedRecords,
@@ -54,7 +58,7 @@ from headgate.operations.access.secondary_tables import (
 )
 from headgate.operations.access.table import opened_catalog, refuse_other_kind
 from headgate.operations.control.operator_claim import actor, tell
-from headgate.participant.embedding import Record
+from headgate.participant.embedded_source import Record
 from headgate.runtime.write_planning import iceberg_planning
 from headgate.tables.iceberg.catalog import reading
 

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from headgate.config.multi_table_settings import CreateFrom
 from headgate.config.route_checks import section_of
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord, Suspended
 from headgate.control_protocol.errors import (
     ConfigurationError,
     RetryLater,
@@ -15,7 +16,6 @@ from headgate.control_protocol.errors import (
     TableStillSuspended,
 )
 from headgate.control_protocol.events import Resume
-from headgate.control_protocol.record import CommitRecord, Suspended
 from headgate.operations.access.secondary_tables import refuse_one_table
 from headgate.operations.access.table import opened_reader
 from headgate.operations.control.pause import LOOKED_AT_S, ask, patience_of

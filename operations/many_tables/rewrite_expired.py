@@ -18,13 +18,11 @@ from pyiceberg.table import Table
 from pyroaring import BitMap64
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.deletion_errors import DeletedBack
-from headgate.control_protocol.errors import RetryLater
+from headgate.control_protocol.commit_record import REREAD, PendingCommit, Replayed
+from headgate.control_protocol.errors import DeletedBack, ReplayUnfit, RereadRefused, RetryLater
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, TableView
-from headgate.control_protocol.record import REREAD, PendingCommit, Replayed
-from headgate.control_protocol.replay_errors import ReplayUnfit, RereadRefused
 from headgate.control_protocol.table_history import FileRows
 from headgate.operations.access.secondary_tables import (
     DeliveredTables,

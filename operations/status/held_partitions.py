@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 
 from headgate.config.keyed_table_checks import added_to_keyed
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import TopicState
-from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_history import SinkCommit
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from headgate.control_protocol.record import KeyCounts
+from headgate.control_protocol.commit_record import KeyCounts
 from headgate.operations.status.held_partitions import HeldPartition
 from headgate.runtime.health import LastError
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_formats import weaker
-from headgate.control_protocol.codec import SkipReason
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
@@ -20,8 +20,8 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Envelope, Presence
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.messages import SkipReason
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.table_history import History, Newest, nothing_of
 from headgate.kafka.cluster import Cluster
 from headgate.kafka.first_records import first_timestamps

@@ -12,11 +12,11 @@ from pyiceberg.catalog import Catalog
 
 from headgate.config.route_checks import section_of
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import UNNAMED
 from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.record import UNNAMED
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.whose_thread import for_the_same_sink
+from headgate.control_protocol.sink_context import for_the_same_sink
 from headgate.runtime.maintenance.rounds import Done, Round
 from headgate.tables.iceberg.commit_lock import Gates
 from headgate.tables.iceberg.table import IcebergTable

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.commit_record import KEY_COUNTS, CommitRecord, PendingCommit
 from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.events import (
     AbortCommit,
@@ -26,6 +27,7 @@ from headgate.control_protocol.ports import (
     BatchOutcome,
     BatchWriter,
     BatchWritten,
+    Changed,
     CommitAttempt,
     CommitOutcome,
     ControlLog,
@@ -34,11 +36,10 @@ from headgate.control_protocol.ports import (
     Landed,
     PrimaryTable,
     Refused,
+    Secondaries,
     TableView,
+    Want,
 )
-from headgate.control_protocol.record import KEY_COUNTS, CommitRecord, PendingCommit
-from headgate.control_protocol.secondaries import Secondaries
-from headgate.control_protocol.table_changes import Changed, Want
 from headgate.runtime.telemetry import metric_catalog as names
 
 Count = Callable[[str, float, Mapping[str, str]], None]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from headgate.config.shared_configuration import agreed, fingerprint
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import CODE, RetryLater
 from headgate.control_protocol.events import (
     Envelope,
@@ -26,10 +27,8 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.ports import BatchWriter, ControlLog, PrimaryTable
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.secondaries import Secondaries
-from headgate.control_protocol.whose_thread import sink_of_thread
+from headgate.control_protocol.ports import BatchWriter, ControlLog, PrimaryTable, Secondaries
+from headgate.control_protocol.sink_context import sink_of_thread
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.state import State
 from headgate.runtime.health import EXIT_CODES, Condition, LastError, Unwell, without_code

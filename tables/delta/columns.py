@@ -12,8 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Path, Struct, Type, digits
-from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.errors import ConfigurationError, TableUnfit
 
 _OURS = {
     "string": "string",

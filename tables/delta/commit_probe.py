@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, __version__
 
-from headgate.control_protocol.first_line import first_line
+from headgate.control_protocol.errors import first_line
 from headgate.tables.storage.directories import Folder
 
 _VERSION = re.compile(r"_delta_log/(\d{20})\.(?:json|checkpoint\..*parquet)")

@@ -16,12 +16,10 @@ from urllib.parse import unquote
 from deltalake import Schema
 from pyiceberg.io import FileIO
 
-from headgate.control_protocol.filled_tables import is_filled_property
-from headgate.control_protocol.first_line import first_line
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import is_filled_property, sink_of, topics_of
+from headgate.control_protocol.errors import LogUnreadable, first_line
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import LogUnreadable
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import sink_of, topics_of
 from headgate.control_protocol.table_history import ForeignSnapshot, SinkCommit
 
 

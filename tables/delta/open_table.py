@@ -12,10 +12,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from headgate.control_protocol.columns import Struct
-from headgate.control_protocol.errors import TableMissing, Unreachable
-from headgate.control_protocol.first_line import first_line
-from headgate.control_protocol.kind_errors import PutsUnconditional, TableUnfit
-from headgate.control_protocol.table_kinds import FileSchema, TableSpec, schema_number
+from headgate.control_protocol.errors import (
+    PutsUnconditional,
+    TableMissing,
+    TableUnfit,
+    Unreachable,
+    first_line,
+)
+from headgate.control_protocol.table_format import FileSchema, TableSpec, schema_number
 from headgate.tables.delta.columns import columns_from_delta, may_partition
 from headgate.tables.delta.commit_probe import library, protocol_refusal, refusal
 from headgate.tables.delta.locations import storage_options

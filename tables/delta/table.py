@@ -19,16 +19,25 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import (
+    decode,
+    encode,
+    filled_after,
+    filled_of,
+    filled_property,
+    sink_of,
+    topics_of,
+)
 from headgate.control_protocol.errors import (
     RecordUnreadable,
     RetryLater,
     TableChanged,
     TableMissing,
     Unreachable,
+    first_line,
 )
 from headgate.control_protocol.events import WrittenFile
-from headgate.control_protocol.filled_tables import filled_after, filled_of, filled_property
-from headgate.control_protocol.first_line import first_line
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -39,8 +48,6 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode, encode, sink_of, topics_of
 from headgate.control_protocol.table_history import ONLY_BRANCH
 from headgate.tables.delta.columns import columns_from_delta, leaf_types, partition_value
 from headgate.tables.delta.log import LogEntry
@@ -132,7 +139,7 @@ class DeltaSinkTable:
         return self._landed(attempt, head + 1)
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
-        """See ``table_kinds.SupportsDelivery``."""
+        """See ``table_format.SupportsDelivery``."""
         table = self._load()
         for file in files:
             self._added(table, file)

@@ -6,19 +6,22 @@ from collections.abc import Collection
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from headgate.control_protocol.errors import ConfigurationError, TableMissing
-from headgate.control_protocol.first_line import first_line
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    KindUnknown,
+    TableMissing,
+    first_line,
+)
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import KindUnknown
 from headgate.control_protocol.ports import SinkTable
-from headgate.control_protocol.table_history import TableReader
-from headgate.control_protocol.table_kinds import (
+from headgate.control_protocol.table_format import (
     Capability,
     FileSchema,
     Guarantee,
     TableFormat,
     TableSpec,
 )
+from headgate.control_protocol.table_history import TableReader
 from headgate.tables.delta.columns import delta_from_columns, refuse_partitions
 from headgate.tables.delta.locations import refuse_location
 from headgate.tables.storage.directories import folders_in

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.control_protocol.stamps import ANY
+from headgate.control_protocol.commit_tokens import ANY
 
 RECORD_KEY = "_hoodie_record_key"
 COLUMNS = (
@@ -63,7 +63,7 @@ def file_id_of(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HudiDressing:
-    """Implements ``table_kinds.Dressing`` for a Hudi table.
+    """Implements ``table_format.Dressing`` for a Hudi table.
 
     ``key``: the column of its record key; empty if Hudi generates keys. ``partition_by``: its
     partition columns; ``hive_style`` and ``url_encoded`` determine their folders' names.

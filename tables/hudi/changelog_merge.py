@@ -16,11 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headgate.control_protocol.errors import TableChanged
+from headgate.control_protocol.commit_record import KeyCounts
+from headgate.control_protocol.errors import KeyInTwoPartitions, TableChanged
 from headgate.control_protocol.events import FileKind
-from headgate.control_protocol.key_errors import KeyInTwoPartitions
-from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.table_kinds import NumberedFile, RowKey
+from headgate.control_protocol.table_format import NumberedFile, RowKey
 from headgate.tables.storage.directories import Folder, named
 
 _TOPIC, _PARTITION, _OFFSET = "_topic", "_partition", "_offset"

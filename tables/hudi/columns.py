@@ -16,8 +16,7 @@ from headgate.control_protocol.columns import (
     digits,
     dotted,
 )
-from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.errors import ConfigurationError, TableUnfit
 from headgate.tables.hudi.base_files import COLUMNS, KEY_TYPES, PARTITION_TYPES
 
 _PLAIN = {

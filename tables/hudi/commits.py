@@ -12,10 +12,21 @@ from dataclasses import replace
 from functools import cache
 from itertools import islice
 
-from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing, Unreachable
-from headgate.control_protocol.filled_tables import filled_after, filled_of
+from headgate.control_protocol.commit_record_codec import (
+    decode,
+    filled_after,
+    filled_of,
+    sink_of,
+    topics_of,
+)
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    RetryLater,
+    TableMissing,
+    TableUnfit,
+    Unreachable,
+)
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
@@ -25,7 +36,6 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record_codec import decode, sink_of, topics_of
 from headgate.tables.hudi import fork_detection
 from headgate.tables.hudi.columns import changed
 from headgate.tables.hudi.jvm import said

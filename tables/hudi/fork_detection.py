@@ -6,9 +6,8 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 
+from headgate.control_protocol.errors import HudiForked, KeyChanged, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.key_errors import KeyChanged
-from headgate.control_protocol.kind_errors import HudiForked, TableUnfit
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.tables.hudi.file_slices import Slice
 from headgate.tables.hudi.locations import HudiPlace

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from headgate.control_protocol.kind_errors import HudiMissing
+from headgate.control_protocol.errors import HudiMissing
 from headgate.tables.jvm_start import hiding, start_jvm
 
 SESSION = {

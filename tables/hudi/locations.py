@@ -11,9 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.control_protocol.columns import Struct
-from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
-from headgate.control_protocol.kind_errors import HudiUnsafe, PutsUnconditional, TableUnfit
-from headgate.control_protocol.table_kinds import FileSchema, RowKey, TableSpec, schema_number
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HudiUnsafe,
+    PutsUnconditional,
+    TableMissing,
+    TableUnfit,
+    Unreachable,
+)
+from headgate.control_protocol.table_format import FileSchema, RowKey, TableSpec, schema_number
 from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiDressing
 from headgate.tables.hudi.columns import columns_of, refuse_taken
 from headgate.tables.hudi.jvm import open_spark

@@ -6,8 +6,7 @@ import re
 import socket
 from collections.abc import Iterator, Mapping
 
-from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.control_protocol.kind_errors import HudiUnsafe
+from headgate.control_protocol.errors import ConfigurationError, HudiUnsafe, Unreachable
 
 LOCK = "hoodie.write.lock."
 PROVIDER = f"{LOCK}provider"

@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from headgate.control_protocol.commit_record import CommitRecord, KeyCounts
+from headgate.control_protocol.commit_record_codec import sink_of, topics_of
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.record import CommitRecord, KeyCounts
-from headgate.control_protocol.record_codec import sink_of, topics_of
 from headgate.control_protocol.table_history import (
     FileRows,
     ForeignSnapshot,

@@ -10,10 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.control_protocol.columns import Struct
-from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.key_errors import KeyChanged
-from headgate.control_protocol.kind_errors import HudiUnsafe, TableUnfit
-from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.errors import ConfigurationError, HudiUnsafe, KeyChanged, TableUnfit
+from headgate.control_protocol.table_format import RowKey
 from headgate.tables.hudi.base_files import KEY_TYPES, HudiDressing
 
 _WRITE = "hoodie.datasource.write."

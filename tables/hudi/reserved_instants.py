@@ -8,11 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from headgate.control_protocol.filled_tables import filled_of, filled_property
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import decode, encode, filled_of, filled_property
+from headgate.control_protocol.errors import LogUnreadable
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import LogUnreadable
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode, encode
 from headgate.tables.hudi.base_files import MARKERS, NOTE, NOTED, instant_of
 from headgate.tables.hudi.locations import AUX, HudiPlace
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headgate.control_protocol.commit_tokens import ANY
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.stamps import ANY
 from headgate.tables.storage.file_io import SCHEMES
 from headgate.tables.storage.local_file_io import local_path
 

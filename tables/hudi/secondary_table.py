@@ -29,14 +29,14 @@ _CODEC = "zstd"
 
 
 class _Following(HudiCommits):
-    """Implements ``table_kinds.SupportsDelivery``; the rest is ``HudiCommits``."""
+    """Implements ``table_format.SupportsDelivery``; the rest is ``HudiCommits``."""
 
     _delivering: Sequence[str] = ()
     _delivered: Sequence[str] = ()
     _swept = False
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
-        """See ``table_kinds.SupportsDelivery``; key files only have the key's columns."""
+        """See ``table_format.SupportsDelivery``; key files only have the key's columns."""
         schema_id = self._place.config().schema_id
         for file in files:
             try:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.kind_errors import HudiUnsafe
+from headgate.control_protocol.errors import ConfigurationError, HudiUnsafe
 from headgate.tables.hudi.lock_check import LOCK, LOCK_KEY, refuse_lock
 from headgate.tables.hudi.record_keys import INDEX, index_of
 

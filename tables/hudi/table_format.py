@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from importlib.util import find_spec
 
-from headgate.control_protocol.errors import ConfigurationError, TableMissing, Unreachable
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HudiMissing,
+    TableMissing,
+    Unreachable,
+)
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import HudiMissing
 from headgate.control_protocol.ports import SinkTable
-from headgate.control_protocol.table_history import TableReader
-from headgate.control_protocol.table_kinds import (
+from headgate.control_protocol.table_format import (
     Capability,
     FileSchema,
     Guarantee,
     TableFormat,
     TableSpec,
 )
+from headgate.control_protocol.table_history import TableReader
 from headgate.tables.hudi.columns import avro_of, refuse_key, refuse_partitions
 from headgate.tables.hudi.locations import HudiPlace
 from headgate.tables.hudi.lock_check import reach
@@ -95,11 +99,11 @@ class HudiFormat(TableFormat):
         return HudiReader(HudiPlace.of(spec), sink)
 
     def reach_lock(self, spec: TableSpec) -> str:
-        """See ``table_kinds.SupportsLock``."""
+        """See ``table_format.SupportsLock``."""
         return reach(spec.name, HudiPlace.of(spec).settings)
 
     def spark_conf(self, spec: TableSpec) -> Mapping[str, str]:
-        """See ``table_kinds.SupportsSparkSession``."""
+        """See ``table_format.SupportsSparkSession``."""
         from headgate.tables.hudi.jvm import SESSION
 
         own = HudiPlace.of(spec).spark

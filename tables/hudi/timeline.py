@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from headgate.control_protocol.errors import HeadgateError, Unreachable
-from headgate.control_protocol.kind_errors import LogUnreadable
+from headgate.control_protocol.errors import HeadgateError, LogUnreadable, Unreachable
 from headgate.tables.hudi.jvm import said
 from headgate.tables.hudi.locations import HudiPlace
 

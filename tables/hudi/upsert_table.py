@@ -15,13 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate.control_protocol.columns import Column
-from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.commit_record import KeyCounts
+from headgate.control_protocol.errors import HudiUnsafe, Unreachable
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import HudiUnsafe
 from headgate.control_protocol.ports import CommitAttempt, Refused
-from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.table_kinds import NumberedFile, RowKey, numbered
+from headgate.control_protocol.table_format import NumberedFile, RowKey, numbered
 from headgate.tables.hudi import append_table
 from headgate.tables.hudi.base_files import RECORD_KEY
 from headgate.tables.hudi.changelog_merge import Fold

@@ -35,12 +35,12 @@ from pyiceberg.utils.config import Config, merge_config
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
+    LogUnreadable,
     MissingRights,
     TableMissing,
     Unreachable,
+    first_line,
 )
-from headgate.control_protocol.first_line import first_line
-from headgate.control_protocol.kind_errors import LogUnreadable
 from headgate.tables.iceberg.catalog_types import refuse_java_kind, refuse_kind, refuse_server
 from headgate.tables.iceberg.java_catalog import JavaCatalog
 from headgate.tables.iceberg.jvm import Jvm

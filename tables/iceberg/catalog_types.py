@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import parse_qs
 
-from headgate.control_protocol.errors import CatalogRefused
-from headgate.control_protocol.joint_errors import NotAtomic
+from headgate.control_protocol.errors import CatalogRefused, NotAtomic
 
 SQL_SCHEMES = ("sqlite", "postgresql")
 

@@ -28,10 +28,15 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from headgate.control_protocol.filled_tables import forgotten, newly_filled
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import (
+    encode,
+    forgotten,
+    key_property,
+    marker_property,
+    newly_filled,
+)
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import encode, key_property, marker_property
 from headgate.tables.iceberg.manifests import ManifestList
 from headgate.tables.iceberg.pending_manifests import Drafted
 from headgate.tables.iceberg.tag_lineage import origin, properties_of

@@ -19,9 +19,9 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import decode
 from headgate.control_protocol.identifiers import SinkName, tag_name
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode
 from headgate.coordinator.dead_letters import COLUMNS, Progress
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.column_reads import batches

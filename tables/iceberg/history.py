@@ -11,17 +11,17 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from headgate.control_protocol.errors import RecordUnreadable
-from headgate.control_protocol.filled_tables import filled_of
-from headgate.control_protocol.identifiers import SinkName, tag_name
-from headgate.control_protocol.ports import Lineage
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import (
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import (
     decode,
+    filled_of,
     maintenance_property,
     marker_property,
     sink_of,
 )
+from headgate.control_protocol.errors import RecordUnreadable
+from headgate.control_protocol.identifiers import SinkName, tag_name
+from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.table_history import (
     ForeignSnapshot,
     History,

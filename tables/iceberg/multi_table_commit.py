@@ -22,8 +22,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import CommitTableRequest, TableIdentifier
 
-from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.joint_errors import JointCommitsMissing, NotAtomic
+from headgate.control_protocol.errors import HeadgateError, JointCommitsMissing, NotAtomic
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,

@@ -32,10 +32,10 @@ from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.typedef import Record
 from pyroaring import BitMap64
 
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, SinkName, draft_folder
 from headgate.control_protocol.ports import Draft
-from headgate.control_protocol.record import PendingCommit
 from headgate.tables.iceberg import manifest_entries, manifests_v3
 from headgate.tables.iceberg.maintenance.compaction_plan import SmallFile
 from headgate.tables.iceberg.maintenance.unreferenced_files import STORAGE_THREADS

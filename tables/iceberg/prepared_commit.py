@@ -9,10 +9,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
-from headgate.control_protocol.errors import TagsDropped
-from headgate.control_protocol.key_errors import KeyChanged
+from headgate.control_protocol.commit_record import PendingCommit
+from headgate.control_protocol.errors import KeyChanged, TagsDropped
 from headgate.control_protocol.ports import CommitAttempt, Unknown
-from headgate.control_protocol.record import PendingCommit
 from headgate.tables.iceberg.commit_request import Proposal
 from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
 from headgate.tables.iceberg.manifests import SnapshotFiles

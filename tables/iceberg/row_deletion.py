@@ -33,15 +33,19 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snaps
 from pyiceberg.table.update import SetPropertiesUpdate, TableUpdate
 from pyroaring import BitMap64
 
+from headgate.control_protocol.commit_record_codec import (
+    decode,
+    deleted_property,
+    maintenance_property,
+)
 from headgate.control_protocol.deleted_records import (
     DeletedRecords,
     Found,
     list_properties,
     ranges_of,
 )
-from headgate.control_protocol.deletion_errors import DeletionRefused, PredicateUnfit
+from headgate.control_protocol.errors import DeletionRefused, PredicateUnfit
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
-from headgate.control_protocol.record_codec import decode, deleted_property, maintenance_property
 from headgate.tables.iceberg.commit_request import counted, next_snapshot
 from headgate.tables.iceberg.maintenance.compaction_plan import live_entries, sinks_folder
 from headgate.tables.iceberg.maintenance.maintenance_commit import Settled, SideCall

@@ -24,7 +24,6 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from headgate.control_protocol.column_growth import Former, Refusal, former, grown
 from headgate.control_protocol.columns import (
     Column,
     ListOf,
@@ -35,6 +34,7 @@ from headgate.control_protocol.columns import (
     changes,
     from_json,
 )
+from headgate.control_protocol.schema_evolution import Former, Refusal, former, grown
 from headgate.tables.iceberg.type_parser import parse_columns
 
 _ROOT = -1

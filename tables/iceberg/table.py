@@ -25,6 +25,13 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 
 from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
+from headgate.control_protocol.commit_record_codec import (
+    decode,
+    filled_of,
+    key_property,
+    marker_property,
+)
 from headgate.control_protocol.errors import (
     CatalogRefused,
     CommitRejected,
@@ -37,7 +44,6 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.filled_tables import filled_of
 from headgate.control_protocol.identifiers import Epoch, SinkName, tag_name
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -50,8 +56,6 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import CommitRecord, PendingCommit
-from headgate.control_protocol.record_codec import decode, key_property, marker_property
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.catalog_support import refuse_unread, refuse_unsupported

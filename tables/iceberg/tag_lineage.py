@@ -8,17 +8,17 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
 from pyiceberg.table.snapshots import Snapshot
 
-from headgate.control_protocol.deleted_records import DeletedRecords, deleted_records
-from headgate.control_protocol.identifiers import SinkName, TopicId, sink_of_tag, tag_name
-from headgate.control_protocol.ports import Lineage
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import (
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import (
     decode,
     deleted_rows,
     holds_record,
     marker_property,
     topics_of,
 )
+from headgate.control_protocol.deleted_records import DeletedRecords, deleted_records
+from headgate.control_protocol.identifiers import SinkName, TopicId, sink_of_tag, tag_name
+from headgate.control_protocol.ports import Lineage
 
 
 def lineage(metadata: TableMetadata, branch: str, sink: SinkName) -> Lineage:

@@ -14,12 +14,11 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol import codec
-from headgate.control_protocol.codec import Skipped, SkipReason
-from headgate.control_protocol.event_form import to_form
+from headgate.control_protocol import messages as codec
+from headgate.control_protocol.event_codec import to_form
 from headgate.control_protocol.identifiers import SinkName, TopicId
-from headgate.control_protocol.seal import Keys
-from headgate.control_protocol.wire import Wire
+from headgate.control_protocol.messages import Skipped, SkipReason, Wire
+from headgate.control_protocol.signatures import Keys
 from headgate.operations.access import kafka
 from headgate.schemas import control_schemas
 

@@ -17,10 +17,10 @@ from protocol.quarantining import exactly_once, offsets_in
 from protocol.test_upgrade import old_form
 from scenarios.stage import COORDINATORS, SINK, Stage
 
-from headgate.control_protocol import record_codec
+from headgate.control_protocol import commit_record_codec
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition, tag_name
-from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing import FakeCatalog, SourceRecord
 from headgate.tables.iceberg.data_file import FileDetail
 
@@ -88,7 +88,7 @@ def test_what_version_1_left_between_its_two_commits_is_there_once() -> None:
 @pytest.mark.parametrize("table", ["table", "quarantine"])
 def test_its_records_are_what_tests_of_the_upgrade_take_them_for(world: str, table: str) -> None:
     for snapshot in WORLDS[world][table]["snapshots"]:
-        record = record_codec.decode(SINK, snapshot["summary"])
+        record = commit_record_codec.decode(SINK, snapshot["summary"])
         assert isinstance(record, CommitRecord)
         assert (record.pending_commits, record.primary) == ((), None)
         aside = WORLDS[world]["quarantine"]["uuid"] if table == "table" else None

@@ -8,10 +8,10 @@ from typing import Any
 
 from contract.broken import broken
 
-from headgate.control_protocol import record_codec
+from headgate.control_protocol import commit_record_codec
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Lineage, Refused
-from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing import FakeCatalog, FakeTable
 from headgate.control_protocol.testing.catalog import FakeSnapshot, Request
 from headgate.control_protocol.testing.contract import (
@@ -126,13 +126,13 @@ def no_tag_is_a_first_start(right: Any, self: FakeTable) -> bool:
 @broken(TagContract.test_tag_and_marker_gone_is_no_first_start, CLAIMED)
 def the_marker_is_all(right: Any, self: FakeTable) -> bool:
     """Only the marker says that the sink has been here."""
-    return record_codec.marker_property(self._sink) in self._catalog.properties
+    return commit_record_codec.marker_property(self._sink) in self._catalog.properties
 
 
 @broken(TagContract.test_not_even_when_the_branch_was_rolled_back_before_the_claim, CLAIMED)
 def the_branch_is_all(right: Any, self: FakeTable) -> bool:
     """Without a marker, only the branch's own history is searched for records."""
-    marker = record_codec.marker_property(self._sink) in self._catalog.properties
+    marker = commit_record_codec.marker_property(self._sink) in self._catalog.properties
     return marker or self._branch_record() is not None
 
 
@@ -140,7 +140,7 @@ def the_branch_is_all(right: Any, self: FakeTable) -> bool:
 def the_marker_is_not_read(right: Any, self: FakeTable) -> bool:
     """Only snapshots say that the sink has been here."""
     found = self._catalog.snapshots.values()
-    return any(record_codec.holds_record(self._sink, snapshot.summary) for snapshot in found)
+    return any(commit_record_codec.holds_record(self._sink, snapshot.summary) for snapshot in found)
 
 
 @broken(TagContract.test_what_another_sink_wrote_does_not_count, CLAIMED)

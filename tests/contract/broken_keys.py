@@ -9,10 +9,10 @@ from typing import Any
 from contract.broken import broken
 from contract.small_target import KeyedRows, SmallTable, Version
 
+from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, TableView, Unknown
-from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.table_kinds import numbered
+from headgate.control_protocol.table_format import numbered
 from headgate.control_protocol.testing.contract import KeyContract, KeyedSecondaryContract
 from headgate.control_protocol.testing.contract.world import KeyChange
 

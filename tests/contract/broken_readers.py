@@ -12,6 +12,7 @@ from contract.broken import broken
 from contract.small_folder import EvolvingTable, Folder, FolderReader, StampedTable
 
 from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.commit_tokens import ANY
 from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -20,7 +21,6 @@ from headgate.control_protocol.ports import (
     Refused,
     TableView,
 )
-from headgate.control_protocol.stamps import ANY
 from headgate.control_protocol.table_history import History, LiveFile, Newest
 from headgate.control_protocol.testing.contract import (
     EvolutionContract,

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.table_kinds import TableSpec
+from headgate.control_protocol.table_format import TableSpec
 from headgate.data_plane.batch.plugin_plans import plan_of_layout
 from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Lock
 
+from headgate.control_protocol.commit_record_codec import marker_property
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, TopicId, tag_name
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, PrimaryTable
-from headgate.control_protocol.record_codec import marker_property
 from headgate.control_protocol.testing import CommitFault, FakeCatalog, FakeTable, SourceRecord
 
 

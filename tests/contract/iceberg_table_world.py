@@ -18,10 +18,10 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
 )
 
+from headgate.control_protocol.commit_record_codec import marker_property
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import PrimaryTable
-from headgate.control_protocol.record_codec import marker_property
 from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
 from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.iceberg.reader import IcebergReader

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from contract.test_folder_table import ROWS_PER_FILE, FolderWorld
 
+from headgate.control_protocol.commit_tokens import ANY
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Refused
-from headgate.control_protocol.stamps import ANY
 from headgate.control_protocol.table_history import LiveFile, Told
 
 PAGE = folder_kind.loaded()

@@ -11,11 +11,17 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from threading import Lock
 
-from headgate.control_protocol.errors import TableChanged, TableMissing
+from headgate.control_protocol.commit_record import KeyCounts
+from headgate.control_protocol.commit_record_codec import (
+    decode,
+    encode,
+    filled_of,
+    forgotten,
+    newly_filled,
+)
+from headgate.control_protocol.errors import KeyInTwoPartitions, TableChanged, TableMissing
 from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.filled_tables import filled_of, forgotten, newly_filled
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
@@ -25,9 +31,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.record_codec import decode, encode
-from headgate.control_protocol.table_kinds import numbered
+from headgate.control_protocol.table_format import numbered
 from headgate.control_protocol.testing.contract.world import KeyChange
 
 KeyedRows = Mapping[int, KeyChange]

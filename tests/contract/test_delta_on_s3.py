@@ -10,7 +10,7 @@ from contract.delta_table_world import DeltaWorld
 from object_store import BUCKET, ObjectStore
 from store_proxy import HANGS, RESETS, StoreProxy, s3_error
 
-from headgate.control_protocol.errors import Unreachable
+from headgate.control_protocol.errors import PutsUnconditional, Unreachable
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -18,7 +18,6 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.kind_errors import PutsUnconditional
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, Refused, Unknown
 from headgate.control_protocol.testing.contract import CoreContract, OthersContract
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record

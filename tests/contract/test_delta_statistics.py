@@ -24,7 +24,7 @@ from integration.readers import duckdb_for_delta
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.table_kinds import TableSpec
+from headgate.control_protocol.table_format import TableSpec
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.data_plane.batch.plugin_plans import plan_of_layout
 from headgate.data_plane.batch.write_plan import SourcePlan

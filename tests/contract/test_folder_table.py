@@ -17,7 +17,7 @@ import pytest
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.table_kinds import TableSpec
+from headgate.control_protocol.table_format import TableSpec
 from headgate.control_protocol.testing.contract import (
     CoreContract,
     EvolutionContract,

@@ -23,9 +23,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import DEFAULT_ENDPOINTS
 from small_rest_catalog import SmallRestCatalog
 
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.errors import HeadgateError, JointCommitsMissing, NotAtomic
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.joint_errors import JointCommitsMissing, NotAtomic
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.multi_table_commit import JointDeliveries

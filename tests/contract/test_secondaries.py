@@ -16,6 +16,7 @@ from contract.test_sink_table import World, on_postgres
 from deltalake import Field
 from deltalake.schema import PrimitiveType
 
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -34,7 +35,6 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.iceberg.pending_manifests import undecided

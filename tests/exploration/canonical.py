@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from exploration.small_table import Call, Table, Update, drafted_in
 from exploration.small_world import Member, Seat, World
 
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.events import (
     Answer,
     Claim,
@@ -25,7 +26,6 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import Sender, TransactionId
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.coordinator.state import HeardStatus, Term
 from headgate.participant.state import Need, OpenTransaction, State
 

@@ -26,16 +26,16 @@ from headgate.control_protocol.events import (
     WrittenFile,
 )
 from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.multipart_status import Assembler
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.parts import Assembler
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten, PartitionResult
 from headgate.coordinator import actions as c
 from headgate.coordinator import machine as coordinating
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import Term
-from headgate.coordinator.transitions import Phase
 from headgate.participant import actions as p
 from headgate.participant import machine as participating
-from headgate.participant.needs import WAIT_MS
+from headgate.participant.schema_proposals import WAIT_MS
 from headgate.participant.state import Need
 
 FAILURES_TOLD_APART = 3
@@ -141,7 +141,7 @@ def coordinator_fed(
                 inputs.append(answer)
         waits = state.phase in WAITS_TO_HEAR_ITSELF and not world.seats[index].calls
         if waits and state.retry_at_ms is None:
-            inputs.append(c.Ticked())  # as the driver does after every turn
+            inputs.append(c.Tick())  # as the driver does after every turn
     return _seat_in_abstract_time(world, index)
 
 
@@ -240,9 +240,9 @@ def _participant_calls(
 ) -> tuple[World, p.Input | None]:
     state = world.members[index].state
     match action:
-        case p.AskEnds(partitions):
+        case p.ReadEndOffsets(partitions):
             ends = {at: bounds.ends[at] for at in sorted(partitions)}
-            return world, p.EndsKnown(appending.ends(ends))
+            return world, p.EndOffsetsRead(appending.ends(ends))
         case p.Submit() if state.paused:
             raise Violation(Kind.UNTRUTH, "a participant reads though START said that it must not")
         case p.Submit(batch) if index not in bounds.slow:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from verdicts import Kind, Violation
 
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.ports import CommitAttempt, Draft, Lineage, TableView
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 
 TABLE = "lake.t"
 

@@ -19,9 +19,9 @@ from hudi_tables.foreign import Foreign
 from hudi_tables.sinks import HudiSink
 from hudi_tables.zookeeper import ZooKeeper
 
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import decode
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode
 
 SESSION_MS = 6_000
 """So long after its owner's last word a lock of Hudi's is free."""

@@ -26,7 +26,7 @@ from repository.tree import ROOT
 
 from headgate.config.load import load
 from headgate.config.table_formats import wanted_secondary, wanted_table
-from headgate.control_protocol.table_kinds import TableSpec
+from headgate.control_protocol.table_format import TableSpec
 from headgate.operations.cli.main import main
 from headgate.operations.demo.producer import create_topic
 from headgate.tables.hudi.jvm import open_spark

@@ -13,11 +13,11 @@ import pytest
 from hudi_tables.world import ARCHIVED_SOON, HudiWorld, rows
 
 from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.commit_record_codec import encode
+from headgate.control_protocol.commit_tokens import belongs
+from headgate.control_protocol.errors import HudiForked, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import HudiForked, TableUnfit
 from headgate.control_protocol.ports import Landed, Lineage, Refused, Unknown
-from headgate.control_protocol.record_codec import encode
-from headgate.control_protocol.stamps import belongs
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of, stamp_of

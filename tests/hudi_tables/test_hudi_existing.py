@@ -11,9 +11,9 @@ import pytest
 from hudi_tables.world import QUICK, HudiWorld
 
 from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.errors import TableUnfit
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import TableUnfit
-from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.table_format import RowKey
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.hudi.table_format import HudiFormat
 

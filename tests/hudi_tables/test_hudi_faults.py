@@ -14,10 +14,10 @@ from hudi_tables.world import ARCHIVED_SOON, HudiWorld, rows
 from hudi_tables.zombie import BEFORE, INSIDE, Zombie
 from hudi_tables.zookeeper import ZooKeeper, zookeeper
 
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import Landed, Refused, TableView, Unknown
-from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of

@@ -13,12 +13,12 @@ from hudi_tables.sinks import ids_by_spark
 from hudi_tables.test_hudi_sink import started
 from hudi_tables.world import HudiWorld, rows
 
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import encode, sink_of
+from headgate.control_protocol.errors import HudiForked
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import HudiForked
 from headgate.control_protocol.ports import Lineage
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import encode, sink_of
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.operations.cli.main import main
 from headgate.tables.hudi import fork_detection

@@ -11,7 +11,7 @@ from hudi_tables.world import HudiWorld
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.table_format import RowKey
 from headgate.control_protocol.testing.contract import KeyContract, KeyedSecondaryContract
 from headgate.control_protocol.testing.contract.world import KeyChange
 

@@ -14,14 +14,17 @@ import pytest
 from hudi_tables.world import HudiWorld
 
 from headgate.control_protocol.columns import Column, Struct
-from headgate.control_protocol.errors import TableChanged
+from headgate.control_protocol.commit_record import KeyCounts
+from headgate.control_protocol.errors import (
+    HudiUnsafe,
+    KeyChanged,
+    KeyInTwoPartitions,
+    TableChanged,
+)
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.key_errors import KeyChanged, KeyInTwoPartitions
-from headgate.control_protocol.kind_errors import HudiUnsafe
 from headgate.control_protocol.ports import Refused, TableView, Unknown
-from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.table_format import RowKey
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.hudi.locations import AUX
 from headgate.tables.hudi.reader import HudiReader

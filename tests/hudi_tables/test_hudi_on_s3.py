@@ -14,7 +14,7 @@ from hudi_tables.world import KINDS, ROWS_PER_FILE, HudiOnS3World, rows
 from object_store import BUCKET, ObjectStore
 from store_proxy import StoreProxy
 
-from headgate.control_protocol.kind_errors import PutsUnconditional
+from headgate.control_protocol.errors import PutsUnconditional
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.hudi.base_files import MARKERS, NOTED, instant_of
 from headgate.tables.hudi.table_format import HudiFormat
@@ -142,7 +142,7 @@ NO_CLIENT = """
 import sys
 from headgate.tables.hudi.jvm import open_spark
 from headgate.tables.hudi.s3_locations import hadoop_settings
-from headgate.control_protocol.kind_errors import HudiMissing
+from headgate.control_protocol.errors import HudiMissing
 try:
     open_spark({"spark.jars": sys.argv[1]}, hadoop_settings("s3://lake/t", {}))
 except HudiMissing as error:

@@ -17,6 +17,7 @@ from hudi_tables.world import ARCHIVED_SOON, HudiWorld
 
 from headgate.config.table_declaration import quarantine_declaration
 from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import TableChanged
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -26,7 +27,6 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, Unknown
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.testing.contract import SecondaryContract
 from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.runtime.table_format_adapter import FixedColumns

@@ -37,9 +37,9 @@ from pyiceberg.table import Table
 
 from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.identifiers import tag_name
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.table_history import History
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.access.table import (

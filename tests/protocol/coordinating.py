@@ -21,7 +21,7 @@ from protocol.values import (
     view,
 )
 
-from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Event, LogRecord
 from headgate.control_protocol.identifiers import Sender, TopicId
@@ -37,7 +37,7 @@ from headgate.control_protocol.ports import (
     TopicState,
     Unknown,
 )
-from headgate.control_protocol.record import PendingCommit
+from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.actions import (
     Action,
     Append,
@@ -53,20 +53,20 @@ from headgate.coordinator.actions import (
     EvolveTable,
     Heard,
     Input,
-    Led,
+    LeadershipGained,
+    LogLine,
     ReadTable,
     SecondariesRead,
     SourcesDescribed,
     Stop,
     TableEvolved,
     TableRead,
-    Tell,
-    Ticked,
+    Tick,
 )
 from headgate.coordinator.machine import step
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity, State, Term
-from headgate.coordinator.transitions import Phase
 
 SETTINGS = CoordinatorSettings(
     commit_interval_ms=1_000,
@@ -170,7 +170,7 @@ class Coordinator:
             case Append():
                 self.hears_itself(pending)
             case None if self.phase is Phase.FOLLOWING:
-                self.given(Led())
+                self.given(LeadershipGained())
             case None:
                 self.waits(self.state.settings.commit_interval_ms)
 
@@ -218,7 +218,7 @@ class Coordinator:
 
     def waits(self, ms: int) -> None:
         self.now_ms += ms
-        self.given(Ticked())
+        self.given(Tick())
 
     def hears(
         self,
@@ -302,7 +302,7 @@ class Coordinator:
 
     @property
     def told(self) -> str:
-        return "; ".join(tell.text for tell in self.all(Tell))
+        return "; ".join(tell.text for tell in self.all(LogLine))
 
     def all(self, kind: type[_Wanted]) -> list[_Wanted]:
         return [action for action in self.actions if isinstance(action, kind)]

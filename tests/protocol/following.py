@@ -19,14 +19,14 @@ from protocol.values import (
     view,
 )
 
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
 from headgate.control_protocol.identifiers import Sender, TransactionId
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.coordinator.actions import DeliverPendingCommits
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.coordinator.transitions import Phase
 
 ONE, OTHER = "lake.one", "lake.other"
 UUIDS = {ONE: "uuid-one", OTHER: "uuid-other", "lake.trips_quarantine": "uuid-q"}

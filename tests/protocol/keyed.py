@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from pyroaring import BitMap64
 
-from headgate.control_protocol.generations import Generations
+from headgate.control_protocol.commit_record import Generations
 from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex
 from headgate.tables.iceberg.upsert.key_reader import Sources
 from headgate.tables.iceberg.upsert.position_lookup import Change, Resolution, resolve

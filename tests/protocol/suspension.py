@@ -9,14 +9,14 @@ from protocol.coordinating import EPOCH, SETTINGS, WALL_AHEAD_MS, Coordinator
 from protocol.following import deciding, secondary
 from protocol.values import ALICE, P0, P1, SINK, data_file, record, view
 
+from headgate.control_protocol.commit_record import PendingCommit, Suspended
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.control_protocol.record import PendingCommit, Suspended
 from headgate.coordinator.actions import SecondariesRead
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.coordinator.transitions import Phase
 
 ORDERS, UUID = "lake.orders", "uuid-orders"
 CLICKS = "lake.clicks"

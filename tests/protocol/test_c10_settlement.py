@@ -8,12 +8,12 @@ import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.values import ALICE, BOB, P0, P1, offsets, record, status, topics, view
 
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import AckCommit, Settlement
 from headgate.control_protocol.ports import TopicState
-from headgate.control_protocol.record import CommitRecord
 from headgate.coordinator.actions import Append, CommitTable
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
-from headgate.coordinator.transitions import Phase
 
 
 def test_nothing_is_settled_while_the_outcome_is_unknown() -> None:

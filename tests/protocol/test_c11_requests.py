@@ -10,7 +10,7 @@ from protocol.values import ALICE, P0, P1, offsets, status
 from headgate.control_protocol.events import Pause, Resume, StartCommit
 from headgate.control_protocol.identifiers import Sender
 from headgate.coordinator.actions import ReadTable
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 OPERATOR = Sender("operator", "o1")
 

@@ -8,8 +8,8 @@ from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.values import ALICE, BOB, P0, gain, status
 
 from headgate.control_protocol.events import Presence, PresenceKind, StartCommit
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
-from headgate.coordinator.transitions import Phase
 
 RECORDS = replace(SETTINGS, commit_records=100)
 BYTES = replace(SETTINGS, commit_bytes=1_000)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from protocol.coordinating import Coordinator, with_foreign_commit
 from protocol.values import P0, RIVAL, offsets, record, status, view
 
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 
 def test_the_claim_stands_on_the_table_as_it_was_read() -> None:

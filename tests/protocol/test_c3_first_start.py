@@ -7,7 +7,7 @@ from protocol.participating import Participant
 from protocol.values import ALICE, COORDINATOR, P0, P1, offsets, status
 
 from headgate.control_protocol.events import AckCommit, StartCommit
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 
 def test_the_first_start_names_no_l_for_its_l_is_its_own_place() -> None:

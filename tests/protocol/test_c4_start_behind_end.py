@@ -11,8 +11,8 @@ from headgate.control_protocol.errors import OffsetOutOfRange
 from headgate.control_protocol.events import AckCommit, EndCommit, StartCommit
 from headgate.control_protocol.identifiers import TopicId
 from headgate.coordinator.actions import Append, CallFailed, DescribeSources
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import OffsetPolicy
-from headgate.coordinator.transitions import Phase
 
 
 def test_end_and_the_next_start_are_one_append() -> None:

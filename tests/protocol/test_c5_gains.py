@@ -7,7 +7,7 @@ from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.values import ALICE, BOB, P0, P1, gain, offsets, status
 
 from headgate.control_protocol.events import AckCommit, PresenceKind
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 
 @pytest.mark.parametrize("kind", [PresenceKind.GAINED, PresenceKind.JOINED])

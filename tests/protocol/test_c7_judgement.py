@@ -11,8 +11,8 @@ from protocol.values import ALICE, BOB, P0, P1, P2, data_file, folder, offsets, 
 from headgate.control_protocol.events import AbortCommit, AckCommit, Settlement, WriteStatus
 from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.coordinator.actions import CallFailed, CommitTable, DescribeSources, SourcesDescribed
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import TimeoutPolicy
-from headgate.coordinator.transitions import Phase
 
 
 def test_in_iff_every_claim_begins_at_the_next_offset() -> None:

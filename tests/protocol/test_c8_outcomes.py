@@ -17,7 +17,7 @@ from headgate.coordinator.actions import (
     CommitTable,
     ReadTable,
 )
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 
 def test_landed_is_believed() -> None:

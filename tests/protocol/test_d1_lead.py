@@ -8,7 +8,7 @@ from protocol.values import TABLE
 
 from headgate.control_protocol.events import StartCommit
 from headgate.coordinator.actions import DeliverPendingCommits, DraftManifests
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 
 def test_a_claim_is_one_commit_on_the_lead() -> None:

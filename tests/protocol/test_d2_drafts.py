@@ -15,7 +15,7 @@ from headgate.coordinator.actions import (
     DraftManifests,
     TidyDrafts,
 )
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 
 def test_per_secondary_its_files_are_drafted_and_nothing_is_decided_yet() -> None:

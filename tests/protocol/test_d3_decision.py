@@ -9,7 +9,7 @@ from protocol.coordinating import EPOCH
 from protocol.following import ONE, OTHER, announces, at, drafting, following, pending, secondary
 
 from headgate.coordinator.actions import DeliverPendingCommits
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 
 def test_a_decision_names_what_is_left_and_what_is_new() -> None:

@@ -12,7 +12,7 @@ from protocol.values import RIVAL, offsets, record, view
 
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.actions import DeliverPendingCommits, DescribeSecondaries, ReadTable
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 
 def test_the_primary_is_read_first_then_the_secondaries_and_then_they_are_delivered() -> None:

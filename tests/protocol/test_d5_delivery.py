@@ -18,7 +18,7 @@ from protocol.following import (
 from protocol.values import offsets
 
 from headgate.coordinator.actions import DeliverPendingCommits
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 
 def test_the_oldest_come_first_and_several_go_in_one_call() -> None:

@@ -10,7 +10,7 @@ from protocol.values import view
 from headgate.control_protocol.ports import Unknown
 from headgate.coordinator.actions import DeliveriesAnswered, DeliverPendingCommits
 from headgate.coordinator.pending_commits import delivered
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 
 @pytest.mark.parametrize(

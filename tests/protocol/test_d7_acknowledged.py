@@ -9,9 +9,9 @@ import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.following import ONE, OTHER, announces, at, delivering, following, pending, secondary
 
-from headgate.control_protocol import pending_commits_codec
+from headgate.control_protocol import commit_record_codec
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.ports import Landed
-from headgate.control_protocol.record import PendingCommit
 from headgate.coordinator.actions import (
     AcknowledgeDelivered,
     CallFailed,
@@ -21,8 +21,8 @@ from headgate.coordinator.actions import (
     Drafted,
     ReadTable,
 )
-from headgate.coordinator.delivery import PENDING_COMMITS_MAX
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.pending_delivery import TRIED_MAX
+from headgate.coordinator.phases import Phase
 
 PATIENT = replace(SETTINGS, delivery_timeout_ms=300)
 
@@ -119,12 +119,10 @@ def _is_not_delivered(coordinator: Coordinator) -> None:
 
 
 def test_with_too_many_pending_commits_nothing_goes_on() -> None:
-    pending_commits = tuple(
-        pending(ONE, EPOCH - 1, number) for number in range(1, PENDING_COMMITS_MAX + 1)
-    )
+    pending_commits = tuple(pending(ONE, EPOCH - 1, number) for number in range(1, TRIED_MAX + 1))
     behind = (secondary(ONE, EPOCH - 2, 1), secondary(OTHER))
     coordinator = following(*pending_commits, secondaries=behind, settings=PATIENT)
-    newest = replace(coordinator.table.record, transaction=at(EPOCH - 1, PENDING_COMMITS_MAX))  # type: ignore[type-var]
+    newest = replace(coordinator.table.record, transaction=at(EPOCH - 1, TRIED_MAX))  # type: ignore[type-var]
     coordinator.table = replace(coordinator.table, record=newest, branch_record=newest)
     coordinator.until(Phase.DELIVERING)
     for _ in range(5):
@@ -143,9 +141,7 @@ def test_a_decision_names_no_more_than_can_be_read(beyond: int) -> None:
     coordinator = delivering()
     coordinator.until(Phase.COLLECTING)
     announces(coordinator)
-    count = (
-        pending_commits_codec.PENDING_COMMITS_MAX - len(coordinator.term.pending_commits) + beyond
-    )
+    count = commit_record_codec.PENDING_COMMITS_MAX - len(coordinator.term.pending_commits) + beyond
     coordinator.pending = None
     coordinator.given(Drafted((pending(ONE, EPOCH, coordinator.term.closing),) * count))
     assert coordinator.phase is (Phase.RECOVERING if beyond else Phase.COMMITTING)
@@ -155,7 +151,7 @@ def test_a_decision_names_no_more_than_can_be_read(beyond: int) -> None:
 def test_a_decision_without_drafts_names_no_more_than_can_be_read(beyond: int) -> None:
     coordinator = delivering()
     coordinator.until(Phase.COLLECTING)
-    many = (pending(ONE, EPOCH, 1),) * (pending_commits_codec.PENDING_COMMITS_MAX + beyond)
+    many = (pending(ONE, EPOCH, 1),) * (commit_record_codec.PENDING_COMMITS_MAX + beyond)
     coordinator.state = replace(
         coordinator.state, term=replace(coordinator.term, pending_commits=many)
     )

@@ -27,9 +27,9 @@ from headgate.coordinator.actions import (
     SecondariesRead,
     TidyDrafts,
 )
-from headgate.coordinator.delivery import told_expired
 from headgate.coordinator.pending_commits import EXPIRED_MAX, expired_so_far, unfenced
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.pending_delivery import told_expired
+from headgate.coordinator.phases import Phase
 
 AGE_MS = 100_000
 AGEING = replace(SETTINGS, claim_age_max_ms=AGE_MS, delivery_timeout_ms=100)

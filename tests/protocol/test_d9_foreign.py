@@ -23,8 +23,8 @@ from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.actions import ReadTable, Stop
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy
-from headgate.coordinator.transitions import Phase
 
 
 def found_again(coordinator: Coordinator) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.coordinator.election import election_partition, leads
+from headgate.coordinator.service import election_partition, leads
 
 TOPICS = ("rides", "drivers")
 

@@ -9,7 +9,7 @@ from protocol.participating import Participant
 from protocol.values import P0, P1, offsets
 
 from headgate.coordinator.actions import Append, CallFailed
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 from headgate.participant.state import Phase as ParticipantPhase
 
 SPEAKING = [Phase.STARTING, Phase.CLOSING, Phase.SETTLING]

@@ -8,8 +8,8 @@ from protocol.values import ALICE, BOB, P0, P1, data_file, folder, log_record, o
 
 from headgate.control_protocol.events import LogRecord, WriteStatus
 from headgate.control_protocol.identifiers import Sender
-from headgate.control_protocol.parts import Assembler, split
-from headgate.coordinator.transitions import Phase
+from headgate.control_protocol.multipart_status import Assembler, split
+from headgate.coordinator.phases import Phase
 
 AT = offsets(10, 20)
 FILES = tuple(data_file(f"{folder(EPOCH, 1)}/{k}.parquet", 1) for k in range(6))

@@ -9,7 +9,8 @@ from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.participating import Participant, started
 from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, RIVAL, gain, offsets, status
 
-from headgate.control_protocol import codec, record_codec
+from headgate.control_protocol import commit_record_codec, messages
+from headgate.control_protocol.event_codec import NUMBER_MAX
 from headgate.control_protocol.events import (
     AckCommit,
     EndCommit,
@@ -18,8 +19,7 @@ from headgate.control_protocol.events import (
     StartCommit,
 )
 from headgate.control_protocol.identifiers import LEAP_MAX, ControlOffset, TransactionNumber
-from headgate.control_protocol.topic_form import NUMBER_MAX
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 AT = offsets(10, 20)
 ALIVE = gain(kind=PresenceKind.ALIVE)
@@ -63,7 +63,7 @@ def test_what_a_coordinator_claims_can_be_written_and_said() -> None:
         coordinator.until(Phase.STARTING)
         record = coordinator.table.record
         assert record is not None
-        assert record_codec.decode(record.sink, record_codec.encode(record)) == record
+        assert commit_record_codec.decode(record.sink, commit_record_codec.encode(record)) == record
         (start,) = coordinator.said
         said = Envelope(
             record.sink,
@@ -74,7 +74,7 @@ def test_what_a_coordinator_claims_can_be_written_and_said() -> None:
             0,
             start,
         )
-        assert codec.decode(codec.encode(said)) == said
+        assert messages.decode(messages.encode(said)) == said
         coordinator.until(Phase.OPEN)
     assert coordinator.term.epoch < EPOCH + 4 * LEAP_MAX
 

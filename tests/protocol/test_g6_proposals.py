@@ -12,17 +12,16 @@ from protocol.test_s_evolution import in_need
 from protocol.test_s_evolution import proposed as proposed_by
 from protocol.values import ALICE, COORDINATOR, SINK, offsets, proposal
 
-from headgate.control_protocol import codec
-from headgate.control_protocol.column_growth import Refusal
+from headgate.control_protocol import messages
 from headgate.control_protocol.columns import Column
-from headgate.control_protocol.event_form import SENDER_CHARACTERS_MAX
+from headgate.control_protocol.event_codec import NAME_CHARACTERS_MAX, SENDER_CHARACTERS_MAX
 from headgate.control_protocol.events import Envelope, Event, Proposal, Tables
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
-from headgate.control_protocol.tables_form import NAME_CHARACTERS_MAX
-from headgate.coordinator import evolution
+from headgate.control_protocol.schema_evolution import Refusal
+from headgate.coordinator import schema_changes
 from headgate.coordinator.actions import EvolveTable
-from headgate.coordinator.evolution import GATHERING_MS, PROPOSALS_BYTES_MAX
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.schema_changes import GATHERING_MS, PROPOSALS_BYTES_MAX
 
 LONG = "n" * SENDER_CHARACTERS_MAX
 
@@ -52,7 +51,7 @@ def test_proposals_that_wait_take_bounded_memory_and_the_newest_are_kept() -> No
 
 
 def test_many_small_proposals_are_bounded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evolution, "PROPOSALS_BYTES_MAX", 100_000)
+    monkeypatch.setattr(schema_changes, "PROPOSALS_BYTES_MAX", 100_000)
     coordinator = Coordinator.at(Phase.COLLECTING)
     for number in range(1, 101):
         coordinator.hears(proposal(number), ALICE, transaction=1)
@@ -84,7 +83,7 @@ def test_the_answer_to_many_fits_into_a_message_and_others_are_answered_next() -
         coordinator.evolves()
         (tables,) = coordinator.said
         assert isinstance(tables, Tables)
-        codec.encode(envelope(tables))
+        messages.encode(envelope(tables))
         answered |= set(tables.answers)
         coordinator.hears_itself()
         coordinator.waits(0)
@@ -99,7 +98,7 @@ def test_refusals_that_are_long_are_not_named_one_by_one() -> None:
     coordinator.waits(GATHERING_MS)
     coordinator.evolves(*(Refusal(("x" * 300_000, str(n)), "no") for n in range(4)))
     (tables,) = coordinator.said
-    codec.encode(envelope(tables))
+    messages.encode(envelope(tables))
     assert [refusal.path for refusal in coordinator.term.refused] == [()]
 
 
@@ -115,7 +114,7 @@ def test_what_becomes_of_many_tables_is_told_in_messages_that_fit() -> None:
         changes(coordinator, *(there(want.at.table, refused=wild) for want in wants))
         (tables,) = coordinator.said
         assert isinstance(tables, Tables)
-        codec.encode(envelope(tables))
+        messages.encode(envelope(tables))
         told |= {start.table: len(start.refused) for start in tables.tables}
         coordinator.hears_itself()
         coordinator.waits(0)
@@ -127,13 +126,13 @@ def test_a_reason_is_told_shortly() -> None:
     coordinator = opened((ALICE, asks(1)))
     changes(coordinator, there(uuid="", why="z" * 1_000_000))
     (tables,) = coordinator.said
-    codec.encode(envelope(tables))
+    messages.encode(envelope(tables))
 
 
 def test_answers_that_are_remembered_are_bounded_and_asked_once_more_are_given_once_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(evolution, "ANSWERED_MAX", 10)
+    monkeypatch.setattr(schema_changes, "ANSWERED_MAX", 10)
     coordinator = Coordinator.at(Phase.OPEN)
     for number in range(30):
         coordinator.hears(proposal(1), somebody(number), transaction=1)
@@ -148,16 +147,18 @@ def test_answers_that_are_remembered_are_bounded_and_asked_once_more_are_given_o
 @pytest.mark.parametrize("sender", [Sender(LONG + "n", ""), Sender("", LONG + "n")])
 def test_nobody_has_so_long_a_name(sender: Sender) -> None:
     with pytest.raises(ValueError, match="a sender of more than"):
-        codec.encode(envelope(proposal(1), sender))
+        messages.encode(envelope(proposal(1), sender))
 
 
 @pytest.mark.parametrize("field", ["table", "raw"])
 def test_no_table_has_so_long_a_name(field: str) -> None:
     said = replace(proposal(1), **{field: "t" * (NAME_CHARACTERS_MAX + 1)})
     with pytest.raises(ValueError, match="a table's name of more than"):
-        codec.encode(envelope(said))
+        messages.encode(envelope(said))
 
 
 def test_a_name_in_its_bounds_is_heard() -> None:
     said = replace(proposal(1), table="t" * NAME_CHARACTERS_MAX)
-    assert codec.decode(codec.encode(envelope(said, somebody(1)))) == envelope(said, somebody(1))
+    assert messages.decode(messages.encode(envelope(said, somebody(1)))) == envelope(
+        said, somebody(1)
+    )

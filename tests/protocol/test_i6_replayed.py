@@ -8,9 +8,9 @@ from dataclasses import replace
 from protocol.following import ONE, OTHER, delivering, secondary
 from protocol.values import offsets
 
+from headgate.control_protocol.commit_record import REPLAY, Replayed
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.record import REPLAY, Replayed
 from headgate.coordinator.actions import DeliverPendingCommits
 
 GIVEN = Replayed(offsets(7, 9), {"orders": TopicId("id-1")})

@@ -21,6 +21,7 @@ from protocol.suspension import (
 )
 from protocol.values import BOB, P0, SINK, offsets, record
 
+from headgate.control_protocol.commit_record import Suspended
 from headgate.control_protocol.errors import (
     HeadgateError,
     MissingRights,
@@ -32,7 +33,6 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Resume, StartCommit
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import Lineage, TableView, Unknown
-from headgate.control_protocol.record import Suspended
 from headgate.coordinator.actions import (
     CommitTable,
     DeliveriesAnswered,
@@ -42,9 +42,9 @@ from headgate.coordinator.actions import (
     DraftManifests,
     Stop,
 )
-from headgate.coordinator.speech import start_event
-from headgate.coordinator.suspension import REFUSALS_MAX, SUSPENDED_MAX
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.outgoing_events import start_event
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.secondary_tables import REFUSALS_MAX, SUSPENDED_MAX
 
 GONE = TableMissing("there is no table lake.orders")
 NOT_ALLOWED = MissingRights("lake.orders cannot be read: Forbidden")
@@ -410,7 +410,7 @@ def test_i5_nobody_resumes_what_is_not_suspended() -> None:
 
 
 def test_suspended_tables_travel_in_the_record() -> None:
-    from headgate.control_protocol.record_codec import decode, encode
+    from headgate.control_protocol.commit_record_codec import decode, encode
 
     stored = replace(
         record(EPOCH, 4, offsets(10, 20)), suspended=(DROPPED, Suspended("a.b", "x", 7, True))

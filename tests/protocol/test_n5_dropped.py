@@ -20,18 +20,17 @@ from protocol.suspension import (
 )
 from protocol.values import ALICE, BOB, P0, SINK, offsets, proposal, record
 
-from headgate.control_protocol.column_growth import Refusal
-from headgate.control_protocol.errors import TableMissing
-from headgate.control_protocol.events import Resume, StartCommit, Tables, TableStart
-from headgate.control_protocol.filled_tables import (
+from headgate.control_protocol.commit_record import Suspended
+from headgate.control_protocol.commit_record_codec import (
     filled_of,
     filled_property,
     forgotten,
     newly_filled,
 )
-from headgate.control_protocol.ports import CommitAttempt
-from headgate.control_protocol.record import Suspended
-from headgate.control_protocol.table_changes import Changed
+from headgate.control_protocol.errors import TableMissing
+from headgate.control_protocol.events import Resume, StartCommit, Tables, TableStart
+from headgate.control_protocol.ports import Changed, CommitAttempt
+from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.actions import (
     ChangeTables,
     CommitTable,
@@ -41,12 +40,12 @@ from headgate.coordinator.actions import (
     Stop,
     TablesChanged,
 )
-from headgate.coordinator.evolution import GATHERING_MS
-from headgate.coordinator.speech import start_event
-from headgate.coordinator.suspension import deliverable
-from headgate.coordinator.transitions import Phase
-from headgate.participant.state import Told
-from headgate.participant.work import with_suspended
+from headgate.coordinator.outgoing_events import start_event
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.schema_changes import GATHERING_MS
+from headgate.coordinator.secondary_tables import deliverable
+from headgate.participant.batches import with_suspended
+from headgate.participant.state import TableAnswer
 
 GONE = TableMissing("there is no table lake.orders")
 DROPPED = Suspended(ORDERS, "HG-102 there is no table lake.orders")
@@ -317,6 +316,6 @@ def test_n5_a_participant_forgets_the_answer_when_it_hears_who_is_suspended() ->
     participant = Participant.writing(offsets(10, 20))
     gone = TableStart(ORDERS, "", 0, 0, "", refused=(Refusal((), "HG-102 dropped"),))
     participant.state = replace(
-        participant.state, told={ORDERS: Told(gone, 10**9), CLICKS: Told(gone, 10**9)}
+        participant.state, told={ORDERS: TableAnswer(gone, 10**9), CLICKS: TableAnswer(gone, 10**9)}
     )
     assert with_suspended(participant.state, {ORDERS: "HG-102"}).told.keys() == {CLICKS}

@@ -12,7 +12,7 @@ from protocol.values import ALICE, COORDINATOR, P0, RIVAL
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.offsets import Offsets
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 SAID = [Notice(kind, "HG-207", "orders/0: not JSON", actor="eve") for kind in NoticeKind]
 

@@ -16,15 +16,14 @@ from protocol.participating import Participant
 from protocol.test_g5_replays import experienced
 from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, SINK, offsets
 
-from headgate.control_protocol import codec
-from headgate.control_protocol.codec import Skipped
-from headgate.control_protocol.event_form import to_form
+from headgate.control_protocol import messages
+from headgate.control_protocol.event_codec import NUMBER_MAX, to_form
 from headgate.control_protocol.events import Envelope, LogRecord
 from headgate.control_protocol.identifiers import ControlOffset, Epoch, Sender, TransactionNumber
-from headgate.control_protocol.parts import Assembler
-from headgate.control_protocol.topic_form import NUMBER_MAX
+from headgate.control_protocol.messages import Skipped
+from headgate.control_protocol.multipart_status import Assembler
 from headgate.coordinator.actions import Heard, Stop
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 from headgate.participant.actions import Heard as ParticipantHeard
 from headgate.participant.actions import Stop as ParticipantStop
 
@@ -70,10 +69,10 @@ def forged(dice: random.Random, place: int, epoch: int) -> LogRecord | None:
     body = ("version", "sink", "epoch", "transaction", "member", "incarnation", "sequence")
     mutated = {key: form[key] if key in body else odd(form[key], dice) for key in form}
     try:
-        message = codec._written(name, mutated)
+        message = messages._written(name, mutated)
     except (ValueError, OverflowError, TypeError):  # not even Avro bears it
         return None
-    read = codec.decode(message)
+    read = messages.decode(message)
     if isinstance(read, Skipped):
         return None
     whole = Assembler().add(read)

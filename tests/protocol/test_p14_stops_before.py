@@ -9,7 +9,7 @@ from headgate.control_protocol.errors import PoisonRecord
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import BatchFailed
 from headgate.participant.actions import BatchEnded, Stop
-from headgate.participant.misfortune import CUTS_MAX
+from headgate.participant.machine import CUTS_MAX
 
 AT = offsets(10, 20)
 ENDS = {P0: 110, P1: 25}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocol.quarantining import at_work, exactly_once
 from scenarios.stage import SINK
 
-from headgate.control_protocol import record_codec
+from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.identifiers import tag_name
 
 
@@ -15,13 +15,13 @@ def test_both_tables_carry_the_sinks_tag_and_marker() -> None:
     exactly_once(stage)
     for catalog in (stage.catalog, quarantine):
         assert tag_name(SINK) in catalog.tags
-        assert record_codec.marker_property(SINK) in catalog.properties
+        assert commit_record_codec.marker_property(SINK) in catalog.properties
 
 
 def test_its_record_counts_its_own_rows_and_the_tables_names_it() -> None:
     stage, quarantine = at_work()
     records = [
-        record_codec.decode(SINK, catalog.snapshots[catalog.tags[tag_name(SINK)]].summary)
+        commit_record_codec.decode(SINK, catalog.snapshots[catalog.tags[tag_name(SINK)]].summary)
         for catalog in (stage.catalog, quarantine)
     ]
 

@@ -12,15 +12,10 @@ from scenarios.stage import COORDINATORS, Stage
 from headgate.control_protocol.events import Claim, TableStatus, WriteStatus, WrittenFile
 from headgate.control_protocol.identifiers import ControlOffset, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.coordinator.admission import (
-    Prefixes,
-    SecondaryStandard,
-    Standard,
-    Verdict,
-    judge,
-)
+from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.settings import TimeoutPolicy
 from headgate.coordinator.state import HeardStatus
+from headgate.coordinator.status_validation import SecondaryStandard, Standard, Verdict, judge
 
 ASIDE = "lake.trips_quarantine"
 ROOT = f"s3://lake/aside/data/headgate/{SINK}/7-c1"

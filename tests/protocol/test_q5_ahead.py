@@ -13,8 +13,8 @@ from scenarios.stage import COORDINATORS
 from headgate.control_protocol.events import Limits, StartCommit, TableStart
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import Offsets
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import RollbackPolicy
-from headgate.coordinator.transitions import Phase
 
 TABLE_VIEW = view(record(EPOCH - 1, 4, offsets(10, 20), RIVAL))
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from protocol.coordinating import EPOCH, Coordinator
 from protocol.values import ALICE, P0, P1, data_file, folder, offsets, topics
 
-from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import TooManyBadRecords
 from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
 from headgate.control_protocol.offsets import OffsetRange
+from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.coordinator.actions import CommitTable, DescribeSources, Stop
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 LIMITS = BadRecordLimits(per_thousand_max=100, records_max=40, sample_records_min=100)
 

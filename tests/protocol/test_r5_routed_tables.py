@@ -9,6 +9,7 @@ from protocol.coordinating import EPOCH, SETTINGS, WALL_AHEAD_MS, Coordinator
 from protocol.following import PRIMARY, deciding, pending, secondary
 from protocol.values import ALICE, P0, P1, SINK, TABLE, data_file, folder, offsets, view
 
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import (
     HeadgateError,
     SecondaryForeign,
@@ -16,7 +17,6 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Claim, Settlement, TableStatus, WriteStatus
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.control_protocol.record import PendingCommit
 from headgate.coordinator.actions import (
     CallFailed,
     CommitTable,
@@ -24,8 +24,8 @@ from headgate.coordinator.actions import (
     DraftManifests,
     SecondariesRead,
 )
-from headgate.coordinator.speech import start_event
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.outgoing_events import start_event
+from headgate.coordinator.phases import Phase
 
 ORDERS, UUID = "lake.orders", "uuid-orders"
 ASIDE = "lake.trips_quarantine"

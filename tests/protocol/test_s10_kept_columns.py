@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import TableChanged
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Draft
 from headgate.coordinator.actions import Drafted, DraftManifests
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.secondary_tables import SecondaryTables
 

@@ -10,17 +10,17 @@ from protocol.participating import SETTINGS as PARTICIPANT
 from protocol.participating import Participant, claimed, started
 from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, RIVAL, TABLE, offsets, proposal, view
 
-from headgate.control_protocol.column_growth import COLUMNS_MAX, Refusal
 from headgate.control_protocol.columns import Column, ListOf, Struct
 from headgate.control_protocol.events import Answer, Proposal, Tables, TableStart, WriteStatus
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import BatchNeeds, BatchWritten, Evolved, PartitionResult
+from headgate.control_protocol.schema_evolution import COLUMNS_MAX, Refusal
 from headgate.coordinator.actions import CallFailed, CommitTable, EvolveTable, TableEvolved
-from headgate.coordinator.evolution import GATHERING_MS, REFUSED_MAX
-from headgate.coordinator.transitions import Phase
-from headgate.participant.actions import AskEnds, BatchEnded
-from headgate.participant.needs import WAIT_MS
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.schema_changes import GATHERING_MS, REFUSED_MAX
+from headgate.participant.actions import BatchEnded, ReadEndOffsets
+from headgate.participant.schema_proposals import WAIT_MS
 
 TIP = Struct((Column("tip", "double"),))
 PAX = Struct((Column("pax", "long"),))
@@ -44,7 +44,7 @@ def needs(participant: Participant, columns: Struct, first: dict[TopicPartition,
 
 
 def looks(participant: Participant, ends: dict[TopicPartition, int]) -> None:
-    if not participant.all(AskEnds):
+    if not participant.all(ReadEndOffsets):
         participant.waits(PARTICIPANT.end_offset_interval_ms)
     participant.source_ends(ends)
 

@@ -15,11 +15,11 @@ from protocol.values import (
     status,
 )
 
-from headgate.control_protocol import record_codec
+from headgate.control_protocol import commit_record_codec
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import Pause
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.record import CommitRecord
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 
 def test_a_commit_says_all_that_the_next_coordinator_needs() -> None:
@@ -37,7 +37,7 @@ def test_a_commit_says_all_that_the_next_coordinator_needs() -> None:
 def test_it_comes_out_of_the_summary_as_it_went_in() -> None:
     said, _ = committed()
 
-    assert record_codec.decode(SINK, record_codec.encode(said)) == said
+    assert commit_record_codec.decode(SINK, commit_record_codec.encode(said)) == said
 
 
 def test_hc09_a_successor_begins_with_the_table_alone() -> None:

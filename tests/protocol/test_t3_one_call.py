@@ -10,7 +10,7 @@ from protocol.coordinating import EPOCH, SETTINGS, Coordinator
 from protocol.values import ALICE, BOB, P0, P1, offsets, status
 
 from headgate.coordinator.actions import CommitTable
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 
 def test_files_and_offsets_are_one_call() -> None:

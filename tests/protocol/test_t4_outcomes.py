@@ -13,7 +13,7 @@ from protocol.coordinating import Coordinator
 
 from headgate.control_protocol.ports import CommitOutcome, Landed, Refused, Unknown
 from headgate.coordinator.actions import Append, CallFailed, CommitAnswered, CommitTable
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 
 def test_there_are_three_outcomes() -> None:

@@ -8,6 +8,7 @@ import pytest
 from protocol.coordinating import EPOCH, SETTINGS, Coordinator, with_foreign_commit
 from protocol.values import ALICE, P0, P1, SINK, offsets, record, status, view
 
+from headgate.control_protocol.commit_record import table_note
 from headgate.control_protocol.errors import (
     HistoryUndecidable,
     StopSink,
@@ -16,15 +17,20 @@ from headgate.control_protocol.errors import (
     TagMissing,
 )
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.control_protocol.record import table_note
-from headgate.coordinator.actions import CallFailed, DescribeSources, Led, ReadTable, Stop
+from headgate.coordinator.actions import (
+    CallFailed,
+    DescribeSources,
+    LeadershipGained,
+    ReadTable,
+    Stop,
+)
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import (
     CoordinatorSettings,
     RollbackPolicy,
     TableRecreatedPolicy,
     TagMissingPolicy,
 )
-from headgate.coordinator.transitions import Phase
 
 NEWEST, OLDER = record(EPOCH - 1, 4, offsets(10, 20)), record(EPOCH - 1, 2, offsets(5, 6))
 
@@ -214,6 +220,6 @@ def test_a_table_rolled_back_under_an_idle_sink_is_found() -> None:
 
 def leading(found: TableView, settings: CoordinatorSettings) -> Coordinator:
     coordinator = Coordinator(found, settings)
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
     coordinator.reads()
     return coordinator

@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import SourceShared
 from headgate.control_protocol.identifiers import SinkName, TopicId
 from headgate.control_protocol.ports import TableView
 from headgate.coordinator.actions import CommitTable, Stop
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 OTHER = SinkName("rides-again")
 

@@ -17,9 +17,9 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo
 from pyiceberg.types import LongType, StringType
 
+from headgate.control_protocol.commit_record_codec import sink_of
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, Refused
-from headgate.control_protocol.record_codec import sink_of
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.commit_chain import examine_chain
 from headgate.operations.audit.files import examine_commits, examine_live

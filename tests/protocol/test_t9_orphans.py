@@ -13,11 +13,11 @@ import pytest
 from local_catalog import local_catalog
 from maintained import COLUMNS, SINK, Maintained, settings
 
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import MaintenanceUnfit
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import Epoch, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
 from headgate.tables.iceberg.maintenance.files_to_delete import Condemned
 from headgate.tables.iceberg.maintenance.orphan_files import SKEW_MS, Ages, Found, Orphans

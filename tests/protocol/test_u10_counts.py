@@ -8,9 +8,9 @@ import pytest
 from protocol.keyed import KeyedHead, deletes, rows
 from protocol.values import SINK, offsets, record
 
+from headgate.control_protocol.commit_record import KeyCounts
+from headgate.control_protocol.commit_record_codec import decode, encode
 from headgate.control_protocol.errors import RecordUnreadable
-from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.record_codec import decode, encode
 
 HEAD = KeyedHead({"a": [(1, 0, 0), (2, 0, 1), (3, 0, 2)]})
 COUNTS = KeyCounts(inserted=1, updated=1, deleted=1, absent=1, superseded=3)

@@ -9,8 +9,9 @@ from protocol.values import ALICE, LOCATION, P0, TABLE, folder, offsets
 from headgate.control_protocol.events import Claim, FileKind, TableStatus, WriteStatus, WrittenFile
 from headgate.control_protocol.identifiers import ControlOffset, TransactionNumber
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.coordinator.admission import Prefixes, SecondaryStandard, Standard, Verdict, judge
+from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.state import HeardStatus
+from headgate.coordinator.status_validation import SecondaryStandard, Standard, Verdict, judge
 
 PREFIXES = Prefixes(folder(1, 1).rsplit("/", 1)[0], TransactionNumber(9))
 KEYED = Standard(offsets(0, 0), frozenset({P0}), TABLE, PREFIXES, keyed=True)

@@ -17,9 +17,9 @@ from unit.operations.audit.test_keyed_table import SINK_FILE
 
 from headgate.config.load import parse
 from headgate.config.maintenance_settings import MaintenanceSettings
-from headgate.control_protocol.key_errors import KeyChanged, KeyInTwoPartitions
+from headgate.control_protocol.commit_record import KeyCounts
+from headgate.control_protocol.errors import KeyChanged, KeyInTwoPartitions
 from headgate.control_protocol.ports import Landed, Unknown
-from headgate.control_protocol.record import KeyCounts
 from headgate.coordinator.pending_commits import deliveries
 from headgate.operations.audit.many_tables import examine_pending
 from headgate.runtime.maintenance.rounds import Round

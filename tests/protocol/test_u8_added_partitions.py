@@ -9,19 +9,19 @@ from protocol.coordinating import EPOCH, Coordinator
 from protocol.keyed import KeyedHead, deletes, killed, rows
 from protocol.values import ALICE, P0, P1, P2, P3, RIVAL, offsets, record, status, topics, view
 
-from headgate.control_protocol.events import StartCommit
-from headgate.control_protocol.identifiers import TopicId, TopicPartition
-from headgate.control_protocol.key_errors import (
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
+from headgate.control_protocol.errors import (
     GrowthUnordered,
     KeyedPartitionsAdded,
     KeyInTwoPartitions,
 )
+from headgate.control_protocol.events import StartCommit
+from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.coordinator.pending_commits import deliveries
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import OffsetPolicy
-from headgate.coordinator.transitions import Phase
 
 GROWTH_MS = 10_000
 TOPIC = "trips"

@@ -9,9 +9,9 @@ from protocol.coordinating import Coordinator
 from protocol.keyed import KeyedHead, deletes, rows
 from protocol.values import P0, P2, topics
 
-from headgate.control_protocol.key_errors import KeyedPartitionsAdded, KeyInTwoPartitions
+from headgate.control_protocol.errors import KeyedPartitionsAdded, KeyInTwoPartitions
 from headgate.coordinator.actions import Stop
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 HEAD = KeyedHead({"a": [(1, 0, 7), (2, -1, -1), (3, 1, 0)]}, {"a": {2}})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocol.keyed import KeyedHead, deletes, killed
 
-from headgate.control_protocol.record import KeyCounts
+from headgate.control_protocol.commit_record import KeyCounts
 
 HEAD = KeyedHead({"a": [(1, 0, 0), (2, 0, 1)]}, {"a": {0}})
 

@@ -13,12 +13,12 @@ from local_catalog import LocalCatalog
 from protocol.quarantining import at_work, exactly_once, offsets_in
 from scenarios.stage import SINK, Stage
 
-from headgate.control_protocol import record_codec
+from headgate.control_protocol import commit_record_codec
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicPartition, TransactionNumber, tag_name
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed
-from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing import FakeCatalog
 from headgate.coordinator.pending_commits import claimed
 from headgate.tables.iceberg import commit_request
@@ -31,7 +31,7 @@ NEW = ("lead", "followers", "debts", "lapsed", "routing")
 
 def old_form(record: CommitRecord, quarantine: str | None = None) -> dict[str, str]:
     """The record as version 1 wrote it."""
-    summary = record_codec.encode(record)
+    summary = commit_record_codec.encode(record)
     prefix = f"headgate.{record.sink}."
     for name in NEW:
         summary.pop(prefix + name, None)
@@ -48,12 +48,12 @@ def written_by_version_1(stage: Stage) -> None:
 
 
 def old_summary(summary: Mapping[str, str], aside: str | None) -> Mapping[str, str]:
-    record = record_codec.decode(SINK, summary)
+    record = commit_record_codec.decode(SINK, summary)
     return old_form(record, aside) if record else summary
 
 
 def under_tag(catalog: FakeCatalog) -> CommitRecord:
-    record = record_codec.decode(SINK, catalog.snapshots[catalog.tags[TAG]].summary)
+    record = commit_record_codec.decode(SINK, catalog.snapshots[catalog.tags[TAG]].summary)
     assert record
     return record
 

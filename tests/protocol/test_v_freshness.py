@@ -17,22 +17,20 @@ from protocol.suspension import (
 )
 from protocol.values import record
 
+from headgate.control_protocol.commit_record import PendingCommit, Suspended
 from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.control_protocol.record import PendingCommit, Suspended
 from headgate.coordinator.actions import (
     DeliverPendingCommits,
     DescribeSecondaries,
     Drafted,
     SecondariesRead,
 )
-from headgate.coordinator.delivery import PENDING_COMMITS_MAX
-from headgate.coordinator.pacing import GATHERED_MAX, pending_now
-from headgate.coordinator.refreshing import AT_ONCE
+from headgate.coordinator.pending_delivery import AT_ONCE, GATHERED_MAX, TRIED_MAX, pending_now
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import Pace
 from headgate.coordinator.state import Gathering
-from headgate.coordinator.transitions import Phase
 
 EVERY_MS = 5_000
 REFRESH_MS = 60_000
@@ -212,11 +210,9 @@ def test_v4_what_comes_after_too_many_have_gathered_is_waited_for_as_ever() -> N
     """D7: the record would grow without a bound."""
     made = with_identity(paced(), paces=(Pace(".*", 60_000),))
     decides(made, 1)
-    names = [f"lake.t{n}" for n in range(PENDING_COMMITS_MAX)]
+    names = [f"lake.t{n}" for n in range(TRIED_MAX)]
     made.secondaries |= {name: table(name, uuid=f"uuid-{name}") for name in names}
-    gathers(
-        made, *(pending(EPOCH, 1, name=names[n % PENDING_COMMITS_MAX]) for n in range(GATHERED_MAX))
-    )
+    gathers(made, *(pending(EPOCH, 1, name=names[n % TRIED_MAX]) for n in range(GATHERED_MAX)))
     for _ in range(2):
         made.until(Phase.OPEN)
         made.until(Phase.COLLECTING)
@@ -228,13 +224,13 @@ def test_v4_what_comes_after_too_many_have_gathered_is_waited_for_as_ever() -> N
         made.follows()
         made.unanswered()
     assert made.term.suspended == {}, "it is the catalog's trouble"
-    assert len(made.term.pending_commits) == GATHERED_MAX + 2 * PENDING_COMMITS_MAX
+    assert len(made.term.pending_commits) == GATHERED_MAX + 2 * TRIED_MAX
 
 
 def test_v4_what_has_gathered_does_not_suspend_its_table() -> None:
     made = paced()
     decides(made, 1)
-    gathered = tuple(pending(EPOCH, 1) for _ in range(PENDING_COMMITS_MAX + 5))
+    gathered = tuple(pending(EPOCH, 1) for _ in range(TRIED_MAX + 5))
     made.state = replace(made.state, term=replace(made.term, pending_commits=gathered))
     made.waits(EVERY_MS)
     away = made.secondaries.pop(ORDERS)

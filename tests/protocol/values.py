@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import (
     Claim,
     Envelope,
@@ -29,7 +30,6 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Lineage, TableView, TopicState
-from headgate.control_protocol.record import CommitRecord
 
 SINK = SinkName("rides")
 GROUP = "rides-group"

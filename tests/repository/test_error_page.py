@@ -7,21 +7,14 @@ from collections.abc import Iterator
 
 from repository.tree import ROOT
 
-from headgate.control_protocol import (
-    deletion_errors,
-    going_back,
-    joint_errors,
-    key_errors,
-    kind_errors,
-    replay_errors,
-)
+from headgate.control_protocol import commit_record, errors
 from headgate.control_protocol.errors import HeadgateError
 
 PAGE = (ROOT / "docs/reference/errors.md").read_text()
 SECTION = re.compile(r"^## (HG-\d{3}): [^\n]+\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
-_MODULES = (deletion_errors, going_back, joint_errors, key_errors, kind_errors, replay_errors)
+_MODULES = (errors, commit_record, errors, errors, errors, errors)
 assert all(_MODULES)  # their errors count too
 
 

@@ -15,7 +15,7 @@ from postgres_server import PostgresServer
 from repository.test_dependencies import distribution
 from repository.tree import PROJECT, ROOT, imports, modules
 
-from headgate.control_protocol.table_kinds import Capability
+from headgate.control_protocol.table_format import Capability
 
 SINK = """
 name = "trips"

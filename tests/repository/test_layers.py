@@ -17,16 +17,17 @@ PURE_LIBRARY = {
 }
 IMPURE = {
     "headgate.control_protocol": {
-        *("codec", "listener", "parts", "redacted_log", "testing", "whose_thread", "wire"),
+        *("event_reader", "messages", "multipart_status", "redacted_log", "sink_context"),
+        "testing",
     },
     "headgate.coordinator": {"driver", "service"},
-    "headgate.participant": {"driver", "job", "own_words", "task"},
+    "headgate.participant": {"driver", "job", "sink_task"},
 }
 
 # Who may import a foreign system; an entry that is a package speaks for its modules.
 ADAPTERS = {
     "fastavro": {
-        "headgate.control_protocol.codec",
+        "headgate.control_protocol.messages",
         "headgate.data_plane.files.avro",
         "headgate.tables.iceberg.data_file",
     },
@@ -44,8 +45,8 @@ ADAPTERS = {
     "pydantic": {
         "headgate.config.load",
         "headgate.config.multi_table_settings",
-        "headgate.config.setting_types",
         "headgate.config.sections",
+        "headgate.config.setting_types",
         "headgate.config.table_settings",
     },
     "uvicorn": {
@@ -71,9 +72,8 @@ ADAPTERS = {
         "headgate.operations.check.keys_and_transform",
         "headgate.operations.control.delete_rows",
         "headgate.operations.control.maintain",
-        "headgate.operations.control.rollback_impact",
+        "headgate.operations.control.removed_snapshots",
         "headgate.operations.control.rollback",
-        "headgate.operations.control.rollback_many",
         "headgate.operations.dry_run",
         "headgate.operations.many_tables.replay_quarantined",
         "headgate.operations.many_tables.rewrite_expired",

@@ -36,7 +36,7 @@ from headgate.control_protocol.testing import (
 )
 from headgate.coordinator.driver import CoordinatorDriver, StartAt
 from headgate.coordinator.driver import World as CoordinatorWorld
-from headgate.coordinator.election import leads
+from headgate.coordinator.service import leads
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity
 from headgate.participant.driver import ParticipantDriver

@@ -7,9 +7,9 @@ from itertools import takewhile
 
 from verdicts import Kind, Violation
 
-from headgate.control_protocol import record_codec
+from headgate.control_protocol import commit_record_codec
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing import FakeCatalog
 
 
@@ -42,7 +42,7 @@ class Branch:
 
     def _newest_first(self) -> Iterator[tuple[CommitRecord, int]]:
         for snapshot in self._catalog.ancestry(self._head):
-            record = record_codec.decode(self._sink, snapshot.summary)
+            record = commit_record_codec.decode(self._sink, snapshot.summary)
             if record is not None:
                 yield record, snapshot.snapshot_id
 

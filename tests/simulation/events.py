@@ -16,9 +16,9 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
+from headgate.control_protocol.messages import Wire
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.testing import FakeCatalog, FakeLogServer, FakeSource
-from headgate.control_protocol.wire import Wire
 
 if TYPE_CHECKING:
     from simulation.world import World

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from simulation.climate import Handover
 
 from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import (
     AppendUnconfirmed,
     PoisonRecord,
@@ -41,7 +42,6 @@ from headgate.control_protocol.ports import (
     TopicState,
     Unknown,
 )
-from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.testing import (
     CommitFault,
     FakeBatchWriter,

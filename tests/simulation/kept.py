@@ -11,9 +11,9 @@ from simulation.keys import Keys, live_by_counts
 from simulation.quarantine import Quarantine
 from verdicts import Kind, Violation
 
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit, Suspended
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import SinkName, TopicPartition
-from headgate.control_protocol.record import CommitRecord, PendingCommit, Suspended
 from headgate.control_protocol.testing import SourceRecord
 
 

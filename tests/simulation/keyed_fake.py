@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 
 from simulation.keys import Keys
 
-from headgate.control_protocol import record_codec
+from headgate.control_protocol import commit_record_codec
+from headgate.control_protocol.commit_record import KeyCounts, generation
+from headgate.control_protocol.errors import KeyInTwoPartitions
 from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.generations import generation
-from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.ports import CommitAttempt
-from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.testing import FakeCatalog, FakeTable, SourceRecord
 from headgate.control_protocol.testing.catalog import MAIN, FakeSnapshot, Request
 
@@ -88,7 +87,7 @@ class KeyedFakeTable(FakeTable):
             return request
         self._refuse_two_partitions(attempt)
         dead, counts = self.resolved(attempt.files)
-        summary = record_codec.encode(replace(attempt.record, keys=counts))
+        summary = commit_record_codec.encode(replace(attempt.record, keys=counts))
         snapshot = replace(request.snapshot, summary=summary)
         return replace(request, snapshot=_with_dead(snapshot, dead | self._catalog.dead()))
 

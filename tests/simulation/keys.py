@@ -16,8 +16,7 @@ from simulation.climate import EXPECTED, Climate
 from simulation.quarantine import OTHER, THIRD
 from verdicts import Kind, Violation
 
-from headgate.control_protocol.generations import generation
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.commit_record import CommitRecord, generation
 from headgate.control_protocol.testing import SourceRecord
 from headgate.coordinator.settings import RollbackPolicy
 

@@ -17,10 +17,10 @@ from simulation.leased_hudi import LEASE_MS, Failed, LeasedHudi, LeasedJava
 from simulation.node import Killed
 from verdicts import Kind, Violation
 
-from headgate.control_protocol.errors import RetryLater
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.errors import HudiForked, RetryLater
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import Epoch, SinkName, TopicPartition
-from headgate.control_protocol.kind_errors import HudiForked
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
@@ -28,7 +28,6 @@ from headgate.control_protocol.ports import (
     Refused,
     TableView,
 )
-from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing.contract.world import record
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.base_files import instant_of

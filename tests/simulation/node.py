@@ -21,17 +21,16 @@ from simulation.real_catalog import RealCatalog
 from simulation.real_port import CatalogPort, real_table
 from simulation.together import FaultyJointDeliveries
 
-from headgate.control_protocol.bad_records import BadRecordLimits
 from headgate.control_protocol.errors import HeadgateError, LeadershipReleased
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.ports import SecondaryTable
+from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.control_protocol.testing import FakeTable
 from headgate.coordinator.driver import CoordinatorDriver
 from headgate.coordinator.driver import World as CoordinatorWorld
-from headgate.coordinator.election import leads
-from headgate.coordinator.routed_keys import NO_KEYS
-from headgate.coordinator.state import Identity
-from headgate.coordinator.transitions import Phase as Coordinating
+from headgate.coordinator.phases import Phase as Coordinating
+from headgate.coordinator.service import leads
+from headgate.coordinator.state import NO_KEYS, Identity
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.state import Phase as Participating

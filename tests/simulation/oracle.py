@@ -11,9 +11,9 @@ from simulation.kept import Kept
 from simulation.keys import Keys, live_by_counts, nothing_is_added
 from verdicts import Kind, Violation
 
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition, TransactionId
-from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing import FakeCatalog, FakeSource, SourceRecord
 
 Place = tuple[TopicId, TopicPartition]

@@ -9,11 +9,11 @@ from zlib import crc32
 
 from simulation.payday import PACED, ROUTED_KEYS
 
-from headgate.control_protocol.bad_records import BadRecordLimits
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.events import Destination, WrittenFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
-from headgate.control_protocol.record import PendingCommit
+from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.control_protocol.testing import FakeCatalog, FakeClock, FakeStorage, SourceRecord
 
 ASIDE = "lake.records_aside"

@@ -15,7 +15,7 @@ from typing import Any
 
 import headgate.control_protocol.testing.log as fake_log
 import headgate.participant.driver as participant_driver
-from headgate.control_protocol import parts
+from headgate.control_protocol import multipart_status
 from headgate.control_protocol.events import Envelope
 
 _Copier = Callable[[Any, Mapping[str, Any]], Any]
@@ -82,7 +82,10 @@ def carried(part_bytes: int | None) -> Iterator[None]:
         changes["_read"] = (fake_log, lambda _, message, __: message)
         changes["split"] = (participant_driver, lambda status: [status])
     else:
-        changes["split"] = (participant_driver, lambda status: parts.split(status, part_bytes))
+        changes["split"] = (
+            participant_driver,
+            lambda status: multipart_status.split(status, part_bytes),
+        )
     before = {name: getattr(module, name) for name, (module, _) in changes.items()}
     for name, (module, changed) in changes.items():
         setattr(module, name, changed)

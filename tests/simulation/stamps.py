@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from verdicts import Kind, Violation
 
+from headgate.control_protocol.commit_tokens import ANY
 from headgate.control_protocol.errors import TableMissing, Unreachable
 from headgate.control_protocol.events import Envelope, StartCommit
 from headgate.control_protocol.identifiers import TransactionId
 from headgate.control_protocol.ports import Batch, CommitAttempt, Refused
-from headgate.control_protocol.stamps import ANY
 
 if TYPE_CHECKING:
     from simulation.node import Node

@@ -18,7 +18,7 @@ from simulation.leased_world import PARTITION, SINK, LeasedWorld, Process
 from simulation.node import Killed
 from verdicts import Violation
 
-from headgate.control_protocol.kind_errors import HudiForked
+from headgate.control_protocol.errors import HudiForked
 from headgate.tables.hudi import fork_detection
 from headgate.tables.hudi.append_table import HudiSinkTable
 from headgate.tables.hudi.reserved_instants import Reservations

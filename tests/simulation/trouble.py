@@ -13,7 +13,7 @@ from simulation.climate import Weather
 from simulation.quarantine import OTHER, THIRD, is_ledger
 from simulation.real_catalog import RealCatalog
 
-from headgate.control_protocol import record_codec
+from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.events import Resume
 from headgate.coordinator.settings import RollbackPolicy
 
@@ -107,7 +107,7 @@ class Trouble:
         world, catalog = self._world, self._catalog
         kept = world.kept
         way = list(catalog.ancestry(catalog.branches.get("main")))
-        ours = [s for s in way if record_codec.decode(world.sink, s.summary) is not None]
+        ours = [s for s in way if commit_record_codec.decode(world.sink, s.summary) is not None]
         older = way[way.index(ours[0]) + 1 :] if ours else []
         if not older or kept is None:
             return False

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from simulation.climate import Rates, Weather
 
 from headgate.control_protocol.events import Envelope, StartCommit
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import TableRecreatedPolicy
-from headgate.coordinator.transitions import Phase
 
 if TYPE_CHECKING:
     from simulation.world import World

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.control_protocol import record_codec
+from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
 
@@ -44,7 +44,7 @@ def _roll_back(world: World) -> bool:
     if tag not in ids:
         return False
     older = way[ids.index(tag) + 1 :]
-    older = [s for s in older if record_codec.decode(world.sink, s.summary) is not None]
+    older = [s for s in older if commit_record_codec.decode(world.sink, s.summary) is not None]
     if not older:
         return False
     before = set(catalog.records())
@@ -62,7 +62,7 @@ def _delete_tag(world: World) -> bool:
         return False
     world.catalog.delete_tag(tag)
     if world.seed % 2:
-        world.catalog.delete_property(record_codec.marker_property(world.sink))
+        world.catalog.delete_property(commit_record_codec.marker_property(world.sink))
     return True
 
 

@@ -19,7 +19,7 @@ from simulation.climate import Climate, Weather
 from headgate.control_protocol.errors import FolderElsewhere, StatusRefused
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.ports import Batch, BatchWritten
-from headgate.coordinator import moves
+from headgate.coordinator import outgoing_events
 
 if TYPE_CHECKING:
     from simulation.node import Node
@@ -51,13 +51,13 @@ def wedge_of(seed: int, climate: Climate, *, plain: bool) -> str | None:
 @contextmanager
 def impatient(world: World) -> Iterator[None]:
     """E2: in the world of a node that is cut off, a leader waits for seconds, not for minutes."""
-    before = moves.PATIENCE_MS_MIN
+    before = outgoing_events.PATIENCE_MS_MIN
     if world.wedge.kind == CUT:
-        moves.PATIENCE_MS_MIN = PATIENCE_MS
+        outgoing_events.PATIENCE_MS_MIN = PATIENCE_MS
     try:
         yield
     finally:
-        moves.PATIENCE_MS_MIN = before
+        outgoing_events.PATIENCE_MS_MIN = before
 
 
 class Wedge:

@@ -61,7 +61,7 @@ from headgate.control_protocol.testing import (
     FakeLogServer,
     FakeSource,
 )
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
 
 SESSION_MS = 1_500
 STEP_MS_MAX = 60

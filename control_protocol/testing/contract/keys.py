@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.control_protocol.errors import StopSink
+from headgate.control_protocol.commit_record import CommitRecord, KeyCounts
+from headgate.control_protocol.errors import KeyInTwoPartitions, StopSink
 from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
@@ -18,7 +18,6 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import CommitRecord, KeyCounts
 from headgate.control_protocol.testing.contract.secondaries import delivered
 from headgate.control_protocol.testing.contract.world import (
     KeyChange,

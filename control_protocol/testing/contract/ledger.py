@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.ports import CommitAttempt, Refused
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.control_protocol.testing.contract.world import World, claimed, commit, landed, record
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.table_history import History, Newest, SinkCommit, TableReader
 from headgate.control_protocol.testing.contract.world import (
     OthersReaderWorld,

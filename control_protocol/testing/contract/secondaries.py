@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from headgate.control_protocol.commit_record import REPLAY, CommitRecord, Replayed
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.ports import CommitOutcome, Refused, SinkTable, Unknown
-from headgate.control_protocol.record import REPLAY, CommitRecord, Replayed
 from headgate.control_protocol.testing.contract.world import SecondaryWorld, commit, landed, record
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headgate.control_protocol.commit_tokens import ANY, StampingTable, belongs
 from headgate.control_protocol.ports import Landed, Refused
-from headgate.control_protocol.stamps import ANY, StampingTable, belongs
 from headgate.control_protocol.testing.contract.world import (
     StampWorld,
     claimed,

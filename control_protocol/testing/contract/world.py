@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_tokens import StampingTable
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -24,10 +26,8 @@ from headgate.control_protocol.ports import (
     SinkTable,
     TableView,
 )
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.stamps import StampingTable
+from headgate.control_protocol.table_format import SupportsDelivery
 from headgate.control_protocol.table_history import TableReader
-from headgate.control_protocol.table_kinds import SupportsDelivery
 
 
 class World(Protocol):

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.control_protocol.columns import Column, ListOf, Struct, Type, digits
-from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.kind_errors import TableUnfit
-from headgate.control_protocol.table_kinds import RowKey
+from headgate.control_protocol.errors import ConfigurationError, TableUnfit
+from headgate.control_protocol.table_format import RowKey
 
 _TYPES = {
     "boolean": ("boolean", pa.bool_()),

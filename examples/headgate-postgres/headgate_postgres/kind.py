@@ -8,11 +8,10 @@ from collections.abc import Collection
 import psycopg
 from psycopg import errors, sql
 
-from headgate.control_protocol.errors import ConfigurationError, TableMissing
+from headgate.control_protocol.errors import ConfigurationError, KindLacks, TableMissing
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import KindLacks
 from headgate.control_protocol.ports import SinkTable
-from headgate.control_protocol.table_kinds import (
+from headgate.control_protocol.table_format import (
     Capability,
     FileSchema,
     Guarantee,

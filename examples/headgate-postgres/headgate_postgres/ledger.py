@@ -16,11 +16,10 @@ from typing import Any
 
 from psycopg import errors
 
+from headgate.control_protocol.commit_record_codec import decode, encode, filled_after, topics_of
 from headgate.control_protocol.events import FileKind
-from headgate.control_protocol.filled_tables import filled_after
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
-from headgate.control_protocol.record_codec import decode, encode, topics_of
 from headgate_postgres.server import Connection, TableFacts
 from headgate_postgres.time_limit import PATIENCE_MS, limit_waits
 

@@ -14,11 +14,10 @@ import pyarrow as pa
 from psycopg import sql
 
 from headgate.control_protocol.columns import Column, Struct
-from headgate.control_protocol.errors import TableChanged
+from headgate.control_protocol.commit_record import KeyCounts
+from headgate.control_protocol.errors import KeyChanged, KeyInTwoPartitions, TableChanged
 from headgate.control_protocol.events import FileKind
-from headgate.control_protocol.key_errors import KeyChanged, KeyInTwoPartitions
-from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.table_kinds import NumberedFile, RowKey
+from headgate.control_protocol.table_format import NumberedFile, RowKey
 from headgate_postgres.columns import in_files, key_columns, postgres_type
 from headgate_postgres.ledger import one
 from headgate_postgres.server import Connection

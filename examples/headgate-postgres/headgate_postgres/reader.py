@@ -17,10 +17,10 @@ from uuid import UUID
 import pyarrow as pa
 from psycopg import IsolationLevel, sql
 
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import topics_of
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import TableView
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import topics_of
 from headgate.control_protocol.table_history import (
     FileRows,
     ForeignSnapshot,

@@ -17,10 +17,10 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     MissingRights,
     TableMissing,
+    TableUnfit,
     Unreachable,
 )
-from headgate.control_protocol.kind_errors import TableUnfit
-from headgate.control_protocol.table_kinds import RowKey, schema_number
+from headgate.control_protocol.table_format import RowKey, schema_number
 from headgate_postgres.columns import HEADERS_TYPE, Found, columns_of
 from headgate_postgres.time_limit import TRANSACTION_S, at_most
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import psycopg
 from psycopg import errors
 
+from headgate.control_protocol.commit_record import CommitRecord, KeyCounts
 from headgate.control_protocol.errors import (
     MissingRights,
     RetryLater,
@@ -33,8 +34,7 @@ from headgate.control_protocol.ports import (
     TableView,
     Unknown,
 )
-from headgate.control_protocol.record import CommitRecord, KeyCounts
-from headgate.control_protocol.table_kinds import RowKey, numbered
+from headgate.control_protocol.table_format import RowKey, numbered
 from headgate_postgres.columns import in_files, key_columns
 from headgate_postgres.ledger import Ledger, make_ledger
 from headgate_postgres.moving import Moving, written_as_the_table_is
@@ -112,7 +112,7 @@ class PostgresTable:
             return Unknown(repr(error))
 
     def refuse_files(self, files: Sequence[WrittenFile]) -> None:
-        """See ``table_kinds.SupportsDelivery``."""
+        """See ``table_format.SupportsDelivery``."""
         server, key = self._place.server, self._place.key
         with server.connected() as connection:
             columns = server.facts(connection, key).columns

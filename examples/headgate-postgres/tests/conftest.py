@@ -21,7 +21,7 @@ import pytest
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.table_kinds import RowKey, TableSpec
+from headgate.control_protocol.table_format import RowKey, TableSpec
 from headgate.control_protocol.testing.contract.world import KeyChange
 
 psycopg = pytest.importorskip(

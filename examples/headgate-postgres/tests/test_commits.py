@@ -8,13 +8,16 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from headgate.control_protocol.errors import TableChanged, Unreachable
+from headgate.control_protocol.commit_record import KeyCounts
+from headgate.control_protocol.errors import (
+    KeyInTwoPartitions,
+    TableChanged,
+    TableUnfit,
+    Unreachable,
+)
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import SinkName, TopicId
-from headgate.control_protocol.key_errors import KeyInTwoPartitions
-from headgate.control_protocol.kind_errors import TableUnfit
 from headgate.control_protocol.ports import CommitOutcome, Landed, Lineage, Refused, Unknown
-from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 
 

@@ -13,13 +13,17 @@ import pyarrow as pa
 import pytest
 
 from headgate.control_protocol.columns import Column, ListOf, Struct
-from headgate.control_protocol.errors import ConfigurationError, TableChanged, Unreachable
+from headgate.control_protocol.commit_record import CommitRecord, KeyCounts
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    KeyChanged,
+    TableChanged,
+    Unreachable,
+)
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.ports import CommitOutcome, Refused, Unknown
-from headgate.control_protocol.record import CommitRecord, KeyCounts
-from headgate.control_protocol.table_kinds import TableSpec
+from headgate.control_protocol.table_format import TableSpec
 from headgate.control_protocol.testing.contract.world import KeyChange, commit, landed, record
 from headgate_postgres.columns import ExactValues, tamed
 from headgate_postgres.table import KEPT

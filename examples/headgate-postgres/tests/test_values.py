@@ -13,9 +13,8 @@ import pyarrow as pa
 import pytest
 
 from headgate.control_protocol.columns import Column, ListOf, Struct
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.errors import ConfigurationError, KindLacks, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import KindLacks, TableUnfit
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate_postgres.columns import ExactValues, arrow_type
 

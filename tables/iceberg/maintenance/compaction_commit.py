@@ -19,9 +19,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary, update_snapshot_summaries
 from pyroaring import BitMap64
 
+from headgate.control_protocol.commit_record_codec import maintenance_property
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.record_codec import maintenance_property
 from headgate.tables.iceberg.commit_request import counted, next_snapshot
 from headgate.tables.iceberg.maintenance.compaction_plan import (
     Choice,

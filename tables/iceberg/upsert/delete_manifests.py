@@ -28,7 +28,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import TableVersion
 from pyiceberg.types import IntegerType, ListType, NestedField, StringType, StructType
 
-from headgate.control_protocol.record import KeyCounts
+from headgate.control_protocol.commit_record import KeyCounts
 from headgate.tables.iceberg import manifests_v3
 from headgate.tables.iceberg.upsert.delete_files import identity
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.control_protocol.key_errors import KeyIndexFull
+from headgate.control_protocol.errors import KeyIndexFull
 from headgate.native.kernels import Integers, Lanes, Words, loops
 from headgate.tables.iceberg.upsert.index_memory import Take
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pyiceberg.schema import Schema
 
-from headgate.control_protocol.key_errors import KeyChanged
+from headgate.control_protocol.errors import KeyChanged
 from headgate.tables.iceberg.table_creation import key_ids
 
 

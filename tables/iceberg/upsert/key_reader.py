@@ -15,8 +15,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from headgate.control_protocol.generations import Generations, generation
-from headgate.control_protocol.key_errors import KeysUnreadable
+from headgate.control_protocol.commit_record import Generations, generation
+from headgate.control_protocol.errors import KeysUnreadable
 from headgate.tables.iceberg.column_reads import batches
 from headgate.tables.iceberg.upsert.delete_files import Target
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION, TOPIC

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from headgate.control_protocol.key_errors import KeyInTwoPartitions
-from headgate.control_protocol.record import KeyCounts
+from headgate.control_protocol.commit_record import KeyCounts
+from headgate.control_protocol.errors import KeyInTwoPartitions
 from headgate.native.kernels import Words
 from headgate.tables.iceberg.upsert.delete_files import bitmap_of, positions_of
 from headgate.tables.iceberg.upsert.key_index import FileKeys, KeyIndex, Numbers, grouped, ordered

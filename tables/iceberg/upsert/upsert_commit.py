@@ -16,12 +16,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyroaring import BitMap64
 
+from headgate.control_protocol.commit_record import Generations
+from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.generations import Generations
-from headgate.control_protocol.key_errors import KeyIndexFull
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.table_kinds import RowKey
-from headgate.control_protocol.whose_thread import for_the_same_sink
+from headgate.control_protocol.sink_context import for_the_same_sink
+from headgate.control_protocol.table_format import RowKey
 from headgate.tables.iceberg.table_creation import key_ids
 from headgate.tables.iceberg.tag_lineage import by_id
 from headgate.tables.iceberg.upsert.delete_files import (

@@ -19,7 +19,6 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestamptzType
 
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import PoisonRecord, TableChanged, TopicRecreated, WriteFailed
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import (
@@ -31,6 +30,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.batch.batch_failures import Abandoned
 from headgate.data_plane.batch.write_plan import Handling, SourcePlan, WriterPlan, plan_for
 from headgate.data_plane.write.in_process_writer import InProcessWriter

@@ -10,6 +10,7 @@ from iceberg_files import write_files
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -20,7 +21,6 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, TableView
-from headgate.control_protocol.record import CommitRecord
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 

@@ -18,9 +18,9 @@ from postgres_server import PostgresServer
 from pyiceberg.catalog import Catalog
 from pyiceberg.table.snapshots import Snapshot
 
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import decode
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import decode
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table import IcebergTable
 

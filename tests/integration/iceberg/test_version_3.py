@@ -15,10 +15,10 @@ from integration.iceberg.sink_commits import SINK, SinkOnTable, record
 from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceberg
 from pyiceberg.catalog import Catalog
 
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Draft
-from headgate.control_protocol.record import PendingCommit
 from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.operations.audit.files import examine_live

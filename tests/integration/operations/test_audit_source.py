@@ -13,7 +13,7 @@ from unit.operations.filled_table import FilledTable
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import RecordColumns
-from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport, Verdict

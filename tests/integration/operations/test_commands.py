@@ -14,7 +14,8 @@ from unit.operations.filled_table import FilledTable
 
 from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol import codec
+from headgate.control_protocol import messages
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import RetryLater
 from headgate.control_protocol.events import (
     Envelope,
@@ -28,7 +29,6 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import Epoch, Sender, SinkName, TransactionNumber
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.record import CommitRecord
 from headgate.data_plane.cdc import policy
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.operations.access.kafka import control_tail
@@ -58,7 +58,7 @@ def control(settings: SinkSettings, bootstrap: str, admin: AdminClient) -> objec
 
 def say(producer: Producer, settings: SinkSettings, *envelopes: Envelope) -> None:
     for envelope in envelopes:
-        producer.produce(settings.control.topic, codec.encode(envelope), partition=0)
+        producer.produce(settings.control.topic, messages.encode(envelope), partition=0)
     assert producer.flush(10) == 0
 
 

@@ -21,7 +21,7 @@ from integration.conftest import Deploy
 from integration.deployment import Deployment, Participant
 from integration.operations.test_face import asked, series
 
-from headgate.control_protocol.record_codec import decode
+from headgate.control_protocol.commit_record_codec import decode
 from headgate.runtime.telemetry import metric_catalog as names
 from headgate.tables.iceberg.tag_lineage import properties_of
 

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from integration.conftest import Deploy
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol import codec
+from headgate.control_protocol import messages
 from headgate.control_protocol.events import (
     Envelope,
     Pause,
@@ -17,7 +17,7 @@ from headgate.control_protocol.events import (
     PresenceKind,
 )
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
-from headgate.control_protocol.seal import taken_apart
+from headgate.control_protocol.signatures import taken_apart
 from headgate.operations.control.pause import pause, resume
 
 pytestmark = pytest.mark.integration
@@ -27,7 +27,7 @@ def forged(settings: SinkSettings) -> list[bytes]:
     """Unsigned words that would move a sink without a key: a pause, and a huge epoch."""
     events = (Pause(), Presence(PresenceKind.ALIVE, frozenset(), {}))
     return [
-        codec.encode(
+        messages.encode(
             Envelope(
                 sink=settings.name,
                 epoch=Epoch(1_000_000),

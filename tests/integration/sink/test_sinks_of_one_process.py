@@ -14,9 +14,9 @@ from integration.sink_file import COORDINATES
 
 import headgate
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import PoisonRecord
 from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.operations.status.status import status
 
 pytestmark = pytest.mark.integration

@@ -19,7 +19,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import FileFormat
 from pyiceberg.types import LongType
 
-from headgate.control_protocol.record import KeyCounts
+from headgate.control_protocol.commit_record import KeyCounts
 from headgate.native.kernels import Words
 from headgate.tables.iceberg.maintenance.snapshot_expiry import Upkeep
 from headgate.tables.iceberg.table import IcebergTable

@@ -16,8 +16,8 @@ from integration.readers import IcebergSpark, read_with_duckdb, read_with_pyiceb
 from keyed_world import NAME, SINK, Event, KeyedWorld, Row, Source, shown
 from local_catalog import LocalCatalog
 
+from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.ports import Landed, Refused
-from headgate.control_protocol.record import KeyCounts
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows
 

@@ -18,6 +18,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import CommitTableResponse
 
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -27,7 +28,6 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, Unknown
-from headgate.control_protocol.record import CommitRecord
 from headgate.tables.iceberg.table import IcebergTable
 
 pytestmark = pytest.mark.integration

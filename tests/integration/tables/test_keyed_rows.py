@@ -17,11 +17,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import FileFormat
 from pyiceberg.table import CommitTableResponse
 
+from headgate.control_protocol.commit_record import KeyCounts
+from headgate.control_protocol.errors import KeyChanged, KeyIndexFull
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.key_errors import KeyChanged, KeyIndexFull
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, Refused, Unknown
-from headgate.control_protocol.record import KeyCounts
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory

@@ -11,8 +11,8 @@ import pytest
 from keyed_world import NAME, SINK, Event, KeyedWorld
 from local_catalog import local_catalog
 
+from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.ports import Landed, Unknown
-from headgate.control_protocol.record import KeyCounts
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upsert import upsert_commit
 from headgate.tables.iceberg.upsert.key_index import FileKeys

@@ -13,7 +13,7 @@ from simulation.mutants.mutant import Family, Planted
 
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.ports import CommitOutcome
-from headgate.coordinator import commitment
+from headgate.coordinator import machine
 from headgate.tables.iceberg.prepared_commit import Prepared
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.tag_lineage import by_id, properties_of
@@ -45,7 +45,7 @@ def only_its_own_records(
     return found_at(right, None, self, table, parent, *given, **more)
 
 
-@FAMILY.replaces("U2", (commitment, "judge"))
+@FAMILY.replaces("U2", (machine, "judge"))
 def key_files_do_not_count(right: Any, statuses: Any, by: Any) -> Any:
     """What a status says of deletes is let in, and not committed."""
     verdict = right(statuses, by)

@@ -9,24 +9,24 @@ from simulation.mutants.mutant import Family, Planted
 
 from headgate.control_protocol.events import EndCommit, Presence, StartCommit, WriteStatus
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator import claim, closing, commitment, machine, speech
+from headgate.coordinator import epoch_claim, machine, outgoing_events
 from headgate.coordinator.actions import Append
-from headgate.coordinator.moves import recover
+from headgate.coordinator.outgoing_events import recover
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import HeardStatus, State
-from headgate.coordinator.transitions import Phase
 
 FAMILY = Family()
 
 
-@FAMILY.replaces("C2", (machine, "claim"))
+@FAMILY.replaces("C2", (machine, "claim_epoch"))
 def no_claim(right: Any, state: State, view: TableView, sources: Any, now_ms: int) -> Any:
     """An epoch begins without a commit: the first START is said at once."""
     claiming, (call,) = right(state, view, sources, now_ms)
     believed = replace(view, record=call.attempt.record)
-    return claim.start(replace(claiming, attempt=None), believed, 0)
+    return epoch_claim.start(replace(claiming, attempt=None), believed, 0)
 
 
-@FAMILY.replaces("C2", (claim, "next_epoch"))
+@FAMILY.replaces("C2", (epoch_claim, "next_epoch"))
 def same_epoch(right: Any, tables: tuple[TableView, ...], highest_heard: int) -> int:
     """The claim does not raise the epoch."""
     return max(highest_heard, *(r.transaction.epoch for r in (tables[0].record,) if r), 1)
@@ -35,14 +35,14 @@ def same_epoch(right: Any, tables: tuple[TableView, ...], highest_heard: int) ->
 @FAMILY.patches("C2")
 def above_the_table_only() -> tuple[Planted, ...]:
     """The epoch is above the table's, but not above what was heard."""
-    begin, following = commitment.start, claim.next_epoch
+    begin, following = machine.start, epoch_claim.next_epoch
     return (
-        (claim, "next_epoch", lambda view, heard: following(view, 0)),
-        (commitment, "start", lambda state, *given: begin(replace(state, highest_epoch=0), *given)),
+        (epoch_claim, "next_epoch", lambda view, heard: following(view, 0)),
+        (machine, "start", lambda state, *given: begin(replace(state, highest_epoch=0), *given)),
     )
 
 
-@FAMILY.replaces("C2", (claim, "fitted"), (closing, "fitted"))
+@FAMILY.replaces("C2", (epoch_claim, "fitted"), (machine, "fitted"))
 def new_partitions_at_their_end(right: Any, offsets: Any, *known: Any) -> Any:
     """A partition that appears later begins where it is, not where its log begins."""
     fit, topics = right(offsets, *known), known[1]
@@ -74,28 +74,28 @@ def gains_before_start_count(right: Any, state: State, record: Any, now_ms: int)
 @FAMILY.patches("C4")
 def start_after_settlement() -> tuple[Planted, ...]:
     """START(n+1) follows the settlement of n: until then nobody may read."""
-    right, heard = speech.say, machine._heard_own
+    right, heard = outgoing_events.say, machine._heard_own
 
     def say(state: State) -> Any:
         said = right(state)
         if state.phase is Phase.CLOSING:
             return tuple(Append(a.epoch, a.events[:1]) for a in said)
         if state.phase is Phase.SETTLING and state.term:
-            start = (state.term.number, speech.start_event(state, first=False))
+            start = (state.term.number, outgoing_events.start_event(state, first=False))
             return tuple(Append(a.epoch, (*a.events, start)) for a in said)
         return said
 
     def heard_own(state: State, record: Any, now_ms: int) -> Any:
         said = record.envelope
         if state.phase is Phase.CLOSING and state.term and isinstance(said.event, EndCommit):
-            event = speech.start_event(state, first=False)
+            event = outgoing_events.start_event(state, first=False)
             said = replace(said, event=event, transaction=state.term.number)
         return heard(state, replace(record, envelope=said), now_ms)
 
     return (
-        (closing, "say", say),
         (machine, "say", say),
-        (commitment, "say", say),
+        (machine, "say", say),
+        (machine, "say", say),
         (machine, "_heard_own", heard_own),
     )
 

@@ -7,17 +7,17 @@ from typing import Any
 
 from simulation.mutants.mutant import Family, Planted
 
-from headgate.coordinator import admission, commitment, machine
+from headgate.coordinator import machine, status_validation
 from headgate.coordinator.actions import Append
-from headgate.coordinator.fencing import Resolution
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.recovery import Resolution
 from headgate.coordinator.state import HeardStatus, State
-from headgate.coordinator.transitions import Phase
 from headgate.participant import machine as participant
 
 FAMILY = Family()
 
 
-@FAMILY.replaces("C6", (commitment, "_unnamed"))
+@FAMILY.replaces("C6", (machine, "_unnamed"))
 def count_not_set(right: Any, state: State) -> Any:
     """Claims are counted: a second status of a partition is as good as the missing one."""
     term = state.term
@@ -51,7 +51,7 @@ def late_do_not_count(right: Any, state: State, heard: HeardStatus) -> Any:
     return (state, ()) if heard.transaction < newest else right(state, heard)
 
 
-@FAMILY.replaces("C6", (commitment, "_unnamed"))
+@FAMILY.replaces("C6", (machine, "_unnamed"))
 def newborn_waited_for(right: Any, state: State) -> Any:
     """A partition that nobody can own yet is waited for."""
     assert state.term is not None
@@ -61,7 +61,7 @@ def newborn_waited_for(right: Any, state: State) -> Any:
 @FAMILY.patches("C6")
 def newborn_for_ever() -> tuple[Planted, ...]:
     """A partition that came later is never waited for."""
-    right = commitment._unnamed
+    right = machine._unnamed
     first: dict[Any, Any] = {}
 
     def unnamed(state: State) -> Any:
@@ -69,15 +69,15 @@ def newborn_for_ever() -> tuple[Planted, ...]:
         term = (state.identity.sender, state.term.epoch)
         return right(state) & first.setdefault(term, frozenset(state.term.offsets))
 
-    return ((commitment, "_unnamed", unnamed),)
+    return ((machine, "_unnamed", unnamed),)
 
 
-@FAMILY.replaces("C7", (admission, "_misplaced"))
+@FAMILY.replaces("C7", (status_validation, "_misplaced"))
 def blind_admission(right: Any, heard: Any, offsets: Any, taken: Any) -> None:
     """Ranges are not compared with C."""
 
 
-@FAMILY.replaces("C7", (admission, "_misplaced"))
+@FAMILY.replaces("C7", (status_validation, "_misplaced"))
 def late_admitted_blindly(right: Any, heard: Any, offsets: Any, taken: Any) -> Any:
     """A range that ends beyond C is let in, wherever it begins."""
     if all(claim.range.end >= offsets.get(p, 0) for p, claim in heard.status.claims.items()):
@@ -85,7 +85,7 @@ def late_admitted_blindly(right: Any, heard: Any, offsets: Any, taken: Any) -> A
     return right(heard, offsets, taken)
 
 
-@FAMILY.replaces("C7", (commitment, "judge"))
+@FAMILY.replaces("C7", (machine, "judge"))
 def piecemeal(right: Any, statuses: Any, by: Any) -> Any:
     """Claims that fit are let in, though the status as a whole does not fit."""
     fitting, offsets = [], by.offsets
@@ -99,20 +99,20 @@ def piecemeal(right: Any, statuses: Any, by: Any) -> Any:
 
 def _uncounted(right: Any, statuses: Any, by: Any) -> Any:
     """The row counts were compared before; what is left of a status cannot add up."""
-    counted, admission._miscounted = admission._miscounted, lambda *_: None
+    counted, status_validation._miscounted = status_validation._miscounted, lambda *_: None
     try:
         return right(statuses, by)
     finally:
-        admission._miscounted = counted
+        status_validation._miscounted = counted
 
 
-@FAMILY.replaces("C7", (commitment, "judge"))
+@FAMILY.replaces("C7", (machine, "judge"))
 def not_in_log_order(right: Any, statuses: Any, by: Any) -> Any:
     """Statuses are judged by sender, not in log order."""
     return right(sorted(statuses, key=lambda h: (h.sender, -h.status.status_number)), by)
 
 
-@FAMILY.replaces("C7", (admission, "_misfiled"))
+@FAMILY.replaces("C7", (status_validation, "_misfiled"))
 def any_folder(right: Any, *given: Any) -> None:
     """Files may lie anywhere, and be of any age."""
 
@@ -120,50 +120,54 @@ def any_folder(right: Any, *given: Any) -> None:
 @FAMILY.patches("C7")
 def rows_uncounted() -> tuple[Planted, ...]:
     """Row counts are not compared, where files hold rows of a partition that was lost (P5)."""
-    lose = participant._lost
+    lose = participant._announce_loss
 
     def keeps_files(state: Any, lost: Any) -> Any:
         after, actions = lose(state, lost)
         owned = {p: own for p, own in state.owned.items() if p in after.owned}
         return replace(after, owned=owned, files=state.files), actions
 
-    return (participant, "_lost", keeps_files), (admission, "_miscounted", lambda *_: None)
+    return (participant, "_announce_loss", keeps_files), (
+        status_validation,
+        "_miscounted",
+        lambda *_: None,
+    )
 
 
-@FAMILY.replaces("C7", (commitment, "_worth_committing"))
+@FAMILY.replaces("C7", (machine, "_worth_committing"))
 def rows_only(right: Any, state: State, verdict: Any, *_: Any) -> bool:
     """A range without rows is not committed."""
     return bool(verdict.records > 0)
 
 
-@FAMILY.replaces("C8", (commitment, "resolve"))
+@FAMILY.replaces("C8", (machine, "resolve"))
 def blind_rebase(right: Any, attempt: Any, view: Any) -> Resolution:
     """After a refusal the same again, whoever's record is under the tag."""
     found: Resolution = right(attempt, view)
     return found if found is Resolution.LANDED else Resolution.AGAIN
 
 
-@FAMILY.replaces("C8", (commitment, "resolve"))
+@FAMILY.replaces("C8", (machine, "resolve"))
 def not_recognised(right: Any, attempt: Any, view: Any) -> Resolution:
     """A commit that had landed is made again."""
     found: Resolution = right(attempt, view)
     return Resolution.AGAIN if found is Resolution.LANDED else found
 
 
-@FAMILY.replaces("C8", (commitment, "resolve"))
+@FAMILY.replaces("C8", (machine, "resolve"))
 def fenced_goes_on(right: Any, attempt: Any, view: Any) -> Resolution:
     """Superseded by another's record in the table: taken for landed all the same."""
     found: Resolution = right(attempt, view)
     return Resolution.LANDED if found is Resolution.SUPERSEDED else found
 
 
-@FAMILY.replaces("C10", (commitment, "judge"))
+@FAMILY.replaces("C10", (machine, "judge"))
 def all_sure(right: Any, statuses: Any, by: Any) -> Any:
     """Valid-through advances though something was unknown."""
     return replace(right(statuses, by), unsure=frozenset())
 
 
-@FAMILY.replaces("C10", (commitment, "_decided"))
+@FAMILY.replaces("C10", (machine, "_decided"))
 def says_before_it_lands(right: Any, state: State, *given: Any) -> Any:
     """ACK is said when the commit is sent."""
     judged, actions = right(state, *given)

@@ -8,9 +8,9 @@ from typing import Any
 from simulation.mutants.mutant import Family
 
 from headgate.control_protocol.ports import Evolved
-from headgate.coordinator import evolution
 from headgate.coordinator import machine as coordinator
-from headgate.coordinator.evolution import evolved
+from headgate.coordinator import schema_changes
+from headgate.coordinator.schema_changes import evolved
 from headgate.participant import machine as participant
 
 FAMILY = Family()
@@ -32,14 +32,14 @@ def unanswered_update_is_believed(_: Any, state: Any, *__: Any) -> Any:
     return evolved(state, Evolved(replace(view, schema_id=view.schema_id + 1)))
 
 
-@FAMILY.replaces("S2", (participant, "_said_again"))
+@FAMILY.replaces("S2", (participant, "_repeat_unheard"))
 def proposal_is_said_once(right: Any, state: Any, now_ms: int) -> Any:
     """A proposal that is lost is not said again."""
     heard = tuple(replace(need, heard=True) for need in state.needs)
     return right(replace(state, needs=heard), now_ms)
 
 
-@FAMILY.replaces("S3", (evolution, "Tables"))
+@FAMILY.replaces("S3", (schema_changes, "Tables"))
 def tables_answers_nobody(right: Any, _: Any, tables: Any) -> Any:
     """TABLES does not say whose proposals it answers."""
     return right((), tables)

@@ -8,12 +8,18 @@ from typing import Any
 
 from simulation.mutants.mutant import Family, Planted
 
-from headgate.control_protocol import record_codec
+from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.ports import CommitOutcome
 from headgate.control_protocol.testing import FakeTable
-from headgate.coordinator import claim, commitment, drafting, machine, pending_commits, routed
+from headgate.coordinator import (
+    epoch_claim,
+    machine,
+    pending_commits,
+    pending_delivery,
+    secondary_tables,
+)
 from headgate.coordinator.actions import Drafted
-from headgate.coordinator.moves import term_of
+from headgate.coordinator.outgoing_events import term_of
 
 FAMILY = Family()
 
@@ -34,13 +40,13 @@ def decides_on_a_fresh_read(right: Any, self: FakeTable, attempt: Any) -> Commit
     return right(self, replace(attempt, base=self.read()) if decides else attempt)
 
 
-@FAMILY.replaces("D3", (claim, "pending_commits_carried_on"))
+@FAMILY.replaces("D3", (epoch_claim, "pending_commits_carried_on"))
 def claim_forgets_pending_commits(right: Any, pending: Any, claims: Any, secondaries: Any) -> Any:
     """A claim does not carry on what is pending."""
     return right((), claims, secondaries)
 
 
-@FAMILY.replaces("D3", (commitment, "with_what_is_pending"))
+@FAMILY.replaces("D3", (machine, "with_what_is_pending"))
 def decision_forgets_pending_commits(right: Any, state: Any, record: Any, now_ms: int) -> Any:
     """A decision names what it has pending itself, and nothing that is left."""
     return replace(right(state, record, now_ms), pending_commits=())
@@ -95,38 +101,38 @@ def unknown_answer_believed(right: Any, state: Any, given: Any, now_ms: int) -> 
 @FAMILY.patches("D8")
 def expires_unnamed() -> tuple[Planted, ...]:
     """What a decision leaves pending expires, and the record does not say so."""
-    encode = record_codec.encode
+    encode = commit_record_codec.encode
     return (
         (
-            drafting,
+            pending_delivery,
             "overdue",
             lambda pending, *_: tuple(
                 pending_commit for pending_commit in pending if pending_commit.manifest
             ),
         ),
-        (record_codec, "encode", lambda record: encode(replace(record, expired=()))),
+        (commit_record_codec, "encode", lambda record: encode(replace(record, expired=()))),
     )
 
 
-@FAMILY.replaces("D8", (drafting, "unfenced"))
+@FAMILY.replaces("D8", (pending_delivery, "unfenced"))
 def expires_unfenced(_right: Any, *_: object) -> bool:
     """Whoever slept through a expire may deliver to it still."""
     return False
 
 
-@FAMILY.replaces("D9", (claim, "claimed"))
+@FAMILY.replaces("D9", (epoch_claim, "claimed"))
 def secondaries_of_the_past_unclaimed(right: Any, *given: Any) -> Any:
     """A primary table that went back claims no secondary table."""
     return ()
 
 
-@FAMILY.replaces("D8", (routed, "_expired"))
+@FAMILY.replaces("D8", (secondary_tables, "_expired"))
 def heirs_know_of_no_expire(_right: Any, _term: Any) -> frozenset[str]:
     """A coordinator leaves routed tables alone whose pending commits the one before let expire."""
     return frozenset()
 
 
-@FAMILY.replaces("R5", (commitment, "judge"))
+@FAMILY.replaces("R5", (machine, "judge"))
 def routed_not_pending(right: Any, statuses: Any, by: Any) -> Any:
     """What went to tables that START does not name is let in, and pending for nobody."""
     verdict = right(statuses, by)
@@ -135,7 +141,7 @@ def routed_not_pending(right: Any, statuses: Any, by: Any) -> Any:
     return replace(verdict, secondary_files=files)
 
 
-@FAMILY.replaces("R5", (commitment, "with_tables"))
+@FAMILY.replaces("R5", (machine, "with_tables"))
 def routed_as_once_seen(right: Any, state: Any, given: Any, now_ms: int) -> Any:
     """A routed table that was read is taken for one that is named, whose rows are quarantined."""
     after, tells = right(state, given, now_ms)

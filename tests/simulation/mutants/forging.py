@@ -8,12 +8,12 @@ from typing import Any
 from simulation.mutants.mutant import Family, Planted
 
 import headgate.control_protocol.testing.log as fake_log
-from headgate.control_protocol import codec
-from headgate.control_protocol.codec import Skipped
+from headgate.control_protocol import messages
 from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import LEAP_MAX
-from headgate.control_protocol.seal import Keys, taken_apart
-from headgate.coordinator import admission, machine
+from headgate.control_protocol.messages import Skipped
+from headgate.control_protocol.signatures import Keys, taken_apart
+from headgate.coordinator import machine, status_validation
 from headgate.coordinator.state import HeardStatus, State
 from headgate.participant import machine as participant
 
@@ -24,7 +24,7 @@ FAMILY = Family()
 def hears_unsigned(right: Any, wire: Any, message: bytes, topic_id: Any) -> Envelope | Skipped:
     """What nobody signed is heard, though there is a key."""
     unsigned = taken_apart(message) is None
-    return codec.decode(message) if unsigned else right(wire, message, topic_id)
+    return messages.decode(message) if unsigned else right(wire, message, topic_id)
 
 
 @FAMILY.replaces("G4", (Keys, "genuine"))
@@ -33,7 +33,7 @@ def any_signature(_right: Any, *_: object) -> bool:
     return True
 
 
-@FAMILY.replaces("G6", (participant, "believed"))
+@FAMILY.replaces("G6", (participant, "is_believed"))
 def no_leap_is_followed(right: Any, state: Any, record: Any) -> bool:
     """A participant follows no coordinator that had to leap further than it knows."""
     said = record.envelope
@@ -41,7 +41,7 @@ def no_leap_is_followed(right: Any, state: Any, record: Any) -> bool:
     return bool(right(state, record)) and not leaps
 
 
-@FAMILY.replaces("G6", (participant, "believed"))
+@FAMILY.replaces("G6", (participant, "is_believed"))
 def nobody_leads_back(right: Any, state: Any, record: Any) -> bool:
     """From a START that leapt no START leads back."""
     return bool(right(state, record)) and record.envelope.epoch >= state.epoch
@@ -62,36 +62,36 @@ def silenced_by_a_number(right: Any, state: State, heard: HeardStatus) -> Any:
     return (state, ()) if late else right(state, heard)
 
 
-@FAMILY.replaces("G6", (participant, "_heard_self"))
+@FAMILY.replaces("G6", (participant, "_on_own_event"))
 def counts_as_ever(right: Any, state: Any, record: Any) -> Any:
     """A participant counts its own statuses, whatever was said in its name."""
     after = right(state, record)
     return replace(after, statuses=state.statuses, unheeded=0)
 
 
-@FAMILY.replaces("C7", (admission, "_beyond"))
+@FAMILY.replaces("C7", (status_validation, "_beyond"))
 def beyond_the_end(_right: Any, *_: object) -> None:
     """Records that the log does not hold are taken for read."""
 
 
-@FAMILY.replaces("C7", (admission, "_impossible"))
+@FAMILY.replaces("C7", (status_validation, "_impossible"))
 def skips_what_no_setting_skips(right: Any, status: Any, by: Any) -> Any:
     """Records may be skipped, whatever the settings say."""
     return right(status, replace(by, may_skip=True))
 
 
-@FAMILY.replaces("C7", (admission, "_impossible"))
+@FAMILY.replaces("C7", (status_validation, "_impossible"))
 def commits_a_file_again(right: Any, status: Any, by: Any) -> Any:
     """What is in the table already is let in once more."""
     return right(status, replace(by, committed={}))
 
 
-@FAMILY.replaces("C7", (admission, "_miscounted"))
+@FAMILY.replaces("C7", (status_validation, "_miscounted"))
 def rows_as_they_come(_right: Any, *_: object) -> None:
     """Row counts are not compared."""
 
 
-@FAMILY.replaces("C7", (admission, "_misquarantined"))
+@FAMILY.replaces("C7", (status_validation, "_misquarantined"))
 def nobodys_quarantine(_right: Any, *_: object) -> None:
     """Records are taken for quarantined that no quarantine holds."""
 
@@ -101,7 +101,7 @@ def detours_are_fine() -> tuple[Planted, ...]:
     """Of a path only the beginning is looked at."""
     return (
         (
-            admission.Prefixes,
+            status_validation.Prefixes,
             "allow",
             lambda self, path, _: path.startswith(self.root + "/"),
         ),

@@ -12,8 +12,8 @@ from typing import Any
 from simulation.mutants.changing import found_at
 from simulation.mutants.mutant import Family, Planted
 
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome
-from headgate.control_protocol.record import PendingCommit
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
 

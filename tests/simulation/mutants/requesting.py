@@ -11,8 +11,8 @@ from headgate.control_protocol.events import Resume
 from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.coordinator import machine as coordinator
 from headgate.coordinator.state import State
+from headgate.participant import batches
 from headgate.participant import machine as participant
-from headgate.participant import work
 from headgate.participant.state import State as Participant
 
 FAMILY = Family()
@@ -37,7 +37,7 @@ def paused_for_ever(right: Any, state: State, said: Any, now_ms: int) -> State:
     return state if isinstance(said.event, Resume) else right(state, said, now_ms)
 
 
-@FAMILY.replaces("C11", (participant, "readable"), (work, "readable"))
+@FAMILY.replaces("C11", (participant, "readable_positions"), (batches, "readable_positions"))
 def reads_while_paused(right: Any, state: Participant) -> Any:
     """A participant reads whatever START says of a pause."""
     return right(replace(state, paused=False))

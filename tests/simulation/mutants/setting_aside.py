@@ -10,10 +10,10 @@ from simulation.mutants.mutant import Family, Planted
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.testing import FakeBatchWriter
-from headgate.coordinator import admission, commitment, pending_commits, speech, standard
+from headgate.coordinator import machine, outgoing_events, pending_commits, status_validation
 from headgate.coordinator.state import Sample, State
+from headgate.participant import batches, settlements
 from headgate.participant import machine as participant
-from headgate.participant import settling, work
 
 FAMILY = Family()
 
@@ -27,7 +27,7 @@ def quarantine_counts_for_itself(right: Any, primary: Any, pending: Any, seconda
     return replace(delivery, record=replace(delivery.record, transaction=after))
 
 
-@FAMILY.replaces("Q4", (commitment, "judge"))
+@FAMILY.replaces("Q4", (machine, "judge"))
 def judged_apart(right: Any, statuses: Any, by: Any) -> Any:
     """The quarantine's files are in, whatever becomes of the claims that they belong to."""
     verdict = right(statuses, by)
@@ -44,7 +44,7 @@ def _of_primary(tables: Any, writing: Any) -> Any:
     return tuple(table for table in tables if table.table == writing.table.table)
 
 
-@FAMILY.replaces("Q4", (work, "_tables"))
+@FAMILY.replaces("Q4", (batches, "_table_statuses"))
 def bad_records_unsaid(right: Any, writing: Any, state: Any) -> Any:
     """A status does not name the quarantine's files."""
     return _of_primary(right(writing, state), writing)
@@ -53,29 +53,29 @@ def bad_records_unsaid(right: Any, writing: Any, state: Any) -> Any:
 @FAMILY.patches("Q4")
 def bad_records_unsaid_and_uncounted() -> tuple[Planted, ...]:
     """A status does not name the quarantine's files, and nobody counts them."""
-    tables = work._tables
+    tables = batches._table_statuses
     return (
-        (work, "_tables", lambda *given: _of_primary(tables(*given), given[0])),
-        (admission, "_misquarantined", lambda *_: None),
+        (batches, "_table_statuses", lambda *given: _of_primary(tables(*given), given[0])),
+        (status_validation, "_misquarantined", lambda *_: None),
     )
 
 
 @FAMILY.patches("Q4")
 def dropped_without_its_bad_records() -> tuple[Planted, ...]:
     """When work is dropped, the quarantine's files of it stay; nobody counts them."""
-    dropped = work.dropped
+    dropped = batches.drop_work
 
     def drops(state: Any) -> Any:
         return replace(dropped(state), quarantined=state.quarantined, followed=state.followed)
 
     return (
-        (admission, "_misquarantined", lambda *_: None),
-        (participant, "dropped", drops),
-        (settling, "dropped", drops),
+        (status_validation, "_misquarantined", lambda *_: None),
+        (participant, "drop_work", drops),
+        (settlements, "drop_work", drops),
     )
 
 
-@FAMILY.replaces("Q5", (speech, "ahead"), (standard, "ahead"))
+@FAMILY.replaces("Q5", (outgoing_events, "ahead"), (status_validation, "ahead"))
 def start_says_nothing_of_it(right: Any, state: State, secondary: Any) -> Offsets:
     """START does not say where the quarantine is ahead."""
     return Offsets()
@@ -100,7 +100,7 @@ def decided_anew(right: Any, self: Any, batch: Batch) -> Any:
     )
 
 
-@FAMILY.replaces("Q7", (commitment, "_sampled"))
+@FAMILY.replaces("Q7", (machine, "_sampled"))
 def any_number_of_bad_records(right: Any, state: State, verdict: Any) -> Sample:
     """The coordinator does not count the bad records of a transaction."""
     return Sample()

@@ -8,19 +8,19 @@ from typing import Any
 from simulation.mutants.mutant import Family
 
 from headgate.control_protocol.events import TableStart
-from headgate.coordinator import admission, speech, standard
+from headgate.coordinator import outgoing_events, status_validation
 from headgate.coordinator.state import State
 
 FAMILY = Family(stamped=True)
 
 
-@FAMILY.replaces("P13", (admission, "_misfiled"))
+@FAMILY.replaces("P13", (status_validation, "_misfiled"))
 def late_files_are_admitted(right: Any, heard: Any, written: Any, by: Any) -> str | None:
     """A file of any stamp is as good as one of the transaction's own."""
-    return None if isinstance(by, admission.Stamped) else right(heard, written, by)
+    return None if isinstance(by, status_validation.Stamped) else right(heard, written, by)
 
 
-@FAMILY.replaces("P13", (speech, "primary_start"))
+@FAMILY.replaces("P13", (outgoing_events, "primary_start"))
 def start_says_no_stamp(right: Any, state: State) -> TableStart:
     """START names a folder, as for tables that do not stamp their files."""
     term = state.term
@@ -28,7 +28,7 @@ def start_says_no_stamp(right: Any, state: State) -> TableStart:
     return right(replace(state, term=replace(term, stamp="")))
 
 
-@FAMILY.replaces("P13", (standard, "_of_primary"))
+@FAMILY.replaces("P13", (status_validation, "_of_primary"))
 def judged_by_the_next_stamp(right: Any, state: State, now_ms: int) -> Any:
     """Files must bear the stamp that the newest START says, and not the one before."""
     term = state.term

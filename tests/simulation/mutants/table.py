@@ -7,13 +7,13 @@ from typing import Any
 
 from simulation.mutants.mutant import Family, Planted
 
-from headgate.control_protocol import record_codec
+from headgate.control_protocol import commit_record_codec
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitOutcome, Landed, TableView, Unknown
 from headgate.control_protocol.testing import FakeCatalog, FakeTable
-from headgate.coordinator import claim, closing, commitment, machine
-from headgate.coordinator.fencing import Resolution
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator import epoch_claim, machine
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.recovery import Resolution
 
 FAMILY = Family()
 
@@ -28,19 +28,19 @@ def tag_grows_too_old(right: Any, self: FakeCatalog, keep: int = 1) -> None:
     right(self, keep)
 
 
-@FAMILY.replaces("T2", (record_codec, "encode"))
+@FAMILY.replaces("T2", (commit_record_codec, "encode"))
 def forgets_topic_ids(right: Any, record: Any) -> Any:
     """The record carries no topic ids."""
     return right(replace(record, topic_ids=dict.fromkeys(record.topic_ids, "same")))
 
 
-@FAMILY.replaces("T2", (record_codec, "encode"))
+@FAMILY.replaces("T2", (commit_record_codec, "encode"))
 def forgets_pause(right: Any, record: Any) -> Any:
     """The record does not say that the sink is paused."""
     return right(replace(record, paused=False))
 
 
-@FAMILY.replaces("T2", (claim, "fitted"), (closing, "fitted"))
+@FAMILY.replaces("T2", (epoch_claim, "fitted"), (machine, "fitted"))
 def topic_ids_ignored(right: Any, offsets: Offsets, ids: object, topics: Any, settings: Any) -> Any:
     """Topic ids are not compared."""
     return right(offsets, {}, topics, settings)
@@ -77,22 +77,22 @@ def unknown_is_not_landed(right: Any, state: Any, outcome: CommitOutcome, now_ms
     if isinstance(outcome, Unknown) and state.phase is Phase.COMMITTING:
         settlement = replace(state.term.settlement, offsets=state.term.offsets)
         term = replace(state.term, settlement=settlement)
-        return commitment.settle(replace(state, attempt=None, term=term), None)
+        return machine.settle(replace(state, attempt=None, term=term), None)
     return right(state, outcome, now_ms)
 
 
 @FAMILY.patches("T5")
 def rolled_back_is_fine() -> tuple[Planted, ...]:
     """Where the branch stands to the tag is not looked at."""
-    right = commitment.resolve
+    right = machine.resolve
 
     def resolve(attempt: Any, view: TableView) -> Resolution:
         same = view.tag == attempt.base.tag and view.uuid == attempt.base.uuid
         return Resolution.AGAIN if same else right(attempt, view)
 
     return (
-        (claim, "recorded", lambda view, settings: view.record),
-        (commitment, "resolve", resolve),
+        (epoch_claim, "recorded", lambda view, settings: view.record),
+        (machine, "resolve", resolve),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from simulation.mutants.mutant import Family
 
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator import machine, renewal
+from headgate.coordinator import machine, pending_delivery
 
 FAMILY = Family()
 
@@ -23,7 +23,7 @@ def never_lets_go(_right: Any, *_: object) -> bool:
     return False
 
 
-@FAMILY.replaces("P9", (renewal, "_at"))
+@FAMILY.replaces("P9", (pending_delivery, "_at"))
 def data_stays_where_it_was(_right: Any, known: TableView, _found: TableView) -> TableView:
     """A look does not see that a table's owner has moved its data."""
     return known

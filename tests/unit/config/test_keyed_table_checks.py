@@ -34,9 +34,9 @@ from headgate.config.table_settings import (
     SchemaSettings,
     TableSettings,
 )
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import HeadgateError, KeyUnfit
 from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.data_plane.cdc.policy import Envelope, Tombstones
 from headgate.participant.settings import Distribution, Incompatible, UnknownFields

@@ -19,8 +19,8 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import declaration
 from headgate.config.table_settings import ColumnSettings
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.seal import Keys
-from headgate.control_protocol.wire import Wire
+from headgate.control_protocol.messages import Wire
+from headgate.control_protocol.signatures import Keys
 from headgate.coordinator.settings import RollbackPolicy
 from headgate.participant.settings import ParticipantSettings
 from headgate.tables.iceberg.table_creation import TableDeclaration

@@ -20,11 +20,10 @@ from headgate.config.load import parse
 from headgate.config.route_checks import first_that_is
 from headgate.config.shared_configuration import agreed
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.bad_records import Disposal
-from headgate.control_protocol.errors import ConfigurationError, RouteUnfit, TablesUnfit
+from headgate.control_protocol.errors import ConfigurationError, NotAtomic, RouteUnfit, TablesUnfit
 from headgate.control_protocol.identifiers import Sender, TopicId
-from headgate.control_protocol.joint_errors import NotAtomic
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, TopicState
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.control_protocol.testing.contract.world import record
 from headgate.coordinator.settings import Pace, RollbackPolicy
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY

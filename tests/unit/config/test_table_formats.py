@@ -28,16 +28,17 @@ from headgate.config.table_formats import (
 )
 from headgate.config.table_settings import ColumnSettings, TableSettings
 from headgate.control_protocol.columns import Column, Struct
-from headgate.control_protocol.errors import ConfigurationError, TablesUnfit
-from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import (
+from headgate.control_protocol.errors import (
+    ConfigurationError,
     GuaranteeTooWeak,
     HudiUnsafe,
     KindLacks,
     KindUnknown,
+    TablesUnfit,
 )
+from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.ports import CommitAttempt, Landed
-from headgate.control_protocol.table_kinds import Capability, Guarantee, RowKey
+from headgate.control_protocol.table_format import Capability, Guarantee, RowKey
 from headgate.control_protocol.testing import FakeCatalog, FakeSource, FakeTable, FakeTopics
 from headgate.control_protocol.testing.contract.world import record
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.control_protocol.column_growth import Former, Growth, Refusal, former, grown, widens
 from headgate.control_protocol.columns import (
     Column,
     ListOf,
@@ -17,6 +16,14 @@ from headgate.control_protocol.columns import (
     from_json,
     joined,
     to_json,
+)
+from headgate.control_protocol.schema_evolution import (
+    Former,
+    Growth,
+    Refusal,
+    former,
+    grown,
+    widens,
 )
 
 NAMES = ("a", "b", "c", "A")

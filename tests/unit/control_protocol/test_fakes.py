@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from control_envelopes import EXAMPLES, envelope
 
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import AppendUnconfirmed, PoisonRecord, Unreachable
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import (
@@ -32,7 +33,6 @@ from headgate.control_protocol.ports import (
     TopicState,
     Unknown,
 )
-from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing import (
     AppendFault,
     CommitFault,

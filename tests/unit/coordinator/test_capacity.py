@@ -9,14 +9,14 @@ from control_envelopes import EXAMPLES, envelope
 from protocol.coordinating import EPOCH, Coordinator
 from protocol.values import RIVAL, TOPIC_ID, offsets, record, topics, view
 
-from headgate.control_protocol import codec, record_codec
+from headgate.control_protocol import commit_record_codec, messages
 from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
 from headgate.coordinator.actions import CommitTable
-from headgate.coordinator.capacity import START_BYTES_MAX, start_bytes
-from headgate.coordinator.transitions import Phase
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.recovery import START_BYTES_MAX, start_bytes
 
 
 def many(count: int, characters: int) -> dict[str, TopicState]:
@@ -63,14 +63,14 @@ def test_what_is_let_in_can_be_said_and_read_again() -> None:
     example = EXAMPLES["start-commit"]
     assert isinstance(example, StartCommit)
     said = envelope(replace(example, offsets=at, topic_ids=ids))
-    assert codec.decode(codec.encode(said)) == said
+    assert messages.decode(messages.encode(said)) == said
 
     stored = record(3, 1, at, topic_ids=ids)
-    assert record_codec.decode(stored.sink, record_codec.encode(stored)) == stored
+    assert commit_record_codec.decode(stored.sink, commit_record_codec.encode(stored)) == stored
 
 
 def test_a_record_that_could_not_be_read_is_not_written() -> None:
     names = [f"{number:0200}" for number in range(9_000)]
     at = Offsets({TopicPartition(name, 0): 1 for name in names})
     with pytest.raises(ValueError, match="at most 2100000 are read"):
-        record_codec.encode(record(3, 1, at, topic_ids=dict.fromkeys(names, TOPIC_ID)))
+        commit_record_codec.encode(record(3, 1, at, topic_ids=dict.fromkeys(names, TOPIC_ID)))

@@ -8,7 +8,7 @@ import pytest
 from protocol.values import COORDINATOR, RIVAL, offsets, record, view
 
 from headgate.control_protocol.ports import CommitAttempt, Lineage, TableView
-from headgate.coordinator.fencing import Resolution, resolve
+from headgate.coordinator.recovery import Resolution, resolve
 
 BASE = view(record(7, 4, offsets(10)), snapshot=100)
 OURS = record(7, 5, offsets(15))

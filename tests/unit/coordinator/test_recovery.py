@@ -8,6 +8,7 @@ import pytest
 from protocol.coordinating import IDENTITY, SETTINGS
 from protocol.values import P0, P1, SINK, TOPIC_ID, offsets, record, topics, view
 
+from headgate.control_protocol.commit_record import table_note
 from headgate.control_protocol.errors import (
     OffsetOutOfRange,
     SinkNameTaken,
@@ -16,7 +17,6 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.identifiers import Epoch, TopicId, TopicPartition
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.record import table_note
 from headgate.coordinator.recovery import (
     fitted,
     next_epoch,

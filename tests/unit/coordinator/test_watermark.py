@@ -10,7 +10,7 @@ from headgate.control_protocol.events import Claim
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.coordinator.state import Activity
-from headgate.coordinator.watermark import carried_on, observed, valid_through
+from headgate.coordinator.status_validation import carried_on, observed, valid_through
 
 TIMES = st.none() | st.integers(0, 100)
 

@@ -13,6 +13,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
+from headgate.control_protocol.commit_record import CommitRecord
+from headgate.control_protocol.commit_record_codec import encode, marker_property
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -24,8 +26,6 @@ from headgate.control_protocol.identifiers import (
     tag_name,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.record import CommitRecord
-from headgate.control_protocol.record_codec import encode, marker_property
 
 SINK = SinkName("trips")
 TOPIC = "trips"

@@ -15,6 +15,7 @@ from unit.operations.filled_table import ARROW, SCHEMA, catalog_properties
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import quarantine_declaration
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -26,7 +27,6 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, TopicState
-from headgate.control_protocol.record import CommitRecord, PendingCommit
 from headgate.coordinator.pending_commits import deliveries
 from headgate.operations.audit.audit import audit
 from headgate.tables.iceberg.table import IcebergTable

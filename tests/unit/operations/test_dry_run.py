@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from unit.operations.filled_table import catalog_properties, sink_file_text
 
 from headgate.config.load import load
-from headgate.control_protocol.filled_tables import filled_property
+from headgate.control_protocol.commit_record_codec import filled_property
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, TopicState
@@ -24,7 +24,7 @@ from headgate.kafka.record_fetch import Chunk
 from headgate.operations import dry_run
 from headgate.operations.cli.main import main
 from headgate.operations.dry_run import RehearsalCatalog, rehearse
-from headgate.participant.embedding import Record
+from headgate.participant.embedded_source import Record
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.record import KeyCounts
 from headgate.control_protocol.redacted_log import LINE_CHARACTERS_MAX, redacted_logger
 from headgate.operations.audit.report import AuditReport, Finding, PartitionAudit
 from headgate.operations.dry_run import Misfit, Rehearsal, RehearsedTable

@@ -12,7 +12,6 @@ from unit.config.test_load import MINIMAL
 from headgate.config.load import parse
 from headgate.config.shared_configuration import agreed, fingerprint
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import OtherConfiguration
 from headgate.control_protocol.events import (
     Envelope,
@@ -33,6 +32,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.runtime.configuration_comparison import (
     refuse_company,
     running_otherwise,

@@ -18,8 +18,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from sink_in_process import SinkInProcess
 
 from headgate.config.load import parse
-from headgate.control_protocol.errors import HeadgateError, Unreachable
-from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.errors import HeadgateError, TableUnfit, Unreachable
 from headgate.control_protocol.ports import Unknown
 from headgate.operations.access.table import opened_reader
 from headgate.operations.audit.audit import audit

@@ -14,7 +14,7 @@ from unit.operations.audit.test_keyed_table import SINK_FILE
 from headgate.config.load import parse
 from headgate.config.shared_configuration import agreed
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.key_errors import KeyIndexFull
+from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.ports import Landed
 from headgate.control_protocol.testing.source import FakeSource, FakeTopics
 from headgate.runtime.iceberg_format import IcebergFormat

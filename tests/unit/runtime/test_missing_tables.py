@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from headgate.config.load import parse
+from headgate.control_protocol.commit_record import table_note
 from headgate.control_protocol.errors import TableRecreated, Unreachable
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.record import table_note
 from headgate.runtime import missing_tables
 from headgate.runtime.missing_tables import refuse_gone
 

@@ -28,7 +28,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.whose_thread import (
+from headgate.control_protocol.sink_context import (
     for_the_same_sink,
     sink_of_thread,
     working_for,

@@ -13,8 +13,7 @@ from unit.runtime.test_iceberg_quarantine_of_delta import ASIDE, ONE, catalog, f
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.errors import TableRecreated
-from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.errors import TableRecreated, TableUnfit
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport
 from headgate.operations.check.other_formats import KindCheck

@@ -25,7 +25,6 @@ from unit.data_plane.formats.protobuf_worlds import field as protobuf_field
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import quarantine_declaration
-from headgate.control_protocol.column_growth import FIELDS_MAX, Refusal
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import ConfigurationError, IncompatibleValue, TablesUnfit
 from headgate.control_protocol.events import Destination, TableStart, WrittenFile
@@ -43,14 +42,17 @@ from headgate.control_protocol.ports import (
     BatchNeeds,
     BatchOutcome,
     BatchWritten,
+    Changed,
+    TableNeed,
     TopicState,
+    Want,
 )
-from headgate.control_protocol.table_changes import Changed, TableNeed, Want
+from headgate.control_protocol.schema_evolution import FIELDS_MAX, Refusal
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.data_plane.routing.targets import NEW_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
-from headgate.participant.embedding import Record
+from headgate.participant.embedded_source import Record
 from headgate.runtime.iceberg_format import IcebergFormat
 from headgate.runtime.table_creation import TableMaker
 from headgate.runtime.write_planning import iceberg_planning

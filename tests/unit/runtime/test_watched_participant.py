@@ -10,6 +10,7 @@ import pytest
 from unit.operations.filled_table import sink_file_text
 
 from headgate.config.load import parse
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import SinkStopped
 from headgate.control_protocol.events import Notice, NoticeKind
 from headgate.control_protocol.identifiers import (
@@ -21,7 +22,6 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.record import CommitRecord
 from headgate.control_protocol.testing import (
     FakeBatchWriter,
     FakeClock,

@@ -10,6 +10,7 @@ import pytest
 from unit.operations.filled_table import sink_file_text
 
 from headgate.config.load import parse
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import (
     GroupTaken,
     OtherConfiguration,
@@ -28,7 +29,6 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.record import CommitRecord
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.state import Ownership, State
 from headgate.runtime.wrong_group_detection import ASKED_EVERY_MS, Lookout, Sources

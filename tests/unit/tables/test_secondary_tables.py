@@ -13,6 +13,7 @@ from contract.test_secondaries import Held, delivered, drafted, opened
 from pyiceberg.exceptions import ForbiddenError
 
 from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import (
     HeadgateError,
     MissingRights,
@@ -21,9 +22,15 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Destination
 from headgate.control_protocol.identifiers import Epoch
-from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, Landed, Unknown
-from headgate.control_protocol.record import PendingCommit
-from headgate.control_protocol.table_changes import Changed, Want
+from headgate.control_protocol.ports import (
+    Changed,
+    CommitAttempt,
+    CommitOutcome,
+    Draft,
+    Landed,
+    Unknown,
+    Want,
+)
 from headgate.tables.iceberg.multi_table_commit import Calls, Delivery, Outcome
 from headgate.tables.secondary_tables import SecondaryTables
 

@@ -14,7 +14,6 @@ from pyiceberg.types import LongType, StringType
 from unit.data_plane.write.test_multi_table_write import KEPT, SINK, Desk, rows_in, some
 
 from headgate.config.table_declaration import quarantine_declaration
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import PoisonRecord
 from headgate.control_protocol.events import FileKind
 from headgate.control_protocol.identifiers import TopicPartition
@@ -26,6 +25,7 @@ from headgate.control_protocol.ports import (
     BatchOutcome,
     BatchWritten,
 )
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.batch.routes import Route, Routing
 from headgate.data_plane.batch.shaping import Distribution
 from headgate.data_plane.batch.write_plan import Plans, SourcePlan, WriterPlan

@@ -15,7 +15,7 @@ from changes_desk import ChangesDesk, Done, Message
 from local_catalog import local_catalog
 from unit.data_plane.formats.avro_worlds import encoded, physical
 
-from headgate.control_protocol.key_errors import SourceTruncated
+from headgate.control_protocol.errors import SourceTruncated
 from headgate.control_protocol.ports import BatchFailed
 from headgate.data_plane.cdc.policy import Changes, Envelope
 from headgate.data_plane.formats.column_options import ColumnRule

@@ -10,7 +10,7 @@ import pytest
 from changes_desk import ChangesDesk, Message
 from local_catalog import local_catalog
 
-from headgate.control_protocol.key_errors import SourceTruncated
+from headgate.control_protocol.errors import SourceTruncated
 from headgate.control_protocol.ports import BatchFailed
 from headgate.data_plane.cdc.policy import (
     PLACEHOLDER,

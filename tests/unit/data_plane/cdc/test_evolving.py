@@ -11,9 +11,9 @@ from changes_desk import ChangesDesk, Message
 from local_catalog import LocalCatalog, local_catalog
 from unit.data_plane.formats.avro_worlds import encoded, physical, record
 
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import UnknownField
 from headgate.control_protocol.ports import BatchFailed, BatchWritten
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.cdc.policy import Changes, Envelope
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 

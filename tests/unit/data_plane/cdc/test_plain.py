@@ -9,9 +9,9 @@ from typing import Any
 from changes_desk import ChangesDesk, Message
 from local_catalog import local_catalog
 
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import KeyUnfit, PoisonRecord
 from headgate.control_protocol.ports import BatchFailed
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.cdc.policy import Changes, Tombstones
 
 

@@ -17,7 +17,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from headgate.config.table_declaration import quarantine_declaration
-from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import PoisonRecord
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import (
@@ -29,6 +28,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redaction import Redaction
 from headgate.data_plane.batch.batch_failures import failed, foreign
 from headgate.data_plane.batch.metadata_columns import RecordColumns
@@ -39,7 +39,7 @@ from headgate.data_plane.quarantine.poison_search import CONDEMNED_MAX, narrowed
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.table_outlets import PartitionedRows
 from headgate.data_plane.write.write_batch import write_put
-from headgate.participant.embedding import Record
+from headgate.participant.embedded_source import Record
 from headgate.tables.iceberg.table_creation import ensure_table
 
 P0, P1 = TopicPartition("trips", 0), TopicPartition("trips", 1)

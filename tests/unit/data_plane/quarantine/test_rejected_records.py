@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from headgate.config.table_declaration import quarantine_declaration
-from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import (
     ConfigurationError,
     PoisonRecord,
@@ -42,11 +42,11 @@ from headgate.control_protocol.ports import (
     Landed,
     PartitionResult,
 )
-from headgate.control_protocol.record import CommitRecord
+from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_chunks
-from headgate.participant.embedding import Record
+from headgate.participant.embedded_source import Record
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import ensure_table
 

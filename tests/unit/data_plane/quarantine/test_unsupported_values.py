@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headgate.config.table_declaration import quarantine_declaration
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import FileKind, TableStart
 from headgate.control_protocol.identifiers import (
@@ -23,7 +22,8 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchWritten
-from headgate.control_protocol.table_kinds import FileSchema
+from headgate.control_protocol.quarantine_policy import Disposal
+from headgate.control_protocol.table_format import FileSchema
 from headgate.data_plane.batch.plugin_plans import plan_of_layout
 from headgate.data_plane.batch.routed_table import RoutedTable
 from headgate.data_plane.batch.write_plan import Handling, SourcePlan, source_aside
@@ -32,7 +32,7 @@ from headgate.data_plane.quarantine.rejected_records import Aside
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.table_outlets import Decoded
 from headgate.data_plane.write.write_batch import reading_of, write_chunks
-from headgate.participant.embedding import Record
+from headgate.participant.embedded_source import Record
 from headgate.tables.neutral_schema import declared_columns
 
 COLUMNS = Struct(

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 from local_catalog import LocalCatalog, local_catalog
 
-from headgate.control_protocol.column_growth import Refusal
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -25,13 +24,14 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchOutcome, BatchWritten
+from headgate.control_protocol.schema_evolution import Refusal
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.batch.write_plan import Plans, SourcePlan
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.job import JobDone
 from headgate.data_plane.spark.stages import settled
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.participant.embedding import Record
+from headgate.participant.embedded_source import Record
 from headgate.participant.settings import Distribution, SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table

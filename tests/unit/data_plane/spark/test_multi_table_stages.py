@@ -26,7 +26,6 @@ from unit.data_plane.write.test_multi_table_write import (
 from headgate.config.sections import TransformSettings
 from headgate.config.table_declaration import quarantine_declaration, transform_plan
 from headgate.config.table_settings import ColumnSettings
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import (
     ConfigurationError,
     PoisonRecord,
@@ -36,6 +35,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchOutcome, BatchWritten
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.batch.batch_failures import attempted
 from headgate.data_plane.batch.routes import Route
 from headgate.data_plane.batch.shaping import Shaping

@@ -26,9 +26,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from headgate.control_protocol import codec
-from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
-from headgate.control_protocol.column_growth import COLUMNS_MAX, Refusal
+from headgate.control_protocol import messages
 from headgate.control_protocol.columns import changes
 from headgate.control_protocol.errors import PoisonRecord, UnknownField
 from headgate.control_protocol.events import Envelope, Proposal, TableStart
@@ -42,12 +40,14 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten
+from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
+from headgate.control_protocol.schema_evolution import COLUMNS_MAX, Refusal
 from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.missing_columns import IGNORED_MAX
 from headgate.data_plane.write.write_batch import write_chunks
-from headgate.participant.embedding import Record
+from headgate.participant.embedded_source import Record
 from headgate.participant.settings import SchemaPolicy, UnknownFields
 from headgate.tables.iceberg.schema_evolution import columns_of
 from headgate.tables.iceberg.table import IcebergTable
@@ -329,7 +329,7 @@ def test_the_schema_has_what_was_done_to_it_and_keeps_all_else(desk: Desk) -> No
 def message_bytes(needs: BatchNeeds) -> int:
     said = Proposal(1, "db.t", "uuid", 0, needs.columns, needs.first, needs.records)
     nobody, number = Sender("", ""), TransactionNumber(1)
-    return codec.encoded_bytes(Envelope(SinkName("s"), Epoch(1), number, nobody, 1, 0, said))
+    return messages.encoded_bytes(Envelope(SinkName("s"), Epoch(1), number, nobody, 1, 0, said))
 
 
 def test_records_that_each_bring_their_own_fields_fill_the_table_and_go_on(
@@ -341,7 +341,7 @@ def test_records_that_each_bring_their_own_fields_fill_the_table_and_go_on(
     assert isinstance(needs, BatchNeeds)
     assert needs.first == Offsets({P0: 0})
     assert needs.records == 1_500
-    assert message_bytes(needs) < codec.MESSAGE_BYTES_MAX
+    assert message_bytes(needs) < messages.MESSAGE_BYTES_MAX
     few = COLUMNS_MAX + 10
     done, rows = desk.settled(*values[:few])
     assert len(done) == COLUMNS_MAX - 10  # what the table has already, at every level

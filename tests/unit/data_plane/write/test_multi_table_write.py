@@ -15,7 +15,6 @@ from local_catalog import LocalCatalog, local_catalog
 from pyiceberg.exceptions import ForbiddenError
 
 from headgate.config.table_declaration import quarantine_declaration
-from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import PoisonRecord, RecordUnmatched
 from headgate.control_protocol.events import TableStart, WrittenFile
 from headgate.control_protocol.identifiers import (
@@ -34,6 +33,7 @@ from headgate.control_protocol.ports import (
     BatchOutcome,
     BatchWritten,
 )
+from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.data_plane.batch.routed_table import Making
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY, Route, Routing
 from headgate.data_plane.batch.shaping import Shaping
@@ -45,7 +45,7 @@ from headgate.data_plane.routing.targets import NEW_MAX, REASONS_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
 from headgate.kafka.record_fetch import Chunk
-from headgate.participant.embedding import Record
+from headgate.participant.embedded_source import Record
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 
 SINK = SinkName("shop")

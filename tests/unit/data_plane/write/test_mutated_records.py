@@ -54,7 +54,6 @@ from pyiceberg.types import (
 from unit.data_plane.formats import protobuf_worlds
 
 from headgate.config.table_declaration import quarantine_declaration
-from headgate.control_protocol.bad_records import BadRecordLimits, Disposal
 from headgate.control_protocol.errors import PoisonRecord, StopSink
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import (
@@ -66,11 +65,12 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten
+from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
-from headgate.participant.embedding import Record
+from headgate.participant.embedded_source import Record
 from headgate.tables.iceberg.table_creation import ensure_table
 
 INSIDE = StructType(

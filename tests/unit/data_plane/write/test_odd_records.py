@@ -16,9 +16,9 @@ import pytest
 from local_catalog import LocalCatalog
 from unit.data_plane.write.test_mutated_records import PLAIN, WORLDS, Desk, World, local
 
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.ports import BatchWritten
-from headgate.participant.embedding import Record
+from headgate.control_protocol.quarantine_policy import Disposal
+from headgate.participant.embedded_source import Record
 
 __all__ = ["local"]  # the fixture
 

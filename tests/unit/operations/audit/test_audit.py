@@ -10,11 +10,11 @@ from unit.operations.filled_table import FilledTable
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import RecordColumns
-from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.commit_record import OPERATOR
+from headgate.control_protocol.commit_record_codec import encode
 from headgate.control_protocol.errors import TableChanged
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicId
-from headgate.control_protocol.record import OPERATOR
-from headgate.control_protocol.record_codec import encode
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.commit_chain import moved_by_claims

@@ -16,10 +16,10 @@ from unit.operations.filled_table import ARROW, SINK, TOPIC, FilledTable
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import RecordColumns
+from headgate.control_protocol.commit_record_codec import encode
 from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition, tag_name
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import TopicState
-from headgate.control_protocol.record_codec import encode
 from headgate.operations.audit import audit as auditing
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import AuditReport, Verdict

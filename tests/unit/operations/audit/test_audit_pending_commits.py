@@ -14,11 +14,11 @@ from unit.operations.filled_table import ARROW, SINK, TOPIC, FilledTable
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import quarantine_declaration
-from headgate.control_protocol.bad_records import Disposal
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import TableMissing, TableRecreated
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed
-from headgate.control_protocol.record import CommitRecord, PendingCommit
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.pending_commits import deliveries
 from headgate.operations.access.table import opened_evidence, opened_reader
 from headgate.operations.audit.audit import audit

@@ -18,9 +18,9 @@ from pyroaring import BitMap64
 from unit.operations.audit.test_keyed_table import SINK_FILE
 
 from headgate.config.load import parse
-from headgate.control_protocol.generations import Generations
+from headgate.control_protocol.commit_record import Generations
+from headgate.control_protocol.errors import KeyInTwoPartitions
 from headgate.control_protocol.identifiers import TopicPartition
-from headgate.control_protocol.key_errors import KeyInTwoPartitions
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.write_plan import WriterPlan
@@ -31,7 +31,7 @@ from headgate.operations.audit.changelog_replay import FoldEvidence, SourceRange
 from headgate.operations.audit.keyed_table import told_of_fold
 from headgate.operations.audit.replay_compare import Fault, differing
 from headgate.operations.audit.replay_spill import SLICE_BYTES
-from headgate.participant.embedding import Record
+from headgate.participant.embedded_source import Record
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upsert.key_index import KeyHash

@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from headgate.config.load import parse
 from headgate.config.maintenance_settings import MaintenanceSettings
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.record import KeyCounts
+from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.keyed_table import NOT_FOLDED

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from headgate.config.load import parse
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.batch.routes import Route, Routing
 from headgate.data_plane.batch.write_plan import Handling, SourcePlan
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.operations.audit.many_keyed_tables import KeyedTable, KeyedTables
 from headgate.operations.audit.replay_records import fold_batch
 from headgate.operations.audit.replay_routing import Others, RoutedShares
-from headgate.participant.embedding import Record
+from headgate.participant.embedded_source import Record
 
 AT = TopicPartition("events", 0)
 ROUTES = (

@@ -20,7 +20,6 @@ from unit.operations.filled_table import FilledTable
 from headgate.config.setting_types import Properties
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import ColumnSettings
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import (
     CatalogRefused,
     ConfigurationError,
@@ -31,10 +30,11 @@ from headgate.control_protocol.errors import (
     TableChanged,
     TableMissing,
     TableRolledBack,
+    TableUnfit,
     TagMissing,
     Unreachable,
 )
-from headgate.control_protocol.kind_errors import TableUnfit
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.operations.check.catalog import TableCheck
 from headgate.operations.check.state import NotChecked

@@ -11,7 +11,6 @@ from unit.operations.check.test_records import settings as of_records
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import (
     CatalogRefused,
     ConfigurationError,
@@ -20,6 +19,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
     WriteFailed,
 )
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.operations.check import state
 from headgate.operations.check.catalog import TableCheck
 from headgate.operations.check.check import _connect_server, _http, _standalone_master

@@ -16,8 +16,8 @@ from unit.operations.routed_shop import CLICKS, FILE, ORDERS, Shop
 from headgate.config.load import parse
 from headgate.config.multi_table_settings import OneTableSettings, RouteSettings
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.deletion_errors import DeletionRefused
-from headgate.control_protocol.errors import KeyUnfit
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
+from headgate.control_protocol.errors import DeletionRefused, KeyChanged, KeyUnfit, ReplayUnfit
 from headgate.control_protocol.identifiers import (
     Epoch,
     Sender,
@@ -26,10 +26,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.key_errors import KeyChanged
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.record import CommitRecord, PendingCommit
-from headgate.control_protocol.replay_errors import ReplayUnfit
 from headgate.operations.audit.changelog_replay import SourceRanges
 from headgate.operations.audit.many_keyed_tables import KeyedTable, KeyedTables
 from headgate.operations.check import keys_and_transform as module

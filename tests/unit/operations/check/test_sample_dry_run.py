@@ -9,11 +9,11 @@ from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.bad_records import Disposal
 from headgate.control_protocol.errors import RecordsWouldStop
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import PartitionResult
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.operations.check.sample_dry_run import judged
 from headgate.operations.dry_run import Misfit, Rehearsal
 

@@ -11,7 +11,7 @@ from unit.operations.filled_table import SCHEMA
 from unit.operations.routed_shop import CLICKS, LATE, LEDGER, ORDERS, Shop, shop_settings
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.deletion_errors import DeletionRefused, PredicateUnfit
+from headgate.control_protocol.errors import DeletionRefused, PredicateUnfit
 from headgate.operations.control import delete_rows
 from headgate.operations.control.delete_rows import Asked, Deleted, carry_out, plan
 

@@ -16,11 +16,11 @@ from unit.operations.many_tables.test_rewrite_expired import expires
 from unit.operations.routed_shop import AT, CLICKS, ORDERS, Shop, Source, shop_settings
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.deletion_errors import DeletedBack, DeletedMeanwhile
+from headgate.control_protocol.commit_record import table_note
+from headgate.control_protocol.errors import DeletedBack, DeletedMeanwhile
 from headgate.control_protocol.identifiers import Sender, TopicId, TopicPartition, tag_name
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, TopicState
-from headgate.control_protocol.record import table_note
 from headgate.coordinator.driver import StartAt
 from headgate.coordinator.settings import RollbackPolicy, TagMissingPolicy
 from headgate.coordinator.state import Identity

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from headgate.control_protocol.commit_record import table_note
 from headgate.control_protocol.errors import (
     ConfigurationError,
+    KeyedPartitionsAdded,
     RetryLater,
     StopSink,
     TableRolledBack,
 )
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicPartition, tag_name
-from headgate.control_protocol.key_errors import KeyedPartitionsAdded
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage, TableView
-from headgate.control_protocol.record import table_note
 from headgate.control_protocol.testing import (
     CommitFault,
     FakeCatalog,
@@ -26,12 +26,12 @@ from headgate.control_protocol.testing import (
     FakeTable,
     FakeTopics,
 )
-from headgate.coordinator.claim import claim
-from headgate.coordinator.driver import StartAt, described
+from headgate.coordinator.driver import StartAt, describe_sources
+from headgate.coordinator.epoch_claim import claim_epoch
+from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import recorded
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.coordinator.state import Identity, State
-from headgate.coordinator.transitions import Phase
 from headgate.operations.control.resolve_stop import CHOICES, World, _parsed, resolve_stop
 from headgate.tables.secondary_tables import SecondaryTables
 
@@ -71,9 +71,9 @@ class Sink:
         """As the next start of the sink does it. Raises ``StopSink``."""
         view = self.table.read()
         first = recorded(view, settings) is None
-        sources = described(self.topics, StartAt(), first_start=first)
+        sources = describe_sources(self.topics, StartAt(), first_start=first)
         state = State(identity, settings, phase=Phase.RECOVERING, recovery_view=view)
-        attempt = claim(state, view, sources, now_ms=0)[0].attempt
+        attempt = claim_epoch(state, view, sources, now_ms=0)[0].attempt
         assert attempt is not None
         assert isinstance(self.table.commit(attempt), Landed)
 

@@ -11,11 +11,11 @@ from pyiceberg.catalog import Catalog
 from unit.operations.filled_table import SINK, TOPIC, FilledTable
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import OPERATOR
 from headgate.control_protocol.errors import ConfigurationError, RetryLater
 from headgate.control_protocol.identifiers import TopicId, TopicPartition, tag_name
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import CommitAttempt, Lineage, Refused, TopicState
-from headgate.control_protocol.record import OPERATOR
 from headgate.operations.audit.audit import audit
 from headgate.operations.control import rollback
 from headgate.operations.control.rollback import carry_out, plan_rollback, show_on_branch

@@ -28,8 +28,8 @@ from unit.operations.routed_shop import (
 )
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import RollbackUnfinished, Suspended
 from headgate.control_protocol.errors import ConfigurationError, HeadgateError, RetryLater
-from headgate.control_protocol.going_back import RollbackUnfinished
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -38,7 +38,6 @@ from headgate.control_protocol.ports import (
     Refused,
     Unknown,
 )
-from headgate.control_protocol.record import Suspended
 from headgate.operations.access.table import refusal
 from headgate.operations.cli.main import main
 from headgate.operations.control import rollback

@@ -9,6 +9,7 @@ from pyiceberg.catalog import Catalog
 from unit.operations.filled_table import SINK, TOPIC, FilledTable
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import OPERATOR, PendingCommit
 from headgate.control_protocol.errors import (
     ConfigurationError,
     RetryLater,
@@ -24,7 +25,6 @@ from headgate.control_protocol.ports import (
     TopicState,
     Unknown,
 )
-from headgate.control_protocol.record import OPERATOR, PendingCommit
 from headgate.operations.control import set_offsets as module
 from headgate.operations.control.set_offsets import (
     OffsetMove,

@@ -12,9 +12,9 @@ from unit.operations.audit.test_audit_pending_commits import Owing
 from unit.operations.filled_table import SINK, FilledTable
 
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import OPERATOR, CommitRecord
 from headgate.control_protocol.errors import ConfigurationError, RetryLater
 from headgate.control_protocol.ports import CommitAttempt, Refused
-from headgate.control_protocol.record import OPERATOR, CommitRecord
 from headgate.operations.control import stop as module
 from headgate.operations.control.operator_claim import acting
 from headgate.operations.control.stop import restart, standing, start, stop

@@ -14,10 +14,10 @@ from unit.operations.filled_table import catalog_properties, sink_file_text
 
 from headgate.config.load import load
 from headgate.config.sink_settings import SinkSettings
+from headgate.control_protocol.commit_record import CommitRecord, PendingCommit, Suspended
 from headgate.control_protocol.events import Pause, Resume
 from headgate.control_protocol.identifiers import SinkName, TransactionId
 from headgate.control_protocol.ports import CommitAttempt
-from headgate.control_protocol.record import CommitRecord, PendingCommit, Suspended
 from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.operations.cli import tables
 from headgate.operations.cli.main import main

@@ -18,11 +18,10 @@ from headgate.config.quarantine_settings import QuarantineSettings
 from headgate.config.sections import TransformSettings, WriterKind
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_settings import ColumnSettings
-from headgate.control_protocol.bad_records import Disposal
-from headgate.control_protocol.errors import RetryLater
+from headgate.control_protocol.commit_record import Suspended
+from headgate.control_protocol.errors import ReplayRefused, ReplayUnfit, RetryLater
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
-from headgate.control_protocol.record import Suspended
-from headgate.control_protocol.replay_errors import ReplayRefused, ReplayUnfit
+from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.operations.audit.audit import audit
 from headgate.operations.control import rollback
 from headgate.operations.many_tables import replay_quarantined as module

@@ -14,11 +14,16 @@ from unit.operations.routed_shop import CLICKS, ORDERS, Shop, shop_settings
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.errors import ConfigurationError, RetryLater
+from headgate.control_protocol.commit_record import PendingCommit, Suspended
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    ReplayRefused,
+    ReplayUnfit,
+    RereadRefused,
+    RetryLater,
+)
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Unknown
-from headgate.control_protocol.record import PendingCommit, Suspended
-from headgate.control_protocol.replay_errors import ReplayRefused, ReplayUnfit, RereadRefused
 from headgate.operations.audit.audit import audit
 from headgate.operations.many_tables.rewrite_expired import Reread, reread_tables
 from headgate.tables.iceberg.pending_manifests import drafted_files

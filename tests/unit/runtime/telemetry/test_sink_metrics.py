@@ -14,6 +14,7 @@ from protocol.values import record, view
 from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
+from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
@@ -46,9 +47,8 @@ from headgate.control_protocol.ports import (
     CommitOutcome,
     Landed,
     PartitionResult,
+    Secondaries,
 )
-from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.secondaries import Secondaries
 from headgate.participant.state import State
 from headgate.runtime.health import Condition, Unwell
 from headgate.runtime.maintenance.rounds import Done

@@ -15,12 +15,17 @@ from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
-from headgate.control_protocol.errors import ConfigurationError, RecordUnreadable, Unreachable
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    LogUnreadable,
+    RecordUnreadable,
+    TableUnfit,
+    Unreachable,
+)
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import LogUnreadable, TableUnfit
 from headgate.control_protocol.ports import Lineage
+from headgate.control_protocol.table_format import TableSpec
 from headgate.control_protocol.table_history import Newest
-from headgate.control_protocol.table_kinds import TableSpec
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.data_plane.batch.plugin_plans import plan_of_layout
 from headgate.data_plane.batch.write_plan import SourcePlan

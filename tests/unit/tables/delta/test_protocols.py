@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from contract.delta_table_world import DeltaWorld
 
-from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.kind_errors import LogUnreadable, TableUnfit
+from headgate.control_protocol.errors import HeadgateError, LogUnreadable, TableUnfit
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.delta import open_table
 from headgate.tables.delta.table_format import DeltaFormat

@@ -16,6 +16,7 @@ from many_tables_of_a_kind import BEGIN, COLUMNS, ONE, PLACES, source, value
 from sink_in_process import SinkInProcess
 
 from headgate.config.load import parse
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import (
@@ -26,7 +27,6 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, Landed, Refused
-from headgate.control_protocol.record import PendingCommit
 from headgate.control_protocol.testing.contract.secondaries import delivered
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.operations.audit.audit import audit

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.commit_tokens import belongs
 from headgate.control_protocol.errors import WriteFailed
 from headgate.control_protocol.events import WrittenFile
-from headgate.control_protocol.stamps import belongs
-from headgate.control_protocol.table_kinds import FileSchema
+from headgate.control_protocol.table_format import FileSchema
 from headgate.data_plane.batch.plugin_plans import plan_of_layout
 from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape

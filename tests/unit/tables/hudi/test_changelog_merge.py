@@ -14,11 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.control_protocol.errors import TableChanged
+from headgate.control_protocol.commit_record import KeyCounts
+from headgate.control_protocol.errors import KeyInTwoPartitions, TableChanged
 from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.key_errors import KeyInTwoPartitions
-from headgate.control_protocol.record import KeyCounts
-from headgate.control_protocol.table_kinds import NumberedFile, RowKey
+from headgate.control_protocol.table_format import NumberedFile, RowKey
 from headgate.tables.hudi.changelog_merge import Fold
 from headgate.tables.storage.directories import open_folder
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.control_protocol.errors import HudiForked
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import HudiForked
 from headgate.tables.hudi.fork_detection import follows, refuse_fork, refuse_risen
 from headgate.tables.hudi.write_client import Instant
 

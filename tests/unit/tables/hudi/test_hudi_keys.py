@@ -10,12 +10,10 @@ import pyarrow as pa
 import pytest
 
 from headgate.control_protocol.columns import Column, ListOf, Struct
-from headgate.control_protocol.errors import ConfigurationError
+from headgate.control_protocol.commit_tokens import StampingTable
+from headgate.control_protocol.errors import ConfigurationError, HudiUnsafe, KeyChanged, TableUnfit
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.key_errors import KeyChanged
-from headgate.control_protocol.kind_errors import HudiUnsafe, TableUnfit
-from headgate.control_protocol.stamps import StampingTable
-from headgate.control_protocol.table_kinds import RowKey, TableSpec
+from headgate.control_protocol.table_format import RowKey, TableSpec
 from headgate.tables.hudi.base_files import HudiDressing
 from headgate.tables.hudi.columns import avro_of, spark_columns
 from headgate.tables.hudi.locations import HudiPlace, generator_of

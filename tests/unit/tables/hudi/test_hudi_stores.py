@@ -8,7 +8,7 @@ import pytest
 
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.control_protocol.table_kinds import TableSpec
+from headgate.control_protocol.table_format import TableSpec
 from headgate.tables.hudi.locations import HudiPlace
 from headgate.tables.hudi.lock_check import BASE_PATH, PROVIDER, URL
 from headgate.tables.hudi.s3_locations import hadoop_settings, location_of, of_hadoop

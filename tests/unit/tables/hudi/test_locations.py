@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
-from headgate.control_protocol.errors import ConfigurationError, TableMissing
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HudiUnsafe,
+    TableMissing,
+    TableUnfit,
+)
 from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.kind_errors import HudiUnsafe, TableUnfit
-from headgate.control_protocol.table_kinds import RowKey, TableSpec
+from headgate.control_protocol.table_format import RowKey, TableSpec
 from headgate.control_protocol.testing.contract.world import record
 from headgate.tables.hudi.columns import avro_of, changed, columns_of
 from headgate.tables.hudi.locations import AUX, HudiPlace, properties_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from contract.iceberg_table_world import IcebergWorld
 
-from headgate.control_protocol.kind_errors import LogUnreadable
+from headgate.control_protocol.errors import LogUnreadable
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.storage.whole_avro_files import what_is_wrong
 

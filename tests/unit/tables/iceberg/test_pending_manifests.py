@@ -11,9 +11,9 @@ from integration.iceberg.sink_commits import SINK, SinkOnTable
 from local_catalog import local_catalog
 from pyiceberg.io import InputFile
 
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import Draft
-from headgate.control_protocol.record import PendingCommit
 from headgate.tables.iceberg.pending_manifests import (
     drafted_files,
     read_draft,

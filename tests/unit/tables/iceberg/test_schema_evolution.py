@@ -10,6 +10,7 @@ from contract.iceberg_table_world import IcebergWorld
 from pyiceberg.types import LongType
 
 from headgate.control_protocol.columns import Column, Struct
+from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -20,7 +21,6 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, Landed, PrimaryTable, TableView
-from headgate.control_protocol.record import CommitRecord
 
 TIP = Struct((Column("tip", "double"),))
 

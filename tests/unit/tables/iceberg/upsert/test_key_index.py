@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from headgate.control_protocol.key_errors import KeyIndexFull
+from headgate.control_protocol.errors import KeyIndexFull
 from headgate.tables.iceberg.upsert import key_index
 from headgate.tables.iceberg.upsert.index_memory import IndexMemory
 from headgate.tables.iceberg.upsert.key_index import ROW_BYTES, FileKeys, KeyIndex

@@ -1,0 +1,335 @@
+"""The commit record: a sink's whole state, carried by the snapshot under its tag (rule T2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from headgate.control_protocol.errors import GroupTaken, StopSink
+from headgate.control_protocol.identifiers import (
+    Sender,
+    SinkName,
+    TopicId,
+    TopicPartition,
+    TransactionId,
+)
+from headgate.control_protocol.offsets import Offsets
+
+# Which partitions of a topic are younger than others, so that a key's records have an order (U8).
+#
+# Kafka numbers partitions without gaps and never takes one away: of each topic to which some were
+# added, the first one of each younger generation says it all.
+
+
+Generations = Mapping[str, tuple[int, ...]]
+"""Per topic the first partition of each younger generation, ascending; none: all are as old."""
+
+NUMBER_MAX = 2**31 - 1
+
+
+def generation(generations: Generations, topic: str, partition: int) -> int:
+    """Return the partition's generation, of which a higher one is younger.
+
+    ``""`` stands for the only topic of a table that does not say which topic a row came from. Where
+    several have generations nobody knows which is meant: then none is younger.
+    """
+    if not topic and len(generations) == 1:
+        (topic,) = generations
+    return sum(first <= partition for first in generations.get(topic, ()))
+
+
+def kept(
+    generations: Generations, before: Mapping[str, TopicId], now: Mapping[str, TopicId]
+) -> Generations:
+    """Return those of topics that were not created anew meanwhile."""
+    return {
+        topic: firsts
+        for topic, firsts in generations.items()
+        if now.get(topic, before.get(topic)) == before.get(topic)
+    }
+
+
+def generations_text(generations: Generations) -> str:
+    return json.dumps(dict(generations), separators=(",", ":"), sort_keys=True)
+
+
+def generations_of(text: str) -> Generations:
+    """Raises ``ValueError`` for what ``generations_text`` does not write."""
+    topics = json.loads(text)
+    if not isinstance(topics, dict):
+        raise ValueError("no topics")  # noqa: TRY004 - one answer to everything malformed
+    for topic, firsts in topics.items():
+        if not isinstance(firsts, list) or not all(type(first) is int for first in firsts):
+            raise ValueError(f"topic {topic!r} has no list of partitions")
+        rising = [0, *firsts]
+        if not firsts or any(b <= a for a, b in zip(rising, firsts, strict=False)):
+            raise ValueError(f"topic {topic!r} has partitions out of order")
+        if firsts[-1] > NUMBER_MAX:
+            raise ValueError(f"topic {topic!r} has what is no partition")
+    return {topic: tuple(firsts) for topic, firsts in topics.items()}
+
+
+FORMAT_VERSION = 2
+GOING_BACK_VERSION = 3
+"""The version of records with ``going_back``: an older release refuses to read them."""
+GENERATIONS_VERSION = 4
+"""The version of records with ``generations``: so it does these, for it would forget them."""
+OPERATOR = "operator"
+"""The member that stands for a person who set offsets by hand; no process has this name."""
+REPLAY = "tables resume --replay"
+"""The command that returns to a table what the quarantine took in for it (rule I6)."""
+REREAD = "tables resume --reread"
+"""The command that returns to a table what had expired of it (rule I6)."""
+UNNAMED = ""
+"""The name of the one secondary table, the quarantine, in records of version 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCommit:
+    """Rows that the primary table has decided and that a secondary table is still to receive (rule
+    D3).
+
+    ``secondary`` is the table's UUID, ``manifest`` the path of a manifest without a snapshot id,
+    which holds ``rows`` rows; without one the secondary table's tag is moved and nothing is added.
+    Where ``deletes`` is set the manifest lists no rows, but the key files of so many records that
+    delete (rule U2), for no snapshot to refer to. ``since_ms`` (epoch milliseconds): its files are
+    not older than that (rule D8).
+    """
+
+    transaction: TransactionId
+    coordinator: Sender
+    secondary: str
+    table: str
+    manifest: str = ""
+    size_bytes: int = 0
+    rows: int = 0
+    since_ms: int = 0
+    deletes: int = 0
+
+    @property
+    def records(self) -> int:
+        """Return how many source records it stands for."""
+        return self.rows + self.deletes
+
+    @property
+    def said(self) -> str:
+        """Describe in words what is pending."""
+        deletes = [f"{self.deletes} deletes"] if self.deletes else []
+        rows = [f"{self.rows} rows"] if self.rows or not deletes else []
+        return " and ".join((*rows, *deletes))
+
+    @property
+    def claim(self) -> bool:
+        """Return whether it claims the secondary table of a primary table that went back: START
+        waits (D9)."""
+        return self.transaction.number == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """A secondary table that takes no rows for now: its records go to the quarantine (rule I1).
+
+    ``why`` begins with the code of what is wrong with it, found at ``since_ms`` (epoch
+    milliseconds). ``resuming``: a person asked for its rows again; it is open once it is delivered
+    to (I5).
+    """
+
+    table: str
+    why: str
+    since_ms: int = 0
+    resuming: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How far a table has been given back what it missed (rule I6).
+
+    For the quarantine's records that is up to ``offsets``, in the topics of these ``topic_ids``: a
+    re-created topic has others. For its expired pending commits it is up to the transaction
+    ``expired``.
+    """
+
+    offsets: Offsets = field(default_factory=Offsets)
+    topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
+    expired: TransactionId | None = None
+
+    def passed(self, at: TopicPartition, topic_id: TopicId) -> int:
+        """Return the partition's first offset that is not given back yet."""
+        same = self.topic_ids.get(at.topic) == topic_id
+        return self.offsets.get(at, 0) if same else 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCounts:
+    """The effect of a commit on a keyed table (rule U10): each of its records counts once.
+
+    The last record of a key ``inserted`` its row, ``updated`` or ``deleted`` the one that was
+    there, or deleted what was ``absent``; those before it in the same commit are ``superseded``.
+    """
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    absent: int = 0
+    superseded: int = 0
+
+    @property
+    def records(self) -> int:
+        """Return rows and deletes together."""
+        return self.inserted + self.updated + self.deleted + self.absent + self.superseded
+
+
+KEY_COUNTS = tuple(each.name for each in fields(KeyCounts))
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """The content of one table commit of one sink.
+
+    ``coordinator`` with ``transaction`` identify the commit: a coordinator that does not know
+    whether its call landed finds itself here, or does not (rule C8). ``offsets`` are the next ones
+    to read. ``records`` counts the rows this commit added, ``quarantined`` and ``skipped`` the
+    other records of its ranges, ``keys`` what they did to a keyed table (``None``: it has no key).
+    ``valid_through_ms`` is epoch milliseconds. ``control_topic`` is its coordinator's,
+    ``control_topic_id`` the id of that topic (``None`` in older records). A claim (rule C2) is the
+    record of transaction 0; ``command`` is the one by which a person made it, ``actor`` that
+    person. ``stopped``: nobody may work until a person claims otherwise.
+
+    In the primary table's record: ``secondaries`` are the UUIDs of its secondary tables by name,
+    ``pending_commits`` what they are pending, oldest first, ``expired`` what they will never
+    receive (rule D8), ``suspended`` those that take nothing now (rule I1), ``routing`` the
+    fingerprint of what decides where and what a row is, ``going_back`` where a person is taking all
+    tables back to, which is not done yet (rule D10). In a secondary table's: ``primary`` is the
+    UUID of the table that decided (``None`` in records of version 1), ``replayed`` what it was
+    given back of what it had missed (rule I6; ``None``: nothing). ``generations``: which partitions
+    were added to topics of keyed tables, and are younger (U8).
+    """
+
+    sink: SinkName
+    group_id: str
+    transaction: TransactionId
+    coordinator: Sender
+    offsets: Offsets
+    topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
+    records: int = 0
+    quarantined: int = 0
+    skipped: int = 0
+    valid_through_ms: int | None = None
+    paused: bool = False
+    control_topic: str | None = None
+    control_topic_id: TopicId | None = None
+    command: str | None = None
+    actor: str | None = None
+    stopped: bool = False
+    primary: str | None = None
+    secondaries: Mapping[str, str] = field(default_factory=dict)
+    pending_commits: tuple[PendingCommit, ...] = ()
+    expired: tuple[PendingCommit, ...] = ()
+    routing: str | None = None
+    suspended: tuple[Suspended, ...] = ()
+    keys: KeyCounts | None = None
+    going_back: str | None = None
+    replayed: Replayed | None = None
+    generations: Generations = field(default_factory=dict)
+
+    @property
+    def read(self) -> int:
+        """Return how many source records the commit stands for."""
+        changed = self.keys.records if self.keys else self.records
+        return changed + self.quarantined + self.skipped
+
+    @property
+    def claim(self) -> bool:
+        return self.transaction.number == 0
+
+    @property
+    def by_operator(self) -> bool:
+        """Return whether a person made the claim, and no coordinator."""
+        return self.claim and self.coordinator.member == OPERATOR
+
+    @property
+    def replays(self) -> bool:
+        """Return whether the commit gave back what was missed (rule I6); it delivers no pending
+        commit."""
+        return self.command in (REPLAY, REREAD)
+
+    def secondary(self, table: str) -> str | None:
+        """Return the UUID that the secondary table of this name had; version 1 has no names."""
+        return self.secondaries.get(table, self.secondaries.get(UNNAMED))
+
+    def delivers(self, pending_commit: PendingCommit, primary: str) -> bool:
+        """Return whether a secondary table with this record was delivered the pending commit of
+        this primary table (rule D6)."""
+        return self.primary == primary and self.transaction >= pending_commit.transaction
+
+    def ahead_of(self, offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> Offsets:
+        """Return where this record is further than the offsets, on the same topics."""
+        return Offsets(
+            (at, offset)
+            for at, offset in self.offsets.items()
+            if self.topic_ids.get(at.topic) == topic_ids.get(at.topic)
+            and offset > offsets.get(at, offset)
+        )
+
+    def same_commit(self, other: CommitRecord | None) -> bool:
+        """Return whether both records are of one commit, whichever of its attempts landed."""
+        return (
+            other is not None
+            and self.transaction == other.transaction
+            and self.coordinator == other.coordinator
+        )
+
+
+_NOTE = "headgate table="
+_SINK = " sink="
+
+
+def table_note(uuid: str, sink: SinkName) -> str:
+    """Return the metadata string beside the group's offsets: their sink and their table.
+
+    It distinguishes a re-created table from a new one, and another sink in the same group.
+    """
+    return f"{_NOTE}{uuid}{_SINK}{sink}"
+
+
+def noted_table(note: str | None) -> str | None:
+    """Return the table UUID in such a note, ``None`` when the note is not ours."""
+    if not note or not note.startswith(_NOTE):
+        return None
+    return note.removeprefix(_NOTE).partition(_SINK)[0]
+
+
+def noted_sink(note: str | None) -> str | None:
+    """Return the sink in such a note; ``None`` if it names none, as in older releases."""
+    return (note or "").partition(_SINK)[2] or None if noted_table(note) else None
+
+
+def group_taken(group_id: str, other: str, sink: SinkName) -> GroupTaken:
+    """Build the error for a group whose offsets another sink has stored."""
+    return GroupTaken(
+        f"consumer group {group_id!r} is that of sink {other!r}, but this file names sink {sink!r}"
+        ": Kafka would share the partitions out among both",
+        "is this a participant of the other sink? then give it that name; else give this sink a "
+        "group of its own (source.group_id); if the other sink is gone for good, delete the group",
+    )
+
+
+# A rollback of many tables that has begun and must be finished first (rule D10).
+
+
+class RollbackUnfinished(StopSink):
+    """Some tables of the sink went back, others have not yet."""
+
+    code = "HG-260"
+
+
+def refuse_unfinished(record: CommitRecord | None, sink: SinkName) -> None:
+    """Raise ``RollbackUnfinished`` where a person's claim says that the tables are going back."""
+    if record and record.going_back is not None:
+        raise RollbackUnfinished(
+            f"sink {sink}: a rollback to {record.going_back} by {record.actor or 'a person'} has "
+            "begun and did not end: some tables may have gone back, and others not",
+            f"finish it with the same command, headgate rollback SINK {record.going_back}; the way "
+            "back is open after that",
+        )

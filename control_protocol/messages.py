@@ -1,0 +1,186 @@
+"""Envelopes as messages of the control topic: Avro single-object encoding; the only fastavro here.
+
+``C3 01``, the schema's fingerprint (8 bytes, CRC-64-AVRO), the body. Schemas come from this
+package, never from a message. Every array item of our schemas takes at least one byte and no schema
+is recursive, so the cap on a message's length also bounds the work and the memory that a hostile
+one can cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from io import BytesIO
+
+import fastavro
+
+from headgate.control_protocol.event_codec import Form, from_form, to_form
+from headgate.control_protocol.events import PROTOCOL_VERSION, Envelope
+from headgate.control_protocol.identifiers import SinkName, TopicId
+from headgate.control_protocol.signatures import Keys, taken_apart
+from headgate.schemas import control_schemas
+
+MESSAGE_BYTES_MAX = 900 * 1024
+"""Below the 1 MiB that a broker accepts by default, with room for its own framing."""
+
+_MAGIC = b"\xc3\x01"
+_HEADER_BYTES = 10
+_SCHEMAS = {
+    schema.name: (_MAGIC + schema.fingerprint, fastavro.parse_schema(schema.definition))
+    for schema in control_schemas()
+}
+_BEGINNING_BYTES_MAX = 1024
+_BEGINNING = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "headgate.Beginning",
+        "fields": [{"name": "version", "type": "int"}, {"name": "sink", "type": "string"}],
+    }
+)
+_BY_HEADER = {header: (name, schema) for name, (header, schema) in _SCHEMAS.items()}
+
+
+class SkipReason(StrEnum):
+    """Why a message on the control topic is not for this version of headgate."""
+
+    TOO_LONG = "too-long"
+    NOT_OURS = "not-ours"
+    UNKNOWN_SCHEMA = "unknown-schema"
+    OTHER_VERSION = "other-version"
+    UNDECODABLE = "undecodable"
+    OTHER_SINK = "other-sink"
+    UNSIGNED = "unsigned"
+    WRONGLY_SIGNED = "wrongly-signed"
+    SIGNED = "signed"
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A message that is passed over; ``detail`` is for a person's log."""
+
+    reason: SkipReason
+    detail: str = ""
+
+
+def encode(envelope: Envelope) -> bytes:
+    """Return the envelope as one message.
+
+    Raises ``ValueError`` when it is longer than ``MESSAGE_BYTES_MAX`` (statuses never are when
+    split first, ``parts.split``), or holds what ``decode`` would refuse: nobody would ever hear it,
+    and it would be repeated for ever.
+    """
+    name, form = to_form(envelope)
+    from_form(name, form)
+    message = _written(name, form)
+    if len(message) > MESSAGE_BYTES_MAX:
+        raise ValueError(
+            f"sink {envelope.sink}: a {name} of {len(message)} bytes does not fit into a control"
+            f" message ({MESSAGE_BYTES_MAX} bytes)"
+        )
+    return message
+
+
+def encoded_bytes(envelope: Envelope) -> int:
+    """Return the length of its message; unlike ``encode``, accept any content."""
+    return len(_written(*to_form(envelope)))
+
+
+def _written(name: str, form: Form) -> bytes:
+    header, schema = _SCHEMAS[name]
+    body = BytesIO()
+    body.write(header)
+    fastavro.schemaless_writer(body, schema, form)
+    return body.getvalue()
+
+
+def decode(message: bytes) -> Envelope | Skipped:
+    """Return the envelope in a message, or why there is none; never raises, whatever the bytes."""
+    if len(message) > MESSAGE_BYTES_MAX:
+        return Skipped(SkipReason.TOO_LONG, f"{len(message)} bytes")
+    if message[:2] != _MAGIC:
+        return Skipped(SkipReason.NOT_OURS)
+    known = _BY_HEADER.get(message[:_HEADER_BYTES])
+    if known is None:
+        return Skipped(SkipReason.UNKNOWN_SCHEMA, message[2:_HEADER_BYTES].hex())
+    return _decode_body(known[0], known[1], BytesIO(message[_HEADER_BYTES:]))
+
+
+def sink_of(message: bytes) -> str | None:
+    """Return the sink that a message names, from its first fields alone; ``None`` if it is foreign.
+
+    Every schema begins with the version and the sink, in other versions of headgate, too.
+    """
+    if len(message) > MESSAGE_BYTES_MAX or message[:2] != _MAGIC:
+        return None
+    beginning = BytesIO(message[_HEADER_BYTES : _HEADER_BYTES + _BEGINNING_BYTES_MAX])
+    try:
+        form = fastavro.schemaless_reader(beginning, _BEGINNING, None)
+    except (EOFError, IndexError, OverflowError, ValueError):
+        return None
+    return str(form["sink"])
+
+
+def _decode_body(name: str, schema: fastavro.types.Schema, body: BytesIO) -> Envelope | Skipped:
+    try:
+        form = fastavro.schemaless_reader(body, schema, None)
+        if form["version"] != PROTOCOL_VERSION:
+            return Skipped(SkipReason.OTHER_VERSION, f"protocol version {form['version']}")
+        if body.read(1):
+            return Skipped(SkipReason.UNDECODABLE, f"{name}: more bytes than its schema has")
+        return from_form(name, form)
+    # what fastavro raises on foreign bytes: an early end, no such branch, invalid text
+    except (EOFError, IndexError, OverflowError, ValueError) as problem:
+        return Skipped(SkipReason.UNDECODABLE, f"{name}: {type(problem).__name__} {problem}")
+
+
+# Writes one sink's events as messages of the control topic, and reads them again (rule G4).
+#
+# A message begins with its sink: another sink's is passed over before its seal is checked and its
+# body decoded, so that others' messages cost next to nothing.
+
+
+REFUSED = (SkipReason.UNSIGNED, SkipReason.WRONGLY_SIGNED, SkipReason.SIGNED)
+"""Messages of this very sink that were not believed: a person should hear of them."""
+
+
+TOLD = (*REFUSED, SkipReason.OTHER_VERSION)
+"""Those, and messages of this sink that participants of another version wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """One sink's view of the topic; without a name, that of all sinks, which checks no seal."""
+
+    sink: SinkName | None = None
+    keys: Keys = field(default_factory=Keys)
+
+    def written(self, envelope: Envelope, topic_id: TopicId) -> bytes:
+        """Return the message. ``ValueError`` as ``codec.encode``."""
+        return self.keys.sealed(encode(envelope), envelope.sink, topic_id)
+
+    def read(self, message: bytes, topic_id: TopicId) -> Envelope | Skipped:
+        """Return the envelope, or why it is passed over; raises nothing."""
+        sealed = taken_apart(message)
+        plain = sealed.message if sealed else message
+        named = sink_of(plain)
+        if named is None:
+            return decode(plain)  # returns the reason
+        if self.sink is None:
+            return decode(plain)
+        if named != self.sink:
+            return Skipped(SkipReason.OTHER_SINK)
+        if sealed is None:
+            return Skipped(SkipReason.UNSIGNED) if self.keys else _understood(plain)
+        if not self.keys:
+            return Skipped(SkipReason.SIGNED, "control.key is not set here")
+        if not self.keys.genuine(sealed, self.sink, topic_id):
+            return Skipped(SkipReason.WRONGLY_SIGNED)
+        return _understood(plain)
+
+
+def _understood(message: bytes) -> Envelope | Skipped:
+    """Decode a message of this sink: in a form that is unknown here, another version wrote it."""
+    found = decode(message)
+    if isinstance(found, Skipped) and found.reason is SkipReason.UNKNOWN_SCHEMA:
+        return Skipped(SkipReason.OTHER_VERSION, f"event form {found.detail}")
+    return found

@@ -1,0 +1,224 @@
+"""Splits a status too large for one message, and joins it again (rules P3, C6).
+
+A status is the sum of its parts: any subset of its claims, files and unknown partitions is itself a
+status, and all subsets together are the whole. It counts once, at its last missing part.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TypeVar
+
+from headgate.control_protocol import messages
+from headgate.control_protocol.errors import StopSink
+from headgate.control_protocol.event_codec import PARTS_MAX
+from headgate.control_protocol.events import (
+    Claim,
+    Envelope,
+    TableStatus,
+    WriteStatus,
+    WrittenFile,
+)
+from headgate.control_protocol.identifiers import (
+    Epoch,
+    Sender,
+    SinkName,
+    TopicPartition,
+    TransactionNumber,
+)
+
+PART_BYTES_MAX = 880_000
+"""Leaves 40 kB of a message to the envelope, whose names are the user's."""
+
+STATUS_BYTES_MAX = 128 * 1024 * 1024
+"""The limit of a whole status, in all its parts: some 40,000 files of a hundred columns."""
+
+HELD_BYTES_MAX = 2 * STATUS_BYTES_MAX
+_CLAIMS_PER_PIECE = 500
+_SMALLER = "keep statistics of fewer columns (write.metadata.metrics.*), or lower files_max"
+_Item = TypeVar("_Item")
+
+
+def split(status: WriteStatus, part_bytes_max: int = PART_BYTES_MAX) -> list[WriteStatus]:
+    """Split the status into parts of at most so many encoded bytes each, claims before files.
+
+    Raises ``StopSink`` when one file alone is larger than a part (more than some 10,000 columns
+    with statistics), or the whole needs more than ``PARTS_MAX`` parts.
+    """
+    piles: list[list[WriteStatus]] = [[]]
+    pile_bytes = whole_bytes = 0
+    for piece in _pieces(status):
+        # a sum is never larger than its pieces, for it shares names
+        piece_bytes = _encoded_bytes(piece)
+        if piece_bytes > part_bytes_max:
+            raise StopSink(
+                f"{_named(piece)} needs {piece_bytes} bytes, more than a whole part", _SMALLER
+            )
+        if pile_bytes + piece_bytes > part_bytes_max:
+            piles.append([])
+            pile_bytes = 0
+        piles[-1].append(piece)
+        pile_bytes += piece_bytes
+        whole_bytes += piece_bytes
+    if len(piles) > PARTS_MAX or whole_bytes > STATUS_BYTES_MAX:
+        raise StopSink(
+            f"a status of {len(piles)} parts with {whole_bytes} bytes is too large, at most "
+            f"{PARTS_MAX} with {STATUS_BYTES_MAX}",
+            _SMALLER,
+        )
+    return [replace(_sum(pile), part=k, parts=len(piles)) for k, pile in enumerate(piles)]
+
+
+@dataclass(slots=True)
+class Assembler:
+    """Collects parts per sender and status number until a status is whole.
+
+    Memory is bounded by ``held_bytes_max`` encoded bytes of incomplete statuses; beyond it the
+    status that waited longest for a next part is forgotten. That costs a repetition, never a row:
+    only whole statuses count.
+    """
+
+    held_bytes_max: int = HELD_BYTES_MAX
+    _piles: OrderedDict[_Key, dict[int, _Part]] = field(default_factory=OrderedDict)
+    _held: int = 0
+
+    def add(self, envelope: Envelope) -> Envelope | None:
+        """Return the envelope with its whole event, or ``None`` while parts are missing.
+
+        An event that needs no parts passes as it is. A status that was repeated in all its parts is
+        whole again: its ranges decide whether it still counts.
+        """
+        status = envelope.event
+        if not isinstance(status, WriteStatus) or status.parts == 1:
+            return envelope
+        pile = self._with(_key(envelope, status), status)
+        if pile is None:
+            return None
+        try:
+            whole = _sum(pile[k].status for k in range(status.parts))
+        except ValueError:
+            return None  # parts that contradict each other come from no sender of ours
+        return replace(envelope, event=whole)
+
+    def _with(self, key: _Key, status: WriteStatus) -> dict[int, _Part] | None:
+        """Return the status' parts, and forget them, if this was the last missing one."""
+        pile = self._piles.setdefault(key, {})
+        self._piles.move_to_end(key)
+        if status.part not in pile:
+            part = pile[status.part] = _Part(status, _encoded_bytes(status))
+            self._held += part.encoded_bytes
+        if len(pile) == status.parts:
+            return self._forget(key)
+        while self._held > self.held_bytes_max:
+            self._forget(next(iter(self._piles)))
+        return None
+
+    def _forget(self, key: _Key) -> dict[int, _Part]:
+        pile = self._piles.pop(key)
+        self._held -= sum(part.encoded_bytes for part in pile.values())
+        return pile
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    status: WriteStatus
+    encoded_bytes: int
+
+
+_Key = tuple[SinkName, Epoch, Sender, int, int]
+
+
+def _key(envelope: Envelope, status: WriteStatus) -> _Key:
+    number, parts = status.status_number, status.parts
+    return envelope.sink, envelope.epoch, envelope.sender, number, parts
+
+
+# -------------------------------------------------------------------------------------- pieces
+
+
+def _pieces(status: WriteStatus) -> Iterator[WriteStatus]:
+    """Yield the smallest statuses whose sum is this one, the files last."""
+    empty = WriteStatus(status.status_number)
+    yield replace(empty, failure=status.failure, troubles=status.troubles)
+    for claims in _chunks(sorted(status.claims.items())):
+        yield replace(empty, claims=dict(claims))
+    for unknown in _chunks(sorted(status.unknown)):
+        yield replace(empty, unknown=frozenset(unknown))
+    for table in status.tables:
+        yield replace(empty, tables=(replace(table, files=()),))
+        for file in table.files:
+            yield replace(empty, tables=(replace(table, files=(file,)),))
+
+
+def _chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    remaining = iter(items)
+    while chunk := list(islice(remaining, _CLAIMS_PER_PIECE)):
+        yield chunk
+
+
+def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
+    """Return the sum; ``ValueError`` when two pieces speak of the same thing."""
+    claims: dict[TopicPartition, Claim] = {}
+    tables: dict[tuple[str, str], _TableSum] = {}
+    unknown: set[TopicPartition] = set()
+    failures: list[str] = []
+    troubles: dict[str, str] = {}
+    number = 0
+    for piece in pieces:
+        number = piece.status_number
+        if not claims.keys().isdisjoint(piece.claims):
+            raise ValueError("two parts claim the same partition")
+        claims.update(piece.claims)
+        for table in piece.tables:
+            at = table.table, table.uuid
+            tables.setdefault(at, _TableSum(table)).add(table)
+        if not troubles.keys().isdisjoint(piece.troubles):
+            raise ValueError("two parts say what is wrong with the same table")
+        troubles.update(piece.troubles)
+        unknown |= piece.unknown
+        failures += [] if piece.failure is None else [piece.failure]
+    return WriteStatus(
+        status_number=number,
+        claims=claims,
+        tables=tuple(found.status() for found in tables.values()),
+        unknown=frozenset(unknown),
+        failure=_only(failures),
+        troubles=troubles,
+    )
+
+
+@dataclass(slots=True)
+class _TableSum:
+    first: TableStatus
+    files: list[WrittenFile] = field(default_factory=list)
+
+    def add(self, table: TableStatus) -> None:
+        if table.schema_id != self.first.schema_id:
+            raise ValueError(f"two parts say something of the same table {table.table}")
+        self.files.extend(table.files)
+
+    def status(self) -> TableStatus:
+        return replace(self.first, files=tuple(self.files))
+
+
+def _only(texts: list[str]) -> str | None:
+    if len(texts) > 1:
+        raise ValueError("two parts say something of the same thing")
+    return texts[0] if texts else None
+
+
+def _encoded_bytes(status: WriteStatus) -> int:
+    nobody = Sender("", "")
+    envelope = Envelope(SinkName(""), Epoch(0), TransactionNumber(0), nobody, 0, 0, status)
+    return messages.encoded_bytes(envelope)
+
+
+def _named(piece: WriteStatus) -> str:
+    for table in piece.tables:
+        for file in table.files:
+            return f"table {table.table}: the description of data file {file.path}"
+        return f"the name of table {table.table}"
+    return "the failure, claims or unknown partitions of a status"

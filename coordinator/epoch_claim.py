@@ -1,0 +1,371 @@
+"""From leadership to the first START: read, check, claim the epoch, begin (C2, C3, D9)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from headgate.control_protocol.commit_record import CommitRecord, Suspended, kept, refuse_unfinished
+from headgate.control_protocol.deleted_records import read_again, refuse_read_again
+from headgate.control_protocol.errors import MissingRights, SecondaryForeign, TableRecreated
+from headgate.control_protocol.events import Envelope, Pause, Resume
+from headgate.control_protocol.identifiers import Epoch, TopicId, TransactionId, TransactionNumber
+from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import CommitAttempt, TableView
+from headgate.coordinator.actions import (
+    Action,
+    CommitTable,
+    DescribeSecondaries,
+    DescribeSources,
+    LogLine,
+    ReadTable,
+    SecondariesRead,
+    SourcesDescribed,
+)
+from headgate.coordinator.commit_tokens import issued
+from headgate.coordinator.outgoing_events import Step, move, recover, say, wait
+from headgate.coordinator.pending_commits import carried_on as pending_commits_carried_on
+from headgate.coordinator.pending_commits import (
+    claimed,
+    expired_so_far,
+    overdue,
+    refuse_foreign,
+    undelivered,
+    without,
+)
+from headgate.coordinator.pending_delivery import begin_delivering, told_expired
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.recovery import (
+    Resumption,
+    believed,
+    fitted,
+    newest_epoch,
+    next_epoch,
+    recorded,
+    refuse_other_group,
+    refuse_other_sink,
+    refuse_recreated,
+    refuse_shared,
+    refuse_stopped,
+    refuse_too_many,
+    refuse_unlike,
+    refuse_unreadable,
+)
+from headgate.coordinator.secondary_tables import (
+    asked_for,
+    filled_tables,
+    given_up,
+    made_anew,
+    refuse_too_many_suspended,
+    suspended_for,
+    told,
+    told_anew,
+    trouble_of,
+)
+from headgate.coordinator.settings import TableRecreatedPolicy
+from headgate.coordinator.source_partitions import held_back, not_read
+from headgate.coordinator.state import PauseRequest, State, Term
+from headgate.coordinator.status_validation import carried_on
+
+# Handles an operator's requests to pause or to go on, each exactly once (rule C11).
+#
+# A request bears the newest transaction that the operator read in the table. The control topic may
+# hold it for long, and anybody may repeat it: it counts only while nothing has answered it.
+
+
+_NEVER = TransactionId(Epoch(0), TransactionNumber(0))
+
+
+def requested(state: State, said: Envelope, now_ms: int) -> State:
+    """Remember a request while there is no term, act on it in one; ignore what was answered.
+
+    One for suspended tables is remembered in a term only, for it is repeated until it was answered.
+    """
+    if isinstance(said.event, Resume) and said.event.tables:
+        return asked_for(state, said.event.tables, now_ms) if state.term else state
+    request = PauseRequest(
+        isinstance(said.event, Pause), TransactionId(said.epoch, said.transaction)
+    )
+    term = state.term
+    if term is None:
+        known = state.pause_asked
+        return state if known and request.seen < known.seen else replace(state, pause_asked=request)
+    if request.paused == term.paused:
+        return state
+    if request.seen < TransactionId(term.epoch, term.pause_answered):
+        # old, or the table is not the one that this coordinator knows: a look will tell
+        return replace(state, term=replace(term, look_soon=True))
+    return replace(state, term=replace(term, paused=request.paused, end_due_ms=now_ms))
+
+
+def paused_at_start(state: State, attempt: CommitAttempt | None, *, stored: bool) -> bool:
+    """Return whether the new term begins paused: as stored, or as asked since the last commit."""
+    request = state.pause_asked
+    before = attempt.base.settled if attempt else None
+    if request is None or request.seen < (before.transaction if before else _NEVER):
+        return stored
+    return request.paused
+
+
+def answered_by(term: Term, *, before: bool, now: bool) -> TransactionNumber:
+    """Return the transaction that last answered a request, once the closing one has landed."""
+    return term.pause_answered if before == now else term.closing
+
+
+_NOT_BY_POLICY = (
+    "take the policy out of the sink file, and answer the error that it answers by headgate resume "
+    "SINK --accept CODE=CHOICE, with --bring-back-deleted if the deletion was a mistake"
+)
+
+
+def table_found(state: State, view: TableView) -> Step:
+    """Read the primary table's secondary tables next, if it has any, and then the sources."""
+    record = recorded(view, state.settings)
+    refuse_stopped(record, state.identity.sink)
+    refuse_unfinished(record, state.identity.sink)
+    stored = {suspended.table: suspended for suspended in (record.suspended if record else ())}
+    suspended = {**stored, **state.troubled} if state.identity.routed else {}
+    found = replace(
+        state, recovery_view=view, recovery_secondaries={}, recovery_suspended=suspended
+    )
+    found = replace(found, recovery_forgotten=frozenset())
+    names, filled = _named(state, record), filled_tables(state, view, suspended)
+    if names or filled:
+        return found, (DescribeSecondaries(names, filled),)
+    return found, (DescribeSources(first_start=record is None),)
+
+
+def _named(state: State, record: CommitRecord | None) -> tuple[str, ...]:
+    """Return the secondary tables of the settings, and those that the primary table has pending, or
+    may owe, something."""
+    pending = [pending_commit.table for pending_commit in record.pending_commits] if record else []
+    return tuple(dict.fromkeys((*state.identity.secondaries, *pending, *sorted(state.suspects))))
+
+
+def secondaries_found(state: State, given: SecondariesRead, now_ms: int) -> Step:
+    """D9: judge the secondary tables. Raises the ``StopSink`` error of one that is not in order."""
+    view = state.recovery_view
+    assert view is not None
+    record = recorded(view, state.settings)
+    needed = state.identity.secondaries if state.identity.routed else _named(state, record)
+    missing = [name for name in needed if name not in given.views]
+    if missing:
+        return wait(state, now_ms, f"not reachable: {', '.join(missing)}")
+    for name in (name for name in needed if name in given.views):
+        refuse_unlike(given.views[name], record, state.settings, routed=state.identity.routed)
+    suspended = _suspended(state, given, needed)
+    anew = made_anew(state, given.troubles) - state.recovery_suspended.keys()
+    found = replace(
+        state,
+        recovery_secondaries=given.views,
+        recovery_wall_ms=given.wall_ms,
+        wall_ahead_ms=given.wall_ms - now_ms,
+        recovery_suspended={**state.recovery_suspended, **suspended},
+        recovery_forgotten=anew,
+    )
+    if state.settings.on_table_recreated is not TableRecreatedPolicy.RESTART:
+        try:
+            judged = {
+                n: each for n, each in given.views.items() if n not in found.recovery_suspended
+            }
+            refuse_foreign(judged, view, record.pending_commits if record else ())
+        except (SecondaryForeign, TableRecreated) as error:
+            # Others may have claimed and delivered between the two reads: the error is believed
+            # when a second pair of reads shows it again.
+            if error.message in state.doubted:
+                raise
+            return replace(found, doubted=frozenset({error.message})), (ReadTable(),)
+    return found, (*told(suspended), *told_anew(anew), DescribeSources(first_start=record is None))
+
+
+def _suspended(
+    state: State, given: SecondariesRead, needed: Collection[str]
+) -> dict[str, Suspended]:
+    """I1: return the routed tables that are pending something and are not in order."""
+    known = {*needed, *state.recovery_suspended}
+    troubles = {
+        name: error
+        for name, error in given.troubles.items()
+        if name not in known and not isinstance(error, MissingRights)
+    }
+    for name, secondary in given.views.items():
+        error = trouble_of(secondary, state, {}) if name not in known else None
+        if error is not None:
+            troubles[name] = error
+    found = suspended_for(state, troubles, given.wall_ms)
+    refuse_too_many_suspended({**state.recovery_suspended, **found})
+    return found
+
+
+def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms: int) -> Step:
+    """C2: commit an empty snapshot with a higher epoch; nothing is said before it has landed."""
+    refuse_other_sink(sources.note, state.identity)
+    refuse_recreated(view, state.table_uuid, sources.note, state.settings)
+    record = recorded(view, state.settings)
+    secondaries = state.recovery_secondaries
+    for other in (record, *(secondary.settled for secondary in secondaries.values())):
+        refuse_other_group(other, state.identity)
+    ids = {topic: now.topic_id for topic, now in sources.topics.items()}
+    refuse_shared(view, ids, state.identity.shared_with)
+    resumption = _resumption(state, record, sources)
+    known = (record.offsets, record.topic_ids) if record else (Offsets(), {})
+    state, held = held_back(state, *known, sources.topics, now_ms=now_ms)
+    offsets = resumption.offsets.restricted(resumption.offsets.keys() - not_read(state))
+    tables = (view, *secondaries.values())
+    _refuse_deleted_back(state, tables, offsets, resumption.topic_ids)
+    epoch = next_epoch(tables, state.highest_epoch)
+    bare = CommitRecord(
+        sink=state.identity.sink,
+        group_id=state.identity.group_id,
+        transaction=TransactionId(epoch, TransactionNumber(0)),
+        coordinator=state.identity.sender,
+        offsets=offsets,
+        topic_ids=resumption.topic_ids,
+        valid_through_ms=resumption.valid_through_ms,
+        paused=resumption.paused,
+        control_topic=state.identity.control_topic,
+        control_topic_id=sources.control_topic_id,
+        secondaries={
+            name: secondary.uuid
+            for name, secondary in sorted(secondaries.items())
+            if name in state.identity.secondaries or not state.identity.routed
+        },
+        routing=state.identity.routing,
+        suspended=tuple(state.recovery_suspended.values()),
+        generations=resumption.generations,
+    )
+    record_claimed = with_pending_commits_of(state, bare, record, view)
+    refuse_unreadable(record_claimed)
+    read = frozenset(sources.topics)
+    refuse_too_many(
+        offsets.restricted(p for p in offsets if p.topic in read),
+        resumption.topic_ids,
+    )
+    attempt = CommitAttempt(view, record_claimed, forgets=state.recovery_forgotten)
+    claiming = move(
+        state,
+        Phase.CLAIMING,
+        attempt=attempt,
+        table_uuid=view.uuid,
+        table_epoch=newest_epoch(tables),
+        topics=read,
+        recovery_stamp=sources.stamp,
+    )
+    tells = (*told_expired(record_claimed, record), *_told(record, record_claimed), *held)
+    return claiming, (*tells, CommitTable(attempt))
+
+
+def _refuse_deleted_back(
+    state: State, tables: Sequence[TableView], offsets: Offsets, ids: Mapping[str, TopicId]
+) -> None:
+    """T8: raise ``DeletedBack`` where a policy would read records again that people deleted."""
+    record = tables[0].record
+    if state.identity.deleted_back or tables[0].settled is None:
+        return
+    again = read_again(record.offsets if record else {}, offsets)
+    for table in tables:
+        refuse_read_again(table.table, table.deleted, again, ids, hint=_NOT_BY_POLICY)
+
+
+def with_pending_commits_of(
+    state: State, claim: CommitRecord, record: CommitRecord | None, view: TableView
+) -> CommitRecord:
+    """D3: carry on in the claim what is still pending, and claim secondary tables that need it
+    (D9)."""
+    secondaries = state.recovery_secondaries
+    before = undelivered(record.pending_commits, secondaries, view.uuid) if record else ()
+    late = overdue(before, state.recovery_wall_ms, state.settings.claim_age_max_ms)
+    late = tuple(dict.fromkeys((*late, *given_up(before, state.recovery_forgotten))))
+    routed, named = state.identity.routed, state.identity.secondaries
+    claimable = {n: each for n, each in secondaries.items() if n in named or not routed}
+    claims = claimed(claim, record, claimable, view)
+    pending_commits, lost = pending_commits_carried_on(without(before, late), claims, secondaries)
+    expired = expired_so_far(record, (*late, *(d for d in lost if d.manifest)))
+    return replace(claim, pending_commits=pending_commits, expired=expired)
+
+
+def _told(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
+    """Tell of a control topic that is not the former one (P11); no state is in it, so go on.
+
+    D3: tell as well of settings that decide what a row is, and that have changed.
+    """
+    if before and before.control_topic_id not in (None, now.control_topic_id):
+        yield LogLine(
+            f"control topic {now.control_topic} has id {now.control_topic_id}, but the last commit "
+            f"was made with {before.control_topic} of id {before.control_topic_id}: it was created "
+            "anew, or this is another topic or cluster",
+            event=LogEvent.SETTINGS_CHANGED,
+            trouble=True,
+        )
+    if before and before.routing and before.routing != now.routing:
+        told = "the settings that decide what a row is have changed since the last commit"
+        yield LogLine(told, event=LogEvent.SETTINGS_CHANGED)
+
+
+def _resumption(state: State, record: CommitRecord | None, found: SourcesDescribed) -> Resumption:
+    ids = {topic: now.topic_id for topic, now in found.topics.items()}
+    if record is None:
+        start = found.start or Offsets()
+        return Resumption(fitted(start, {}, found.topics, state.settings), ids)
+    offsets = fitted(record.offsets, record.topic_ids, found.topics, state.settings)
+    known = {**record.topic_ids, **ids}
+    through = carried_on(record, offsets, ids)
+    return Resumption(
+        offsets,
+        known,
+        through,
+        record.paused,
+        kept(record.generations, record.topic_ids, ids),
+    )
+
+
+def start(state: State, view: TableView, now_ms: int) -> Step:
+    """C3: say the first START, whose L is its own place in the log. C is what the table holds.
+
+    Where secondary tables are claimed (D9), it waits until they are: whatever a delivery of long
+    ago may still bring is then in them, or never will be.
+    """
+    claim_attempt, state = state.attempt, replace(state, attempt=None)
+    record = view.record
+    assert record is not None
+    epoch = record.transaction.epoch
+    tables = (view, *state.recovery_secondaries.values())
+    if believed(tables, state.highest_epoch) >= epoch:
+        return recover(state, f"epoch {state.highest_epoch} was heard: claims a higher one")
+    secondaries = state.recovery_secondaries
+    term = Term(
+        epoch=epoch,
+        view=view,
+        offsets=record.offsets,
+        topic_ids=record.topic_ids,
+        awaited=frozenset(record.offsets),
+        paused=paused_at_start(state, claim_attempt, stored=record.paused),
+        valid_through_ms=record.valid_through_ms,
+        committed_at_ms=now_ms,
+        secondaries=secondaries,
+        pending_commits=record.pending_commits,
+        moved_at_ms=dict.fromkeys(secondaries, now_ms),
+        suspended={suspended.table: suspended for suspended in record.suspended},
+        listed_at_ms=now_ms,
+        stamp=state.recovery_stamp,
+        generations=record.generations,
+    )
+    first = issued((), term.number, now_ms, state.settings.claim_age_max_ms)
+    begun = replace(
+        state,
+        term=replace(term, issued=first),
+        highest_epoch=epoch,
+        table_epoch=epoch,
+        rival_heard_ms=None,
+        pause_asked=None,
+        doubted=frozenset(),
+        suspects=frozenset(),
+        troubled={},
+    )
+    began = LogLine(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
+    if any(pending_commit.claim for pending_commit in record.pending_commits):
+        delivering, actions = begin_delivering(begun, now_ms)
+        return delivering, (began, *actions)
+    starting = move(begun, Phase.STARTING)
+    return starting, (began, *say(starting))

@@ -1,0 +1,240 @@
+"""The events that the coordinator appends, and repeats until it hears them (C3, C4, C10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    LeadershipReleased,
+    MissingRights,
+    StepDown,
+)
+from headgate.control_protocol.events import (
+    AbortCommit,
+    AckCommit,
+    EndCommit,
+    Limits,
+    StartCommit,
+    TableStart,
+)
+from headgate.control_protocol.identifiers import Epoch, TopicPartition
+from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.offsets import Offsets
+from headgate.control_protocol.ports import TableView
+from headgate.coordinator.actions import Action, Append, LogLine, ReadTable, Stop
+from headgate.coordinator.commit_tokens import Prefixes
+from headgate.coordinator.phases import TRANSITIONS, Phase
+from headgate.coordinator.settings import CoordinatorSettings
+from headgate.coordinator.state import State, Term
+
+# The machine's elementary moves: change the phase, begin again, step down, wait.
+
+
+Step = tuple[State, tuple[Action, ...]]
+
+PATIENCE_INTERVALS = 3
+PATIENCE_MS_MIN = 60_000
+"""E2: a catalog that is restarted is back sooner, and a move of the primary table costs an
+epoch."""
+
+_ANSWERED = (Phase.FOLLOWING, Phase.STARTING, Phase.OPEN, Phase.CLOSING, Phase.SETTLING)
+"""E2: whoever comes here got what it had asked for; a commit that is read again and again, did not.
+"""
+
+
+def move(state: State, phase: Phase, **changes: Any) -> State:
+    """Enter the phase; a retry that was due belongs to the former one."""
+    assert phase in TRANSITIONS[state.phase], f"illegal transition {state.phase} -> {phase}"
+    since_ms = None if phase in _ANSWERED else state.unanswered_since_ms
+    changes.setdefault("unanswered_since_ms", since_ms)
+    return replace(state, phase=phase, retry_at_ms=None, **changes)
+
+
+def term_of(state: State) -> Term:
+    assert state.term is not None, f"phase {state.phase} has no term"
+    return state.term
+
+
+def recover(state: State, why: str) -> Step:
+    """Begin again at the table, with a new epoch."""
+    moved = move(state, Phase.RECOVERING, term=None, attempt=None, recovery_view=None)
+    return moved, (
+        LogLine(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED),
+        ReadTable(),
+    )
+
+
+def superseded(state: State, epoch: Epoch, now_ms: int) -> Step:
+    """C9: step down at once, and log it."""
+    followed = move(
+        state,
+        Phase.FOLLOWING,
+        term=None,
+        attempt=None,
+        rival_heard_ms=now_ms,
+        highest_epoch=max(state.highest_epoch, epoch),
+        troubled={},
+    )
+    why = f"{StepDown.code} superseded by epoch {epoch}: steps down"
+    return followed, (LogLine(why, trouble=True, event=LogEvent.EPOCH_SUPERSEDED),)
+
+
+def stop(state: State, error: HeadgateError) -> Step:
+    return move(state, Phase.STOPPED, term=None, attempt=None), (Stop(error),)
+
+
+def patience_ms(settings: CoordinatorSettings) -> int:
+    """E2: return how long a leader may go without an answer while others could lead."""
+    return max(PATIENCE_INTERVALS * settings.commit_interval_ms, PATIENCE_MS_MIN)
+
+
+def wait(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
+    """Try again later; each wait is twice the one before, up to the configured longest.
+
+    E2: that somebody refused it, or has no rights for it, is an answer: others would get it, too.
+    """
+    settings = state.settings
+    doubled = settings.retry_backoff_ms * 2 ** min(state.failures, 16)
+    wait_ms = min(doubled, settings.retry_backoff_max_ms)
+    since_ms = now_ms if state.unanswered_since_ms is None else state.unanswered_since_ms
+    answered = refused or MissingRights.code in why
+    waiting = replace(
+        state,
+        failures=state.failures + 1,
+        retry_at_ms=now_ms + wait_ms,
+        unanswered_since_ms=None if answered else since_ms,
+    )
+    told = f"{why}; tries again in {wait_ms} ms"
+    if not answered and now_ms - since_ms >= patience_ms(settings):
+        told = f"{LeadershipReleased.code} keeps the lead, for nobody else was heard: {told}"
+    return waiting, (LogLine(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
+
+
+FORMER_DATA_MAX = 8
+"""A table's owner does not move its data more often in the life of a batch."""
+
+
+def say(state: State) -> tuple[Action, ...]:
+    """Append the events that the phase waits to hear; repeated after a failed append."""
+    term = term_of(state)
+    match state.phase:
+        case Phase.STARTING:
+            return (Append(term.epoch, ((term.number, start_event(state, first=True)),)),)
+        case Phase.CLOSING:
+            start = (term.number, start_event(state, first=False))
+            return (Append(term.epoch, ((term.closing, EndCommit()), start)),)
+        case Phase.EVOLVING if term.tables is not None:
+            return (Append(term.epoch, ((term.number, term.tables),)),)
+        case Phase.SETTLING:
+            assert isinstance(term.settlement, AckCommit | AbortCommit)
+            return (Append(term.epoch, ((term.closing, term.settlement),)),)
+        case _:
+            return ()
+
+
+def prefixes(state: State, table: TableView) -> Prefixes:
+    """Return the folders of this epoch and incarnation, which were never used before.
+
+    Those where the table's owner had its data earlier in this epoch count, too: nobody could know
+    yet that it would move (P9).
+    """
+    former = term_of(state).former_data.get(table.uuid, ())
+    return Prefixes(
+        f"{table.data_root}/{folder(state)}",
+        term_of(state).number,
+        former=tuple(f"{root}/{folder(state)}" for root in former if root != table.data_root),
+    )
+
+
+def with_former_data(before: Term, after: Term) -> Term:
+    """P9: remember where tables had their data, as far as a read shows that it has moved.
+
+    Whoever wrote below it could not know: participants and coordinator read tables at other times.
+    """
+    if after.view is before.view and after.secondaries is before.secondaries:
+        return after
+    known = {before.view.uuid: before.view, **{v.uuid: v for v in before.secondaries.values()}}
+    moved = {
+        now.uuid: known[now.uuid].data_root
+        for now in (after.view, *after.secondaries.values())
+        if now.uuid in known and known[now.uuid].data_root != now.data_root
+    }
+    if not moved:
+        return after
+    former = dict(after.former_data)
+    for uuid, root in moved.items():
+        others = (known for known in former.get(uuid, ()) if known != root)
+        former[uuid] = (root, *others)[:FORMER_DATA_MAX]
+    return replace(after, former_data=former)
+
+
+def folder(state: State) -> str:
+    """Return the folder below each table's data."""
+    sender, epoch = state.identity.sender, term_of(state).epoch
+    return f"headgate/{state.identity.sink}/{epoch}-{sender.incarnation}"
+
+
+def addressed(state: State) -> Mapping[str, TableView]:
+    """Return the secondary tables that START names; other secondary tables are only delivered."""
+    known = term_of(state).secondaries
+    return {name: known[name] for name in state.identity.secondaries if name in known}
+
+
+def ahead(state: State, secondary: TableView) -> Offsets:
+    """Q5: return where the secondary table is further than C, of the partitions that are read."""
+    term = term_of(state)
+    return secondary.ahead(configured(state, term.offsets), term.topic_ids)
+
+
+def configured(state: State, offsets: Offsets) -> Offsets:
+    """Drop the topics that the record remembers but the configuration no longer names."""
+    return offsets.restricted(p for p in offsets if p.topic in state.topics)
+
+
+def fixed_set(state: State) -> frozenset[TopicPartition]:
+    """Return the partitions of the newest START (C4)."""
+    return frozenset(configured(state, term_of(state).offsets))
+
+
+def start_event(state: State, *, first: bool) -> StartCommit:
+    term = term_of(state)
+    tables = [primary_start(state)]
+    for secondary in addressed(state).values():
+        named = _table_start(state, secondary)
+        tables.append(replace(named, offsets=ahead(state, secondary)))
+    return StartCommit(
+        settled_to=None if first else term.settled_to,
+        offsets=configured(state, term.offsets),
+        topic_ids=term.topic_ids,
+        tables=tuple(tables),
+        limits=Limits(
+            state.settings.target_file_bytes,
+            state.settings.commit_timeout_ms,
+            state.settings.commit_records,
+            state.settings.commit_bytes,
+        ),
+        paused=term.paused,
+        folder=f"{folder(state)}/{term.number}" if state.identity.routed else "",
+        configuration=state.identity.configuration,
+        suspended={name: suspended.why for name, suspended in sorted(term.suspended.items())},
+    )
+
+
+def primary_start(state: State) -> TableStart:
+    """Return the primary table as START and TABLES name it."""
+    term = term_of(state)
+    named = replace(_table_start(state, term.view), refused=term.refused)
+    return replace(named, file_prefix=term.stamp) if term.stamp else named
+
+
+def _table_start(state: State, table: TableView) -> TableStart:
+    return TableStart(
+        table=table.table,
+        uuid=table.uuid,
+        schema_id=table.schema_id,
+        spec_id=table.spec_id,
+        file_prefix=prefixes(state, table).of(term_of(state).number),
+    )

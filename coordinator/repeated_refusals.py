@@ -1,0 +1,114 @@
+"""Counts statuses that are refused whole for the same reason, and ends it by name (C13).
+
+An honest participant is refused once, because it was late, or had not heard yet what others have.
+If it is refused again and again, the coordinator knows a table too badly, or one of the two is
+wrong, and no repetition helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from headgate.control_protocol.errors import StatusRefused
+from headgate.control_protocol.identifiers import TopicPartition
+from headgate.control_protocol.log_events import LogEvent
+from headgate.coordinator.actions import LogLine
+from headgate.coordinator.outgoing_events import Step, addressed, fixed_set, recover, term_of
+from headgate.coordinator.refused_statuses import Fault, Refused
+from headgate.coordinator.secondary_tables import suspend
+from headgate.coordinator.state import State
+from headgate.coordinator.status_validation import Verdict
+
+LOOKS_AT = 3
+"""So many equal refusals in a row, and all tables are read afresh, in a new epoch."""
+
+ENDS_AT = 6
+"""So many, and the table takes nothing any more, or the sink stops."""
+
+PASSING_MS_MIN = 300_000
+"""What is mostly over soon gets so long, however short the intervals are."""
+
+_PASSING = (Fault.UNREADABLE, Fault.OVERTAKEN)
+"""A table that cannot be read now (I3), and a member that does not know yet that its session in the
+group has ended: it reads partitions that others own by now."""
+
+_NAMED_MAX = 5
+
+
+def counted(state: State, verdict: Verdict, now_ms: int) -> Mapping[TopicPartition, Refused]:
+    """Return how often in a row each partition's claims were refused for the same reason.
+
+    What anybody has admitted of a partition begins its count anew: then somebody gets on with it,
+    and who is refused is a zombie, or a liar. Silence does not.
+    """
+    before, read = state.refused, fixed_set(state)
+    taken = verdict.taken
+    counts, grown = dict(before), set[TopicPartition]()
+    late = {each.sender for each in verdict.refusals if each.objection.fault is Fault.LATE}
+    for refusal in verdict.refusals:
+        if refusal.sender in late:
+            continue  # that has a name of its own (P13), and what follows begins behind it
+        for partition in refusal.partitions & read:
+            now = Refused(refusal.sender, refusal.objection, since_ms=now_ms)
+            known = before.get(partition)
+            if known and known.same_as(now):
+                now = replace(now, times=known.times + 1, since_ms=known.since_ms)
+                grown.add(partition)
+            elif partition in grown:
+                continue  # a zombie is refused beside its owner
+            counts[partition] = now
+    return {at: each for at, each in counts.items() if at in read and at not in taken}
+
+
+def heeded(state: State, now_ms: int) -> Step | None:
+    """Look at the tables afresh, or end what goes on in spite of that; ``None``: nothing is due.
+
+    Raises ``StatusRefused`` where no table alone is at fault.
+    """
+    for each in sorted(state.refused.values(), key=lambda each: -each.times):
+        if each.times < LOOKS_AT:
+            return None
+        if each.times == LOOKS_AT and not each.looked:
+            return _looks(state, each)
+        if each.times >= ENDS_AT and not _passes(each, now_ms):
+            return _ends(state, each, now_ms)
+    return None
+
+
+def _passes(refused: Refused, now_ms: int) -> bool:
+    return refused.objection.fault in _PASSING and now_ms - refused.since_ms < PASSING_MS_MIN
+
+
+def _looks(state: State, refused: Refused) -> Step:
+    looked = {
+        at: replace(each, looked=True) if each.same_as(refused) else each
+        for at, each in state.refused.items()
+    }
+    again, actions = recover(replace(state, refused=looked), "reads all tables afresh (C13)")
+    return again, (_told(_error(state, refused)), *actions)
+
+
+def _ends(state: State, refused: Refused, now_ms: int) -> Step:
+    error, table, term = _error(state, refused), refused.objection.table, term_of(state)
+    if not table or table in addressed(state) or table in term.suspended:
+        raise error
+    rest = {at: each for at, each in state.refused.items() if not each.same_as(refused)}
+    suspended, tells = suspend(replace(state, refused=rest), {table: error}, now_ms)
+    return suspended, (_told(error), *tells)
+
+
+def _told(error: StatusRefused) -> LogLine:
+    return LogLine(str(error), trouble=True, lasts=True, event=LogEvent.STATUS_REFUSED)
+
+
+def _error(state: State, refused: Refused) -> StatusRefused:
+    alike = sorted(at for at, each in state.refused.items() if each.same_as(refused))
+    some, more = ", ".join(map(str, alike[:_NAMED_MAX])), len(alike) - _NAMED_MAX
+    where = some + (f" and {more} more" if more > 0 else "")
+    return StatusRefused(
+        f"{refused.sender} is refused {refused.times} times in a row, and nothing of {where} is "
+        f"committed: {refused.objection.text}",
+        "compare the versions of headgate and the sink files of all participants, and restart the "
+        "named one",
+    )

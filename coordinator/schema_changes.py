@@ -1,0 +1,317 @@
+"""From proposals to a table that has what records need (rules S2, S3 and S9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import reduce
+
+from headgate.control_protocol.columns import Struct, dotted, joined, to_json
+from headgate.control_protocol.errors import TableMissing
+from headgate.control_protocol.events import (
+    Answer,
+    Destination,
+    Envelope,
+    Proposal,
+    Tables,
+    TableStart,
+)
+from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.ports import Changed, Evolved, Lineage, Want
+from headgate.control_protocol.schema_evolution import Refusal
+from headgate.coordinator.actions import Action, ChangeTables, EvolveTable, LogLine
+from headgate.coordinator.outgoing_events import (
+    Step,
+    folder,
+    move,
+    primary_start,
+    recover,
+    say,
+    term_of,
+)
+from headgate.coordinator.phases import Phase
+from headgate.coordinator.secondary_tables import suspend
+from headgate.coordinator.state import HeardProposal, State, Term
+
+GATHERING_MS = 100
+"""How long the first proposal waits for others: one table update serves all."""
+
+WANTS_MAX = 200
+"""This many tables are asked for at once; others wait behind them."""
+
+ANSWERS_KEPT = 1_000
+"""A repeated proposal is not this much older than the newest one of its sender."""
+
+ANSWERED_MAX = 20_000
+"""Answers to more proposals are forgotten: asking once more brings another answer."""
+
+PROPOSALS_BYTES_MAX = 16 * 1024 * 1024
+"""Beyond this the proposal that has waited longest is forgotten, until it is repeated (S2)."""
+
+_PROPOSAL_BYTES = 2_000
+_OFFSET_BYTES = 200
+"""The size of a proposal besides its texts, and of each partition that it names."""
+
+TABLES_BYTES_MAX = 400_000
+"""The limit of one TABLES; the rest waits for the next one."""
+
+_ANSWER_BYTES = 30
+
+REFUSED_MAX = 200
+REFUSED_BYTES_MAX = 100_000
+"""The size up to which refused fields are named; beyond it the epoch adds no more columns."""
+
+
+def proposed(state: State, said: Envelope, proposal: Proposal, now_ms: int) -> State:
+    """S2: remember a proposal, unless it is a repetition that is known or answered."""
+    term, answer = term_of(state), Answer(said.sender, proposal.number)
+    known = answer in term.answered or any(answer == each.answer for each in term.proposals)
+    if known or not _may_change(state, proposal):
+        return state
+    due_ms = term.evolve_due_ms if term.proposals else now_ms + GATHERING_MS
+    waiting = _in_bounds((*term.proposals, HeardProposal(answer, proposal, _bytes(said, proposal))))
+    return replace(state, term=replace(term, proposals=waiting, evolve_due_ms=due_ms))
+
+
+def _bytes(said: Envelope, proposal: Proposal) -> int:
+    texts = (to_json(proposal.columns), proposal.table, proposal.raw, proposal.source)
+    topics = sum(len(partition.topic) + _OFFSET_BYTES for partition in proposal.first)
+    return _PROPOSAL_BYTES + len(str(said.sender)) + sum(map(len, texts)) + topics
+
+
+def _in_bounds(waiting: tuple[HeardProposal, ...]) -> tuple[HeardProposal, ...]:
+    """Drop the oldest proposals beyond the bound: anybody may have said them (G6)."""
+    beyond = sum(each.size_bytes for each in waiting) - PROPOSALS_BYTES_MAX
+    forgotten = 0
+    while beyond > 0:
+        beyond -= waiting[forgotten].size_bytes
+        forgotten += 1
+    return waiting[forgotten:]
+
+
+def _may_change(state: State, proposal: Proposal) -> bool:
+    """Return whether rows go to the table and its columns may change (S1).
+
+    A ledger takes no rows (R5), and a quarantine's columns are headgate's.
+    """
+    primary = term_of(state).view
+    if not state.identity.routed:
+        return state.identity.evolves and proposal.uuid == primary.uuid
+    return proposal.table not in (primary.table, *state.identity.secondaries)
+
+
+def due(term: Term, now_ms: int) -> bool:
+    return bool(term.proposals) and now_ms >= term.evolve_due_ms
+
+
+def evolve(state: State) -> Step:
+    """S3: ask for one table update for everything proposed meanwhile."""
+    term = term_of(state)
+    if state.identity.routed:
+        return move(state, Phase.EVOLVING), (ChangeTables(wants(term.proposals)),)
+    columns = reduce(joined, (each.proposal.columns for each in term.proposals), Struct())
+    return move(state, Phase.EVOLVING), (EvolveTable(term.view, columns),)
+
+
+def wants(proposals: Iterable[HeardProposal]) -> tuple[Want, ...]:
+    """Return one request per table, which joins what all proposals ask for."""
+    found: dict[Destination, Want] = {}
+    for each in (heard.proposal for heard in proposals):
+        at = Destination(each.table, each.uuid)
+        before = found.get(at, Want(at, Struct(), each.raw))
+        found[at] = replace(before, columns=joined(before.columns, each.columns))
+    return tuple(found.values())[:WANTS_MAX]
+
+
+def evolved(state: State, done: Evolved) -> Step:
+    """S3: answer the proposals, however the table came by its columns (S9)."""
+    term = state.term
+    if state.phase is not Phase.EVOLVING or term is None or term.tables is not None:
+        return state, ()
+    view = done.view
+    if (view.uuid, view.tag, view.lineage) != (term.view.uuid, term.view.tag, Lineage.CONTAINS_TAG):
+        return recover(state, "the table has moved while its columns were changed")
+    term = replace(
+        term,
+        view=replace(term.view, schema_id=view.schema_id),
+        refused=bounded((*term.refused, *done.refused)),
+    )
+    state = replace(state, term=term)
+    answers = tuple(each.answer for each in term.proposals)
+    tables = Tables(sayable(answers), (primary_start(state),))
+    state = replace(state, term=replace(term, tables=tables), failures=0)
+    return state, (*_tell_evolved(view.table, done), *say(state))
+
+
+def not_evolved(state: State, now_ms: int, why: str) -> Step:
+    """Wait and try again. Commits go on; the participants' statuses say that they wait (S4)."""
+    settings, term = state.settings, term_of(state)
+    doubled_ms = settings.retry_backoff_ms * 2 ** min(state.failures, 16)
+    wait_ms = min(doubled_ms, settings.retry_backoff_max_ms)
+    term = replace(term, evolve_due_ms=now_ms + wait_ms)
+    waiting = move(state, Phase.OPEN, term=term, failures=state.failures + 1)
+    told = f"{why}; its columns are asked for again in {wait_ms} ms"
+    return waiting, (LogLine(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
+
+
+def heard_tables(state: State, tables: Tables, now_ms: int) -> Step:
+    """Take the answer as heard: what waited for it is written, and END comes soon (S3)."""
+    term = term_of(state)
+    if tables != term.tables:
+        return state, ()
+    answered = frozenset(tables.answers)
+    newest = {answer.sender: answer.number for answer in sorted(tables.answers, key=_number)}
+    remembered = frozenset(
+        answer
+        for answer in term.answered
+        if answer.number > newest.get(answer.sender, 0) - ANSWERS_KEPT
+    )
+    if len(remembered) > ANSWERED_MAX:
+        remembered = frozenset()
+    soon_ms = min(term.end_due_ms, now_ms + state.settings.rebalance_delay_ms)
+    term = replace(
+        term,
+        tables=None,
+        answered=remembered | answered,
+        proposals=tuple(each for each in term.proposals if each.answer not in answered),
+        evolve_due_ms=max(now_ms, term.evolve_due_ms),
+        end_due_ms=soon_ms,
+    )
+    return move(state, Phase.OPEN, term=term, failures=0), ()
+
+
+def _number(answer: Answer) -> int:
+    return answer.number
+
+
+def sayable(answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
+    """Return the first answers that fit into one TABLES; the next one answers the others."""
+    room, said = TABLES_BYTES_MAX // 2, 0
+    for answer in answers:
+        room -= len(str(answer.sender).encode()) + _ANSWER_BYTES
+        if room < 0:
+            break
+        said += 1
+    return answers[:said]
+
+
+def bounded(refused: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+    """Name each field once; if they are too many to name, refuse all that the table lacks."""
+    by_path = {refusal.path: refusal for refusal in refused}
+    if len(by_path) > REFUSED_MAX or refused_bytes(by_path.values()) > REFUSED_BYTES_MAX:
+        return (Refusal((), "too many fields were refused to list them"),)
+    return tuple(by_path.values())
+
+
+def refused_bytes(refused: Iterable[Refusal]) -> int:
+    """Return their size in TABLES and START."""
+    return sum(len("/".join((*each.path, each.reason)).encode()) for each in refused)
+
+
+def _tell_evolved(table: str, done: Evolved) -> tuple[Action, ...]:
+    told: list[Action] = []
+    if done.changes:
+        told.append(LogLine(f"{table}: {', '.join(done.changes)}", event=LogEvent.COLUMNS_CHANGED))
+    if done.refused:
+        words = "; ".join(f"{dotted(each.path)} {each.reason}" for each in done.refused)
+        told.append(
+            LogLine(f"{table} does not add: {words}", trouble=True, event=LogEvent.COLUMNS_REFUSED)
+        )
+    return tuple(told)
+
+
+# Makes and changes tables that routes name, as participants propose (rules N1, S3, S9).
+
+
+_WHY_CHARACTERS_MAX = 1_000
+
+
+def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
+    """Answer the proposals for tables that are finished, or never will be; the others wait."""
+    if state.phase is not Phase.EVOLVING or state.term is None or state.term.tables is not None:
+        return state, ()
+    term = state.term
+    asked = wants(term.proposals)
+    done = _sayable((want.at, said) for want, said in zip(asked, tables, strict=True))
+    failures = [said for said in tables if said.failure]
+    why = "; ".join(f"{said.table}: {said.failure}" for said in failures[:3])
+    if not done:
+        return not_evolved(state, now_ms, why)
+    answers = sayable(
+        tuple(
+            each.answer
+            for each in term.proposals
+            if Destination(each.proposal.table, each.proposal.uuid) in done
+        )
+    )
+    again_ms = now_ms + state.settings.retry_backoff_ms if failures else term.evolve_due_ms
+    starts = {start.table: start for said in done.values() for start in _starts(state, said)}
+    secondaries = {
+        name: replace(view, schema_id=starts[name].schema_id)
+        if name in starts and starts[name].uuid == view.uuid
+        else view
+        for name, view in term.secondaries.items()
+    }
+    term = replace(
+        term,
+        secondaries=secondaries,
+        tables=Tables(answers, tuple(starts.values())),
+        evolve_due_ms=again_ms,
+    )
+    state = replace(state, term=term, failures=0)
+    gone = {
+        said.table: TableMissing(said.why.removeprefix(f"{TableMissing.code} "))
+        for said in done.values()
+        if said.dropped
+    }
+    state, suspended = suspend(state, gone, now_ms)
+    told = [action for said in done.values() for action in _tell_changed(said)]
+    if failures:
+        told.append(
+            LogLine(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_RETRYING)
+        )
+    return state, (*suspended, *told, *say(state))
+
+
+def _sayable(tables: Iterable[tuple[Destination, Changed]]) -> dict[Destination, Changed]:
+    """Return the results that fit into one TABLES; the next one has the others."""
+    done: dict[Destination, Changed] = {}
+    room = TABLES_BYTES_MAX // 2
+    for at, found in tables:
+        if found.failure:
+            continue
+        said = replace(found, refused=bounded(found.refused), why=found.why[:_WHY_CHARACTERS_MAX])
+        room -= refused_bytes(said.refused) + len(f"{said.table}{said.data}{said.why}".encode())
+        if done and room < 0:
+            break
+        done[at] = said
+    return done
+
+
+def _starts(state: State, said: Changed) -> Iterator[TableStart]:
+    """Yield the table for TABLES, and what holds for all others that are missing (R4)."""
+    if said.uuid:
+        prefix = f"{said.data}/{folder(state)}/{term_of(state).number}"
+        ids = said.uuid, said.schema_id, said.spec_id
+        yield TableStart(said.table, *ids, prefix, refused=said.refused)
+        return
+    if said.dropped and state.identity.makes_anew:  # a repeated proposal gets a new one (N5)
+        yield TableStart(said.table, "", 0, 0, "")
+        return
+    none_is_made = TableStart(said.table, "", 0, 0, "", refused=(Refusal((), said.why),))
+    yield none_is_made
+    if said.any_other:
+        yield replace(none_is_made, table="")
+
+
+def _tell_changed(said: Changed) -> Iterator[Action]:
+    if said.changes:
+        text = f"{said.table}: {', '.join(said.changes)}"
+        yield LogLine(text, event=LogEvent.COLUMNS_CHANGED)
+    words = [f"{dotted(each.path)} {each.reason}".strip() for each in said.refused]
+    if words:
+        text = f"{said.table} does not add: {'; '.join(words)}"
+        yield LogLine(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)
+    if not said.uuid and not said.dropped:
+        text = f"table {said.table} is not created, its records are unmatched: {said.why}"
+        yield LogLine(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)

@@ -1,0 +1,548 @@
+"""Routed tables with trouble: they are suspended, while all others go on (I1 to I5).
+
+A suspended table takes nothing: its records go to the quarantine, statuses with files of it are
+refused once, and what is pending for it waits. The primary table's record says so, claims carry it
+on, and only a person ends it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from headgate.control_protocol.commit_record import PendingCommit, Suspended
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    HistoryUndecidable,
+    MissingRights,
+    SecondaryForeign,
+    SourceShared,
+    TableMissing,
+    TableRolledBack,
+    TagMissing,
+    TooManySuspended,
+    Unreachable,
+)
+from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.ports import Lineage, TableView, Unknown
+from headgate.coordinator.actions import (
+    DeliveriesAnswered,
+    DescribeSecondaries,
+    DescribeSources,
+    LogLine,
+    SecondariesRead,
+)
+from headgate.coordinator.outgoing_events import addressed, prefixes, term_of, with_former_data
+from headgate.coordinator.pending_commits import overdue, refuse_foreign
+from headgate.coordinator.recovery import refuse_shared
+from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
+from headgate.coordinator.state import State, Term
+
+# Tables that the ledger has filled and that are gone: suspended, or made again where asked for
+# (N5).
+#
+# The ledger remembers the tables that it has filled beyond one epoch. A table that is made again is
+# first *forgotten* by a decision: what the old table was pending expires by name there, and a new
+# one has nothing pending.
+
+
+Troubles = Mapping[str, HeadgateError]
+
+
+def filled_tables(state: State, view: TableView, suspended: Collection[str]) -> frozenset[str]:
+    """Return the tables to suspend if they are missing; none under ``on_missing = "create"``."""
+    if not state.identity.routed or state.identity.makes_anew:
+        return frozenset()
+    return frozenset(view.filled) - frozenset(suspended) - frozenset(state.identity.secondaries)
+
+
+def to_be_looked_for(state: State, now_ms: int) -> frozenset[str]:
+    """Return the epoch's filled tables, now and then: a busy sink would not miss one of them."""
+    term = term_of(state)
+    if now_ms - term.listed_at_ms < state.settings.table_check_interval_ms:
+        return frozenset()
+    return filled_tables(state, term.view, term.suspended) - term.forgotten
+
+
+def found_gone(state: State, given: SecondariesRead) -> dict[str, HeadgateError]:
+    """Return the tables found missing, apart from the secondary tables that START names."""
+    term = term_of(state)
+    wanted = term.view.filled.keys() - addressed(state).keys() - term.forgotten
+    return {
+        name: error
+        for name, error in given.troubles.items()
+        if name in wanted - term.suspended.keys() and isinstance(error, TableMissing)
+    }
+
+
+def made_anew(state: State, troubles: Troubles) -> frozenset[str]:
+    """Return the missing tables that are not suspended, because the settings ask for new ones."""
+    if not state.identity.makes_anew:
+        return frozenset()
+    return frozenset(n for n, error in troubles.items() if isinstance(error, TableMissing))
+
+
+def parting(state: State, gone: Collection[str]) -> tuple[State, tuple[LogLine, ...]]:
+    """Let the next decision forget these tables; nothing is delivered to them, or accepted for
+    them."""
+    term = term_of(state)
+    new = frozenset(gone) - term.forgotten
+    if not new:
+        return state, ()
+    secondaries = {name: view for name, view in term.secondaries.items() if name not in new}
+    parted = replace(term, forgotten=term.forgotten | new, secondaries=secondaries)
+    return replace(state, term=parted), told_anew(new)
+
+
+def told_anew(gone: Collection[str]) -> tuple[LogLine, ...]:
+    return tuple(
+        LogLine(
+            f"{name} was dropped: it is created again when records for it come; "
+            "what is pending for it expires",
+            trouble=True,
+            event=LogEvent.TABLE_DROPPED,
+        )
+        for name in sorted(gone)
+    )
+
+
+def replaced(state: State, given: SecondariesRead) -> tuple[LogLine, ...]:
+    """N4: log a table that somebody else put in the place of a filled one; it is filled."""
+    known = term_of(state).view.filled
+    return tuple(
+        LogLine(
+            f"{name} is not the table that was filled before: it lacks that one's rows",
+            trouble=True,
+            event=LogEvent.TABLE_DROPPED,
+        )
+        for name, view in sorted(given.views.items())
+        if known.get(name, view.uuid) != view.uuid
+    )
+
+
+def given_up(
+    pending_commits: Collection[PendingCommit], gone: Collection[str]
+) -> tuple[PendingCommit, ...]:
+    """Return the pending commits that nobody will ever be delivered: those of forgotten tables."""
+    return tuple(
+        pending_commit for pending_commit in pending_commits if pending_commit.table in gone
+    )
+
+
+def landed(term: Term, forgets: Collection[str]) -> Term:
+    """Drop the forgotten tables from the term: the decision that forgets them has landed."""
+    return replace(term, forgotten=term.forgotten - frozenset(forgets))
+
+
+SUSPENDED_MAX = 100
+"""The primary table's record and every START name them; beyond this it is not the tables'
+trouble."""
+
+REFUSALS_MAX = 3
+"""Rights come and go while somebody changes them: they must be missing so often in a row."""
+
+_WHY_CHARACTERS_MAX = 300
+_INTACT = (Lineage.CONTAINS_TAG, Lineage.FRESH)
+
+
+def refuse_lost(view: TableView, settings: CoordinatorSettings) -> None:
+    """Raise the error of a table that lost rows below the ledger's offsets: they are gone (Q2)."""
+    keep = settings.on_rollback is RollbackPolicy.KEEP_OFFSETS
+    if view.lineage in (Lineage.ROLLED_BACK, Lineage.UNDECIDABLE) and not keep:
+        back = view.lineage is Lineage.ROLLED_BACK
+        kind = TableRolledBack if back else HistoryUndecidable
+        what = "was rolled back" if back else "may have been rolled back; history is missing"
+        raise kind(
+            f"{view.table} {what} behind the sink's tag; the ledger's offsets have passed "
+            "what it lost",
+            'coordinator.on_rollback = "keep-offsets" continues without its rows',
+        )
+    if view.lineage is Lineage.TAG_MISSING:
+        raise TagMissing(
+            f"{view.table}: the sink's tag is gone, but the table once had it",
+            "restore the tag on the sink's newest snapshot of this table",
+        )
+
+
+def trouble_of(view: TableView, state: State, topic_ids: Mapping[str, str]) -> HeadgateError | None:
+    """Return what is wrong with a table, as a read of it shows."""
+    try:
+        refuse_lost(view, state.settings)
+        refuse_shared(view, topic_ids, state.identity.shared_with)  # type: ignore[arg-type]
+    except (HistoryUndecidable, SourceShared, TableRolledBack, TagMissing) as error:
+        return error
+    return None
+
+
+def examined(
+    state: State, given: SecondariesRead, words: Mapping[str, str], now_ms: int
+) -> tuple[State, tuple[LogLine, ...]]:
+    """I1: suspend those of the routed tables just read that are not in order.
+
+    ``words``: trouble that participants report. It counts where this coordinator finds nothing
+    wrong and they repeat it again and again. Raises the error where there is no quarantine (I4).
+    """
+    term, named = term_of(state), addressed(state)
+    troubles = {n: error for n, error in given.troubles.items() if n not in term.suspended}
+    refused = {n for n, error in troubles.items() if isinstance(error, MissingRights)}
+    for name, view in given.views.items():
+        if name in named or name in term.suspended:
+            continue
+        if error := trouble_of(view, state, term.topic_ids):
+            troubles[name] = error
+        elif words.get(name, "").startswith(MissingRights.code):
+            troubles[name] = MissingRights(words[name].removeprefix(f"{MissingRights.code} "))
+            refused.add(name)
+    asked = {*given.views, *given.troubles}
+    refusals = {n: count for n, count in term.refusals.items() if n not in asked}
+    refusals |= {n: term.refusals.get(n, 0) + 1 for n in refused}
+    state = replace(state, term=replace(term, refusals=refusals))
+    early = {n for n in refused if refusals[n] < REFUSALS_MAX}
+    return suspend(state, {n: e for n, e in troubles.items() if n not in early}, now_ms)
+
+
+def unpayable(
+    state: State, given: DeliveriesAnswered, now_ms: int
+) -> tuple[State, tuple[LogLine, ...]]:
+    """I1: suspend the tables whose deliveries failed for a trouble of their own."""
+    term, outcomes = term_of(state), given.outcomes.items()
+    refused = {n: o.reason for n, o in outcomes if isinstance(o, Unknown) and o.rights}
+    refused |= {n: e.message for n, e in given.troubles.items() if isinstance(e, MissingRights)}
+    counts = {n: term.refused_deliveries.get(n, 0) + 1 for n in refused}
+    troubles = {n: e for n, e in given.troubles.items() if n not in refused}
+    troubles |= {n: MissingRights(why) for n, why in refused.items() if counts[n] >= REFUSALS_MAX}
+    named = addressed(state)
+    state = replace(state, term=replace(term, refused_deliveries=counts))
+    return suspend(state, {n: e for n, e in troubles.items() if n not in named}, now_ms)
+
+
+def suspend(
+    state: State, troubles: Mapping[str, HeadgateError], now_ms: int
+) -> tuple[State, tuple[LogLine, ...]]:
+    """Suspend these tables from now on. Raises the error of one where there is no quarantine
+    (I4)."""
+    anew = made_anew(state, troubles)
+    state, parting_words = parting(state, anew - term_of(state).suspended.keys())
+    term = term_of(state)
+    found = suspended_for(state, troubles, now_ms + state.wall_ahead_ms)
+    suspended = {**term.suspended, **found}
+    refuse_too_many_suspended(suspended)
+    refusals = {name: n for name, n in term.refusals.items() if name not in suspended}
+    state = replace(state, term=replace(term, suspended=suspended, refusals=refusals))
+    return state, (*told(found), *parting_words)
+
+
+def suspended_for(
+    state: State, troubles: Mapping[str, HeadgateError], wall_ms: int
+) -> dict[str, Suspended]:
+    """Return the record's entries for tables with these troubles, without those made again (N5)."""
+    anew = made_anew(state, troubles)
+    found = {name: error for name, error in sorted(troubles.items()) if name not in anew}
+    for error in found.values():
+        if not state.identity.secondaries:
+            raise error
+    return {
+        name: Suspended(
+            name, f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX], max(0, wall_ms)
+        )
+        for name, error in found.items()
+    }
+
+
+def told(found: Mapping[str, Suspended]) -> tuple[LogLine, ...]:
+    return tuple(
+        LogLine(
+            f"{name} is suspended, its records go to the quarantine: {suspended.why}",
+            trouble=True,
+            event=LogEvent.TABLE_SUSPENDED,
+        )
+        for name, suspended in sorted(found.items())
+    )
+
+
+def refuse_too_many_suspended(suspended: Mapping[str, Suspended]) -> None:
+    """Raise ``TooManySuspended``: diverting everything helps nobody."""
+    if len(suspended) > SUSPENDED_MAX:
+        some = "; ".join(f"{name}: {p.why}" for name, p in sorted(suspended.items())[:3])
+        raise TooManySuspended(
+            f"{len(suspended)} tables have problems, and at most {SUSPENDED_MAX} are "
+            f"suspended: {some}",
+            "check the catalog and its rights; headgate tables SINK lists what is suspended",
+        )
+
+
+def said(term: Term) -> dict[str, str]:
+    """Return the tables that START and settlements call suspended, with those still to be
+    delivered."""
+    return {name: suspended.why for name, suspended in sorted(term.suspended.items())}
+
+
+def closed(term: Term) -> frozenset[str]:
+    """Return the tables that are not even delivered."""
+    return frozenset(name for name, suspended in term.suspended.items() if not suspended.resuming)
+
+
+def deliverable(term: Term) -> tuple[PendingCommit, ...]:
+    """Return what is pending for tables that are delivered now."""
+    shut = closed(term) | term.forgotten
+    return tuple(
+        pending_commit
+        for pending_commit in term.pending_commits
+        if pending_commit.table not in shut
+    )
+
+
+def wearied(
+    state: State,
+    given: SecondariesRead,
+    pending: Collection[PendingCommit],
+    now_ms: int,
+    *,
+    many: bool,
+) -> tuple[State, tuple[LogLine, ...]]:
+    """D8: suspend tables that could not be delivered for too long; if ``many`` pending commits
+    wait, those pending most.
+
+    That is a table that cannot be read now, or that was just delivered and does not show it.
+    Trouble of more tables than can be suspended is the catalog's: then nobody is suspended for the
+    number of pending commits.
+    """
+    term, named = term_of(state), addressed(state)
+    if not (state.identity.routed and state.identity.secondaries):
+        return state, ()
+    wall_ms = now_ms + state.wall_ahead_ms
+    weary = {d.table for d in overdue(pending, wall_ms, state.settings.claim_age_max_ms // 2)}
+    if many:
+        counts = Counter(pending_commit.table for pending_commit in pending)
+        most = {name for name, count in counts.items() if count == max(counts.values())}
+        weary |= most if len(most) + len(term.suspended) <= SUSPENDED_MAX else set()
+    helpless = {n for n in weary if n not in named and (n not in given.views or term.asked)}
+    why = "could not be delivered for so long that its pending commits pile up, or will expire"
+    return suspend(
+        state, {n: Unreachable(f"{n} {why}") for n in helpless if n not in term.suspended}, now_ms
+    )
+
+
+def asked_for(state: State, tables: Iterable[str], now_ms: int) -> State:
+    """I5: remember that a person wants these suspended tables filled again; the next END looks at
+    them.
+    """
+    term = term_of(state)
+    wanted = frozenset(n for n in tables if n in closed(term))
+    if wanted <= term.resume_asked:
+        return state
+    asked = replace(term, resume_asked=term.resume_asked | wanted, end_due_ms=now_ms)
+    return replace(state, term=asked)
+
+
+def resumed(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tuple[LogLine, ...]]:
+    """I5: open what was asked for, or let it be delivered first; what still has trouble stays
+    suspended.
+
+    A table that lost rows is taken as it is: they stay out. One that is gone may be made again
+    (N5).
+    """
+    term = term_of(state)
+    suspended, secondaries, tells = dict(term.suspended), dict(term.secondaries), list[LogLine]()
+    gone: list[str] = []
+    wall_ms = max(0, now_ms + state.wall_ahead_ms)
+    for name in sorted(term.resume_asked & suspended.keys()):
+        view, error = given.views.get(name), given.troubles.get(name)
+        if isinstance(error, TableMissing) and state.identity.makes:
+            gone.append(name)
+            del suspended[name]
+            continue
+        if view is not None:
+            error = _shared(view, state, term)
+        if view is None or error is not None:
+            error = error or Unreachable(f"{name} cannot be reached")
+            why = f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX]
+            suspended[name] = Suspended(name, why, wall_ms)
+            text = f"{name} stays suspended: {why}"
+            tells.append(LogLine(text, trouble=True, event=LogEvent.TABLE_SUSPENDED))
+            continue
+        secondaries[name] = view
+        suspended[name] = replace(suspended[name], since_ms=wall_ms, resuming=True)
+    for name in unopened(term) & given.views.keys():
+        secondaries[name] = given.views[name]
+    asked = replace(term, suspended=suspended, secondaries=secondaries, resume_asked=frozenset())
+    state, parting_words = parting(replace(state, term=asked), gone)
+    opened, more = reopened(state, given.views)
+    return opened, (*tells, *parting_words, *more)
+
+
+def unopened(term: Term) -> frozenset[str]:
+    """I5: return resuming tables that are to receive nothing: their deliverer may have ended too
+    early."""
+    pending = {pending_commit.table for pending_commit in term.pending_commits}
+    return frozenset(
+        n for n, suspended in term.suspended.items() if suspended.resuming and n not in pending
+    )
+
+
+def _shared(view: TableView, state: State, term: Term) -> HeadgateError | None:
+    try:
+        refuse_shared(view, term.topic_ids, state.identity.shared_with)
+    except SourceShared as error:
+        return error
+    return None
+
+
+def reopened(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[LogLine, ...]]:
+    """I5: let resumed tables take rows again, if they are in order and pending nothing."""
+    term = term_of(state)
+    owing = {pending_commit.secondary for pending_commit in term.pending_commits}
+    done = {
+        name
+        for name, suspended in term.suspended.items()
+        if suspended.resuming
+        and (view := views.get(name))
+        and view.lineage in _INTACT
+        and view.uuid not in owing
+    }
+    if not done:
+        return state, ()
+    suspended = {name: p for name, p in term.suspended.items() if name not in done}
+    tells = tuple(
+        LogLine(f"{name} takes rows again", event=LogEvent.TABLE_RESUMED) for name in sorted(done)
+    )
+    return replace(state, term=replace(term, suspended=suspended)), tells
+
+
+def to_be_delivered(term: Term, pending: Iterable[PendingCommit]) -> tuple[TableView, ...]:
+    """Return resumed tables that need a delivery before they open: an empty one."""
+    have = {pending_commit.secondary for pending_commit in pending}
+    return tuple(
+        term.secondaries[name]
+        for name, suspended in sorted(term.suspended.items())
+        if suspended.resuming
+        and name in term.secondaries
+        and term.secondaries[name].uuid not in have
+    )
+
+
+# Tables that rows are routed to, which no START names: found by the statuses that name them (R5).
+#
+# They are read once per epoch, and again where a status names another UUID, or what is wrong with
+# one, or files that are not where the table had its data. One that has trouble is suspended (I1);
+# one that cannot be read now has its statuses refused. So are those that a coordinator before let
+# pending commits expire of, whose tags it may not have moved (D8).
+
+
+def unknown_tables(state: State) -> tuple[str, ...]:
+    """Return the tables to read before judging: unknown as statuses name them, or expired (D8)."""
+    if not state.identity.routed:
+        return ()
+    term = term_of(state)
+    strangers = _named(state) | _expired(term)
+    return tuple(sorted(strangers - addressed(state).keys() - term.suspended.keys()))
+
+
+def _named(state: State) -> frozenset[str]:
+    term = term_of(state)
+    known = {(name, view.uuid) for name, view in term.secondaries.items()}
+    named = {
+        (table.table, table.uuid)
+        for heard in term.statuses
+        for table in heard.status.tables
+        if table.files and table.table != term.view.table
+    }
+    strangers = {name for name, _ in named - known}
+    return frozenset(strangers | _elsewhere(state) | words(term).keys())
+
+
+def _elsewhere(state: State) -> set[str]:
+    """Return known tables of which a status names a file that is not below their data.
+
+    Their owner may have moved it: participants read a table again, and see that first.
+    """
+    term, found = term_of(state), set[str]()
+    for table in (table for heard in term.statuses for table in heard.status.tables):
+        known = term.secondaries.get(table.table)
+        if known is None or not table.files or table.table in found:
+            continue
+        below = prefixes(state, known)
+        if not all(below.holds(file.path) for file in table.files):
+            found.add(table.table)
+    return found
+
+
+def _expired(term: Term) -> frozenset[str]:
+    """D8: return tables with expired pending commits: a late delivery may be under way until they
+    are read.
+
+    The coordinator that let their pending commits expire has read them, but may have ended before
+    its next decision.
+    """
+    record = term.view.record
+    expired = record.expired if record else ()
+    return frozenset(
+        pending_commit.table
+        for pending_commit in expired
+        if pending_commit.table not in term.secondaries
+    )
+
+
+def words(term: Term) -> Mapping[str, str]:
+    """Return the table troubles that statuses awaiting judgement report (I1)."""
+    return {
+        table: why
+        for heard in term.statuses
+        for table, why in heard.status.troubles.items()
+        if table != term.view.table
+    }
+
+
+def asking_tables(state: State) -> State:
+    """Let the judgement wait for the tables' answer."""
+    return replace(state, term=replace(term_of(state), asks_tables=True))
+
+
+def asked_again(state: State) -> DescribeSecondaries | DescribeSources:
+    """Repeat the question for an END or a judgement that was not answered."""
+    if term_of(state).asks_tables:
+        return DescribeSecondaries(unknown_tables(state))
+    return DescribeSources()
+
+
+def with_tables(
+    state: State, given: SecondariesRead, now_ms: int
+) -> tuple[State, tuple[LogLine, ...]]:
+    """Take in the answer. Raises ``SecondaryForeign``, which is the ledger's own trouble.
+
+    A missing table that only a expired pending commit names takes no delivery: it is asked for
+    again, not suspended, for whoever dropped it may have meant to.
+    """
+    named = _named(state)
+    troubles = {
+        name: error
+        for name, error in given.troubles.items()
+        if name in named or not isinstance(error, TableMissing)
+    }
+    given = replace(given, troubles=troubles)
+    state, tells = examined(state, given, words(term_of(state)), now_ms)
+    term = term_of(state)
+    try:
+        judged = {name: view for name, view in given.views.items() if name not in term.suspended}
+        refuse_foreign(judged, term.view, term.pending_commits)
+    except SecondaryForeign as error:
+        raise SecondaryForeign(
+            error.message,
+            f"restore the ledger {term.view.table} if it was re-created; tables that another "
+            "ledger fills take a sink of another name",
+        ) from None
+    secondaries = {**term.secondaries, **given.views}
+    known = replace(term, secondaries=secondaries, asks_tables=False)
+    known = with_former_data(term, known)  # it is judged at once
+    return replace(state, failures=0, term=known), (*tells, *replaced(state, given))
+
+
+def recorded_uuids(state: State) -> Mapping[str, str]:
+    """Return the UUIDs for the primary table's record: with routes, only of secondary tables that
+    START names.
+
+    A thousand others would make each of its snapshots large.
+    """
+    known = addressed(state) if state.identity.routed else term_of(state).secondaries
+    return {name: view.uuid for name, view in sorted(known.items())}
