@@ -62,9 +62,9 @@ class _Waiting:
     ``to_serve``: those of them whose head is whole, and whom nobody serves yet.
     """
 
-    def __init__(self, most: int, speaks: Callable[[], object]) -> None:
+    def __init__(self, most: int, serve_soon: Callable[[], object]) -> None:
         self.to_serve: dict[_Caller, None] = {}
-        self._speaks = speaks
+        self._serve_soon = serve_soon
         self._most = most
         self._until: dict[_Caller, float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -80,9 +80,9 @@ class _Waiting:
         self._until.pop(caller, None)
         self.to_serve.pop(caller, None)
 
-    def speaks(self, caller: _Caller) -> None:
+    def on_whole(self, caller: _Caller) -> None:
         self.to_serve[caller] = None
-        self._speaks()
+        self._serve_soon()
 
     def drop_oldest(self) -> None:
         if (oldest := next(iter(self._until), None)) is not None:
@@ -152,7 +152,7 @@ class _Caller:
             self._waiting.drop(self)
         elif self._is_whole(self.said):
             asyncio.get_running_loop().remove_reader(self.socket.fileno())
-            self._waiting.speaks(self)
+            self._waiting.on_whole(self)
 
     def hang_up(self) -> None:
         asyncio.get_running_loop().remove_reader(self.socket.fileno())
