@@ -17,7 +17,8 @@ PURE_LIBRARY = {
 }
 IMPURE = {
     "headgate.control_protocol": {
-        *("event_reader", "messages", "multipart_status", "redacted_log", "sink_context"),
+        *("event_reader", "machine_driver", "messages", "multipart_status", "redacted_log"),
+        "sink_context",
         "testing",
     },
     "headgate.coordinator": {"driver", "service"},
