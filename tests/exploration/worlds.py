@@ -90,8 +90,8 @@ SMALL: Mapping[str, Bounds] = {
     "parts-nothing-wrong": replace(parted(1, append_turned=2), time_outs=False, clean=True),
     "idleness": timed(2, 1, end_silent=2),
     "secondary": followed(2, coordinator_dies=1),
-    "secondary table-unknown-outcomes": followed(1, outcome_unknown=2),
-    "two-secondary tables": followed(2, tables=2, coordinator_dies=1),
+    "secondary-unknown-outcomes": followed(1, outcome_unknown=2),
+    "two-secondaries": followed(2, tables=2, coordinator_dies=1),
     "new-column": evolving(2, outcome_unknown=1, append_lost=1),
     "new-column-coordinator-dies": evolving(2, coordinator_dies=1),
     "changes": changed(2, outcome_unknown=1, foreign_commit=1),
@@ -104,7 +104,7 @@ LARGE: Mapping[str, Bounds] = {
     "beginning-abort": Bounds(policy=ABORT),
     "answer-lost-and-asked-again": alone(1, append_lost=1, append_doubled=1),
     "move-abrupt": MOVE_ABRUPT,
-    "secondary table-move-abrupt": replace(
+    "secondary-move-abrupt": replace(
         MOVE_ABRUPT, records=(1,), owners=(0,), bad=frozenset({(0, 0)}), secondaries=("lake.f0",)
     ),
     "zombie-unknown-outcome": alone(1, failover=1, outcome_unknown=1),
@@ -136,13 +136,13 @@ LARGE: Mapping[str, Bounds] = {
     "parts-coordinator-dies": parted(1, append_torn=1, append_turned=1, coordinator_dies=1),
     "parts-event-doubled": parted(1, append_torn=1, append_turned=1, event_doubled=1),
     "idleness-coordinator-dies": timed(2, 1, end_silent=2, coordinator_dies=1),
-    "secondary table-dies-unknown": followed(2, coordinator_dies=1, outcome_unknown=2),
-    "secondary table-append-lost": followed(2, append_lost=1, outcome_unknown=1),
-    "secondary table-zombie": followed(1, failover=1, outcome_unknown=1),
-    "two-secondary tables-of-three-records": followed(
+    "secondary-dies-unknown": followed(2, coordinator_dies=1, outcome_unknown=2),
+    "secondary-append-lost": followed(2, append_lost=1, outcome_unknown=1),
+    "secondary-zombie": followed(1, failover=1, outcome_unknown=1),
+    "two-secondaries-of-three-records": followed(
         3, tables=2, coordinator_dies=1, outcome_unknown=1
     ),
-    "two-secondary tables-zombie": followed(2, tables=2, failover=1),
+    "two-secondaries-zombie": followed(2, tables=2, failover=1),
     "new-column-dies-unknown": evolving(2, coordinator_dies=1, outcome_unknown=2),
     "new-column-zombie": evolving(2, failover=1, outcome_unknown=1),
     "new-column-of-two": replace(pair(outcome_unknown=1), new=frozenset({(0, 0), (1, 0)})),

@@ -55,14 +55,12 @@ LIKELY: dict[str, Callable[[Climate], bool]] = {
     "old-epochs-count": lambda c: c.weather is Weather.WILD,
     "failure-unsaid": lambda c: c.rates.batch > 0,
     "delivers-from-memory": lambda c: c.rates.lie > 0 and c.upheaval is None,
-    "decision-forgets-pending commits": lambda c: c.rates.commit > 0.2,
+    "decision-forgets-pending-commits": lambda c: c.rates.commit > 0.2,
     "expires-unnamed": lambda c: c.rates.commit > 0.2,
     "unknown-answer-believed": lambda c: c.rates.commit > 0.2,
     "newest-pending-commit-first": lambda c: c.rates.commit > 0.2,
     "delivered-by-equality": lambda c: c.rates.commit > 0.2,
-    "secondary tables-of-the-past-unclaimed": lambda c: (
-        c.upheaval in ("recreate table", "roll back")
-    ),
+    "secondaries-of-the-past-unclaimed": lambda c: c.upheaval in ("recreate table", "roll back"),
     "start-says-nothing-of-it": lambda c: c.upheaval in ("recreate table", "roll back"),
     "quarantine-not-asked": lambda c: c.upheaval in ("recreate table", "roll back"),
     "decided-anew": lambda c: c.upheaval in ("recreate table", "roll back"),

@@ -9,9 +9,7 @@ from exploration.worlds import LARGE, SMALL
 
 WORLDS: Mapping[str, Bounds] = {
     **SMALL,
-    **{
-        name: LARGE[name] for name in ("answer-lost-and-asked-again", "secondary table-move-abrupt")
-    },
+    **{name: LARGE[name] for name in ("answer-lost-and-asked-again", "secondary-move-abrupt")},
 }
 
 PRODUCT_STATES_MAX = 2_000
@@ -22,11 +20,11 @@ its mutants are noticed. ``make explore`` goes to the end.
 STATES_ROUGHLY = {
     "parts-nothing-wrong": 35,
     "secondary": 500,
-    "secondary table-unknown-outcomes": 500,
-    "two-secondary tables": 600,
+    "secondary-unknown-outcomes": 500,
+    "two-secondaries": 600,
     "new-column-coordinator-dies": 1_300,
     "new-column": 3_500,
-    "secondary table-move-abrupt": 1_200,
+    "secondary-move-abrupt": 1_200,
     "parts": 1_000,
     "pause": 1_500,
     "idleness": 3_200,
