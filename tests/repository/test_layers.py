@@ -79,10 +79,9 @@ ADAPTERS = {
         "headgate.operations.many_tables.replay_quarantined",
         "headgate.operations.many_tables.rewrite_expired",
         "headgate.runtime.catalogs",
-        "headgate.runtime.iceberg_format",
+        "headgate.runtime.sink_tables",
         "headgate.runtime.maintenance",
         "headgate.runtime.start_checks",
-        "headgate.runtime.write_planning",
         "headgate.tables",
     },
     "pyspark": {
