@@ -27,7 +27,7 @@ from headgate.control_protocol.ports import (
 
 
 @dataclass(frozen=True, slots=True)
-class Led:
+class LeadershipGained:
     """A fresh poll of the group shows that this member owns the election partition."""
 
 
@@ -39,7 +39,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Discontinued:
+class LogTruncated:
     """The control log lost its continuity; earlier events are void."""
 
     reason: str
@@ -130,14 +130,14 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
-class Ticked:
+class Tick:
     """Time has passed."""
 
 
 Input = (
-    Led
+    LeadershipGained
     | Heard
-    | Discontinued
+    | LogTruncated
     | TableRead
     | SecondariesRead
     | Drafted
@@ -148,7 +148,7 @@ Input = (
     | TablesChanged
     | CallFailed
     | Stopped
-    | Ticked
+    | Tick
 )
 
 # ------------------------------------------------------------------------------------ actions
@@ -239,7 +239,7 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class LogLine:
     """Write a line for people to the log, by its name; ``trouble``: as a warning, ``lasts``: which
     has repeated, so that ``headgate status`` shows it as well."""
 
@@ -268,6 +268,6 @@ Action = (
     | EvolveTable
     | ChangeTables
     | Append
-    | Tell
+    | LogLine
     | Stop
 )

@@ -46,13 +46,14 @@ from headgate.coordinator.actions import (
     DeliverPendingCommits,
     DescribeSecondaries,
     DescribeSources,
-    Discontinued,
     Drafted,
     DraftManifests,
     EvolveTable,
     Heard,
     Input,
-    Led,
+    LeadershipGained,
+    LogLine,
+    LogTruncated,
     ReadTable,
     SecondariesRead,
     SourcesDescribed,
@@ -61,8 +62,7 @@ from headgate.coordinator.actions import (
     TableEvolved,
     TableRead,
     TablesChanged,
-    Tell,
-    Ticked,
+    Tick,
     TidyDrafts,
 )
 from headgate.coordinator.machine import step
@@ -72,7 +72,7 @@ from headgate.coordinator.state import Identity, State
 
 _log = redacted_logger("headgate.coordinator")
 _Answer = TypeVar("_Answer")
-Parted = tuple[dict[str, _Answer], dict[str, HeadgateError]]
+Split = tuple[dict[str, _Answer], dict[str, HeadgateError]]
 
 TRIES_IN_SILENCE = 3
 SILENCE_MS_MAX = 5_000
@@ -150,7 +150,7 @@ class CoordinatorDriver:
     def primary(self) -> None:
         """Let the machine claim: a fresh poll shows ownership."""
         if not self._listener.behind:
-            self._feed(Led())
+            self._feed(LeadershipGained())
 
     def run_once(self, timeout_ms: int) -> bool:
         """Make one turn: at most ``timeout_ms`` of waiting for the log, plus the calls it makes.
@@ -169,7 +169,7 @@ class CoordinatorDriver:
             heard = not self._listener.behind
         except RetryLater as error:
             _log.warning("%s", error, extra=about(LogEvent.CONTROL_TOPIC_UNAVAILABLE))
-        self._feed(Ticked())
+        self._feed(Tick())
         return heard
 
     def _catch_up(self) -> None:
@@ -177,7 +177,7 @@ class CoordinatorDriver:
         self._world.ensure_log()
         broken = self._listener.stand()
         if broken is not None:
-            self._feed(Discontinued(broken))
+            self._feed(LogTruncated(broken))
 
     def _feed(self, given: Input) -> None:
         inputs: deque[Input] = deque([given])
@@ -205,7 +205,9 @@ class CoordinatorDriver:
             case ReadTable():
                 return TableRead(self._world.table.read())
             case DescribeSources(first_start):
-                found = described(self._world.topics, self._start_at, first_start=first_start)
+                found = describe_sources(
+                    self._world.topics, self._start_at, first_start=first_start
+                )
                 topic_id, stamp = self._world.control_topic_id(), self._world.stamp()
                 return replace(found, control_topic_id=topic_id, stamp=stamp)
             case CommitTable(attempt):
@@ -224,7 +226,7 @@ class CoordinatorDriver:
             case Append():
                 self._world.log.append(self._envelopes(action))
                 self._tell_settled(action)
-            case Tell(text, trouble, lasts=lasts, event=event):
+            case LogLine(text, trouble, lasts=lasts, event=event):
                 level = logging.WARNING if trouble else logging.INFO
                 extra = about(event, epoch=self.state.term.epoch if self.state.term else None)
                 _log.log(level, "sink %s: %s", self.state.identity.sink, text, extra=extra)
@@ -245,9 +247,9 @@ class CoordinatorDriver:
         assert secondaries is not None, "this sink has no secondary tables"
         match action:
             case DescribeSecondaries():
-                return secondaries_read(secondaries, action, self._world.clock.wall_ms())
+                return read_secondaries(secondaries, action, self._world.clock.wall_ms())
             case DraftManifests(drafts):
-                pending_commits, troubles = _parted(secondaries.draft(drafts))
+                pending_commits, troubles = _split_errors(secondaries.draft(drafts))
                 return Drafted(
                     tuple(
                         pending_commit
@@ -257,7 +259,7 @@ class CoordinatorDriver:
                     troubles,
                 )
             case DeliverPendingCommits(deliveries, timeout_ms):
-                delivered: Parted[CommitOutcome] = _parted(
+                delivered: Split[CommitOutcome] = _split_errors(
                     secondaries.deliver(deliveries, timeout_ms)
                 )
                 return DeliveriesAnswered(*delivered)
@@ -313,24 +315,26 @@ class CoordinatorDriver:
         return envelopes
 
 
-def secondaries_read(
+def read_secondaries(
     secondaries: Secondaries, asked: DescribeSecondaries, wall_ms: int
 ) -> SecondariesRead:
     """Return what the tables answer, and which of the remembered ones are gone (N5)."""
     gone = secondaries.missing(asked.remembered) if asked.remembered else {}
-    views, troubles = _parted({**gone, **secondaries.describe(asked.tables)})
+    views, troubles = _split_errors({**gone, **secondaries.describe(asked.tables)})
     return SecondariesRead(views, wall_ms, troubles)
 
 
-def _parted(
+def _split_errors(
     answers: Mapping[str, _Answer | HeadgateError],
-) -> Parted[_Answer]:
+) -> Split[_Answer]:
     """Split the answers of secondary tables from the errors of those that can be suspended (I1)."""
     troubles = {name: each for name, each in answers.items() if isinstance(each, HeadgateError)}
     return {n: a for n, a in answers.items() if not isinstance(a, HeadgateError)}, troubles
 
 
-def described(topics: SourceTopics, start_at: StartAt, *, first_start: bool) -> SourcesDescribed:
+def describe_sources(
+    topics: SourceTopics, start_at: StartAt, *, first_start: bool
+) -> SourcesDescribed:
     """Return what a claim needs to know of the sources. Raises ``Unreachable``."""
     states = dict(topics.describe())
     if not first_start:

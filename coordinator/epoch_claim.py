@@ -18,10 +18,10 @@ from headgate.coordinator.actions import (
     CommitTable,
     DescribeSecondaries,
     DescribeSources,
+    LogLine,
     ReadTable,
     SecondariesRead,
     SourcesDescribed,
-    Tell,
 )
 from headgate.coordinator.commit_tokens import issued
 from headgate.coordinator.outgoing_events import Step, move, recover, say, wait
@@ -291,7 +291,7 @@ def _told(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
     D3: tell as well of settings that decide what a row is, and that have changed.
     """
     if before and before.control_topic_id not in (None, now.control_topic_id):
-        yield Tell(
+        yield LogLine(
             f"control topic {now.control_topic} has id {now.control_topic_id}, but the last commit "
             f"was made with {before.control_topic} of id {before.control_topic_id}: it was created "
             "anew, or this is another topic or cluster",
@@ -300,7 +300,7 @@ def _told(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
         )
     if before and before.routing and before.routing != now.routing:
         told = "the settings that decide what a row is have changed since the last commit"
-        yield Tell(told, event=LogEvent.SETTINGS_CHANGED)
+        yield LogLine(told, event=LogEvent.SETTINGS_CHANGED)
 
 
 def _resumption(state: State, record: CommitRecord | None, found: SourcesDescribed) -> Resumption:
@@ -363,7 +363,7 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
         suspects=frozenset(),
         troubled={},
     )
-    began = Tell(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
+    began = LogLine(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
     if any(pending_commit.claim for pending_commit in record.pending_commits):
         delivering, actions = begin_delivering(begun, now_ms)
         return delivering, (began, *actions)

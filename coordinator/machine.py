@@ -55,11 +55,12 @@ from headgate.coordinator.actions import (
     DeliveriesAnswered,
     DescribeSecondaries,
     DescribeSources,
-    Discontinued,
     Drafted,
     Heard,
     Input,
-    Led,
+    LeadershipGained,
+    LogLine,
+    LogTruncated,
     ReadTable,
     SecondariesRead,
     SourcesDescribed,
@@ -67,8 +68,7 @@ from headgate.coordinator.actions import (
     TableEvolved,
     TableRead,
     TablesChanged,
-    Tell,
-    Ticked,
+    Tick,
 )
 from headgate.coordinator.commit_tokens import issued
 from headgate.coordinator.epoch_claim import (
@@ -446,7 +446,7 @@ def answered(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
     if isinstance(outcome, Refused) and state.failures < _REFUSALS_AT_ONCE:
         refused = replace(state, failures=state.failures + 1)
         told = f"commit refused: {outcome.reason}"
-        return refused, (Tell(told, trouble=True, event=LogEvent.COMMIT_REFUSED), ReadTable())
+        return refused, (LogLine(told, trouble=True, event=LogEvent.COMMIT_REFUSED), ReadTable())
     answer = isinstance(outcome, Refused) or outcome.rights
     return wait(state, now_ms, f"commit not confirmed: {outcome.reason}", refused=answer)
 
@@ -625,11 +625,11 @@ def step(state: State, given: Input, now_ms: int) -> Step:
 
 def _dispatch(state: State, given: Input, now_ms: int) -> Step:
     match given:
-        case Ticked():
+        case Tick():
             return _ticked(state, now_ms)
         case Heard(record):
             return _heard(state, record, now_ms)
-        case Led():
+        case LeadershipGained():
             return _led(state, now_ms)
         case TableRead(view):
             return _table_read(state, view, now_ms)
@@ -643,7 +643,7 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
             return _changed(state, given, now_ms)
         case CallFailed(reason) if state.phase is not Phase.FOLLOWING:
             return _call_failed(state, reason, now_ms)
-        case Discontinued(reason):
+        case LogTruncated(reason):
             return _discontinued(state, reason)
         case Stopped(error):
             return stop(state, error)
@@ -717,7 +717,7 @@ def _silence_ms(state: State) -> int:
 
 def _discontinued(state: State, reason: str) -> Step:
     if state.term is None:
-        return state, (Tell(reason, trouble=True, event=LogEvent.CONTROL_TOPIC_UNAVAILABLE),)
+        return state, (LogLine(reason, trouble=True, event=LogEvent.CONTROL_TOPIC_UNAVAILABLE),)
     return recover(state, f"{reason}: a new epoch is due")
 
 

@@ -24,7 +24,7 @@ from headgate.control_protocol.identifiers import Epoch, TopicPartition
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.actions import Action, Append, ReadTable, Stop, Tell
+from headgate.coordinator.actions import Action, Append, LogLine, ReadTable, Stop
 from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.settings import CoordinatorSettings
@@ -62,7 +62,7 @@ def recover(state: State, why: str) -> Step:
     """Begin again at the table, with a new epoch."""
     moved = move(state, Phase.RECOVERING, term=None, attempt=None, recovery_view=None)
     return moved, (
-        Tell(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED),
+        LogLine(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED),
         ReadTable(),
     )
 
@@ -79,7 +79,7 @@ def superseded(state: State, epoch: Epoch, now_ms: int) -> Step:
         troubled={},
     )
     why = f"{StepDown.code} superseded by epoch {epoch}: steps down"
-    return followed, (Tell(why, trouble=True, event=LogEvent.EPOCH_SUPERSEDED),)
+    return followed, (LogLine(why, trouble=True, event=LogEvent.EPOCH_SUPERSEDED),)
 
 
 def stop(state: State, error: HeadgateError) -> Step:
@@ -110,7 +110,7 @@ def wait(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
     told = f"{why}; tries again in {wait_ms} ms"
     if not answered and now_ms - since_ms >= patience_ms(settings):
         told = f"{LeadershipReleased.code} keeps the lead, for nobody else was heard: {told}"
-    return waiting, (Tell(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
+    return waiting, (LogLine(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
 
 
 FORMER_DATA_MAX = 8

@@ -35,9 +35,9 @@ from headgate.coordinator.actions import (
     DescribeSources,
     Drafted,
     DraftManifests,
+    LogLine,
     ReadTable,
     SecondariesRead,
-    Tell,
     TidyDrafts,
 )
 from headgate.coordinator.outgoing_events import (
@@ -574,7 +574,7 @@ def deliveries_answered(state: State, given: DeliveriesAnswered, now_ms: int) ->
     """Read the secondary tables again, whatever the answers were."""
     reasons = [o.reason for o in given.outcomes.values() if isinstance(o, Refused | Unknown)]
     event = LogEvent.DELIVERY_UNCONFIRMED
-    told = [Tell(_unconfirmed(reasons), trouble=True, event=event)] if reasons else []
+    told = [LogLine(_unconfirmed(reasons), trouble=True, event=event)] if reasons else []
     state, suspended = unpayable(state, given, now_ms)
     return state, (*told, *suspended, DescribeSecondaries(_named(state, now_ms)))
 
@@ -634,7 +634,7 @@ def _goes_on(state: State, now_ms: int) -> Step:
         return starting, say(starting)
     troubles, known = tuple(_troubles(state, term, now_ms)), term.pending_told
     told: tuple[Action, ...] = tuple(
-        Tell(text, trouble=True, event=LogEvent.DELIVERY_PENDING)
+        LogLine(text, trouble=True, event=LogEvent.DELIVERY_PENDING)
         for text in troubles
         if text not in known
     )
@@ -662,11 +662,11 @@ def _troubles(state: State, term: Term, now_ms: int) -> Iterable[str]:
         yield f"{old} rows pending for {tables} expire soon (coordinator.claim_age_max_ms)"
 
 
-def told_expired(after: CommitRecord, before: CommitRecord | None) -> tuple[Tell, ...]:
+def told_expired(after: CommitRecord, before: CommitRecord | None) -> tuple[LogLine, ...]:
     """D8: log what nobody delivers any more."""
     known = before.expired if before else ()
     return tuple(
-        Tell(
+        LogLine(
             f"{pending_commit.said} of transaction {pending_commit.transaction} never "
             f"came into {pending_commit.table}: "
             "they were pending for too long, or the table is another one now",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from headgate.control_protocol.errors import StatusRefused
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent
-from headgate.coordinator.actions import Tell
+from headgate.coordinator.actions import LogLine
 from headgate.coordinator.outgoing_events import Step, addressed, fixed_set, recover, term_of
 from headgate.coordinator.refused_statuses import Fault, Refused
 from headgate.coordinator.secondary_tables import suspend
@@ -98,8 +98,8 @@ def _ends(state: State, refused: Refused, now_ms: int) -> Step:
     return suspended, (_told(error), *tells)
 
 
-def _told(error: StatusRefused) -> Tell:
-    return Tell(str(error), trouble=True, lasts=True, event=LogEvent.STATUS_REFUSED)
+def _told(error: StatusRefused) -> LogLine:
+    return LogLine(str(error), trouble=True, lasts=True, event=LogEvent.STATUS_REFUSED)
 
 
 def _error(state: State, refused: Refused) -> StatusRefused:

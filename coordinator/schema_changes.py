@@ -19,7 +19,7 @@ from headgate.control_protocol.events import (
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.ports import Changed, Evolved, Lineage, Want
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.coordinator.actions import Action, ChangeTables, EvolveTable, Tell
+from headgate.coordinator.actions import Action, ChangeTables, EvolveTable, LogLine
 from headgate.coordinator.outgoing_events import (
     Step,
     folder,
@@ -151,7 +151,7 @@ def not_evolved(state: State, now_ms: int, why: str) -> Step:
     term = replace(term, evolve_due_ms=now_ms + wait_ms)
     waiting = move(state, Phase.OPEN, term=term, failures=state.failures + 1)
     told = f"{why}; its columns are asked for again in {wait_ms} ms"
-    return waiting, (Tell(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
+    return waiting, (LogLine(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
 
 
 def heard_tables(state: State, tables: Tables, now_ms: int) -> Step:
@@ -211,11 +211,11 @@ def refused_bytes(refused: Iterable[Refusal]) -> int:
 def _tell_evolved(table: str, done: Evolved) -> tuple[Action, ...]:
     told: list[Action] = []
     if done.changes:
-        told.append(Tell(f"{table}: {', '.join(done.changes)}", event=LogEvent.COLUMNS_CHANGED))
+        told.append(LogLine(f"{table}: {', '.join(done.changes)}", event=LogEvent.COLUMNS_CHANGED))
     if done.refused:
         words = "; ".join(f"{dotted(each.path)} {each.reason}" for each in done.refused)
         told.append(
-            Tell(f"{table} does not add: {words}", trouble=True, event=LogEvent.COLUMNS_REFUSED)
+            LogLine(f"{table} does not add: {words}", trouble=True, event=LogEvent.COLUMNS_REFUSED)
         )
     return tuple(told)
 
@@ -268,7 +268,7 @@ def changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
     told = [action for said in done.values() for action in _tell_changed(said)]
     if failures:
         told.append(
-            Tell(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_RETRYING)
+            LogLine(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_RETRYING)
         )
     return state, (*suspended, *told, *say(state))
 
@@ -307,11 +307,11 @@ def _starts(state: State, said: Changed) -> Iterator[TableStart]:
 def _tell_changed(said: Changed) -> Iterator[Action]:
     if said.changes:
         text = f"{said.table}: {', '.join(said.changes)}"
-        yield Tell(text, event=LogEvent.COLUMNS_CHANGED)
+        yield LogLine(text, event=LogEvent.COLUMNS_CHANGED)
     words = [f"{dotted(each.path)} {each.reason}".strip() for each in said.refused]
     if words:
         text = f"{said.table} does not add: {'; '.join(words)}"
-        yield Tell(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)
+        yield LogLine(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)
     if not said.uuid and not said.dropped:
         text = f"table {said.table} is not created, its records are unmatched: {said.why}"
-        yield Tell(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)
+        yield LogLine(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)

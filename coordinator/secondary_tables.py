@@ -30,8 +30,8 @@ from headgate.coordinator.actions import (
     DeliveriesAnswered,
     DescribeSecondaries,
     DescribeSources,
+    LogLine,
     SecondariesRead,
-    Tell,
 )
 from headgate.coordinator.outgoing_events import addressed, prefixes, term_of, with_former_data
 from headgate.coordinator.pending_commits import overdue, refuse_foreign
@@ -83,7 +83,7 @@ def made_anew(state: State, troubles: Troubles) -> frozenset[str]:
     return frozenset(n for n, error in troubles.items() if isinstance(error, TableMissing))
 
 
-def parting(state: State, gone: Collection[str]) -> tuple[State, tuple[Tell, ...]]:
+def parting(state: State, gone: Collection[str]) -> tuple[State, tuple[LogLine, ...]]:
     """Let the next decision forget these tables; nothing is delivered to them, or accepted for
     them."""
     term = term_of(state)
@@ -95,9 +95,9 @@ def parting(state: State, gone: Collection[str]) -> tuple[State, tuple[Tell, ...
     return replace(state, term=parted), told_anew(new)
 
 
-def told_anew(gone: Collection[str]) -> tuple[Tell, ...]:
+def told_anew(gone: Collection[str]) -> tuple[LogLine, ...]:
     return tuple(
-        Tell(
+        LogLine(
             f"{name} was dropped: it is created again when records for it come; "
             "what is pending for it expires",
             trouble=True,
@@ -107,11 +107,11 @@ def told_anew(gone: Collection[str]) -> tuple[Tell, ...]:
     )
 
 
-def replaced(state: State, given: SecondariesRead) -> tuple[Tell, ...]:
+def replaced(state: State, given: SecondariesRead) -> tuple[LogLine, ...]:
     """N4: log a table that somebody else put in the place of a filled one; it is filled."""
     known = term_of(state).view.filled
     return tuple(
-        Tell(
+        LogLine(
             f"{name} is not the table that was filled before: it lacks that one's rows",
             trouble=True,
             event=LogEvent.TABLE_DROPPED,
@@ -177,7 +177,7 @@ def trouble_of(view: TableView, state: State, topic_ids: Mapping[str, str]) -> H
 
 def examined(
     state: State, given: SecondariesRead, words: Mapping[str, str], now_ms: int
-) -> tuple[State, tuple[Tell, ...]]:
+) -> tuple[State, tuple[LogLine, ...]]:
     """I1: suspend those of the routed tables just read that are not in order.
 
     ``words``: trouble that participants report. It counts where this coordinator finds nothing
@@ -204,7 +204,7 @@ def examined(
 
 def unpayable(
     state: State, given: DeliveriesAnswered, now_ms: int
-) -> tuple[State, tuple[Tell, ...]]:
+) -> tuple[State, tuple[LogLine, ...]]:
     """I1: suspend the tables whose deliveries failed for a trouble of their own."""
     term, outcomes = term_of(state), given.outcomes.items()
     refused = {n: o.reason for n, o in outcomes if isinstance(o, Unknown) and o.rights}
@@ -219,7 +219,7 @@ def unpayable(
 
 def suspend(
     state: State, troubles: Mapping[str, HeadgateError], now_ms: int
-) -> tuple[State, tuple[Tell, ...]]:
+) -> tuple[State, tuple[LogLine, ...]]:
     """Suspend these tables from now on. Raises the error of one where there is no quarantine
     (I4)."""
     anew = made_anew(state, troubles)
@@ -250,9 +250,9 @@ def suspended_for(
     }
 
 
-def told(found: Mapping[str, Suspended]) -> tuple[Tell, ...]:
+def told(found: Mapping[str, Suspended]) -> tuple[LogLine, ...]:
     return tuple(
-        Tell(
+        LogLine(
             f"{name} is suspended, its records go to the quarantine: {suspended.why}",
             trouble=True,
             event=LogEvent.TABLE_SUSPENDED,
@@ -300,7 +300,7 @@ def wearied(
     now_ms: int,
     *,
     many: bool,
-) -> tuple[State, tuple[Tell, ...]]:
+) -> tuple[State, tuple[LogLine, ...]]:
     """D8: suspend tables that could not be delivered for too long; if ``many`` pending commits
     wait, those pending most.
 
@@ -336,7 +336,7 @@ def asked_for(state: State, tables: Iterable[str], now_ms: int) -> State:
     return replace(state, term=asked)
 
 
-def resumed(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tuple[Tell, ...]]:
+def resumed(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tuple[LogLine, ...]]:
     """I5: open what was asked for, or let it be delivered first; what still has trouble stays
     suspended.
 
@@ -344,7 +344,7 @@ def resumed(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, t
     (N5).
     """
     term = term_of(state)
-    suspended, secondaries, tells = dict(term.suspended), dict(term.secondaries), list[Tell]()
+    suspended, secondaries, tells = dict(term.suspended), dict(term.secondaries), list[LogLine]()
     gone: list[str] = []
     wall_ms = max(0, now_ms + state.wall_ahead_ms)
     for name in sorted(term.resume_asked & suspended.keys()):
@@ -360,7 +360,7 @@ def resumed(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, t
             why = f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX]
             suspended[name] = Suspended(name, why, wall_ms)
             text = f"{name} stays suspended: {why}"
-            tells.append(Tell(text, trouble=True, event=LogEvent.TABLE_SUSPENDED))
+            tells.append(LogLine(text, trouble=True, event=LogEvent.TABLE_SUSPENDED))
             continue
         secondaries[name] = view
         suspended[name] = replace(suspended[name], since_ms=wall_ms, resuming=True)
@@ -389,7 +389,7 @@ def _shared(view: TableView, state: State, term: Term) -> HeadgateError | None:
     return None
 
 
-def reopened(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[Tell, ...]]:
+def reopened(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[LogLine, ...]]:
     """I5: let resumed tables take rows again, if they are in order and pending nothing."""
     term = term_of(state)
     owing = {pending_commit.secondary for pending_commit in term.pending_commits}
@@ -405,7 +405,7 @@ def reopened(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple
         return state, ()
     suspended = {name: p for name, p in term.suspended.items() if name not in done}
     tells = tuple(
-        Tell(f"{name} takes rows again", event=LogEvent.TABLE_RESUMED) for name in sorted(done)
+        LogLine(f"{name} takes rows again", event=LogEvent.TABLE_RESUMED) for name in sorted(done)
     )
     return replace(state, term=replace(term, suspended=suspended)), tells
 
@@ -508,7 +508,7 @@ def asked_again(state: State) -> DescribeSecondaries | DescribeSources:
 
 def with_tables(
     state: State, given: SecondariesRead, now_ms: int
-) -> tuple[State, tuple[Tell, ...]]:
+) -> tuple[State, tuple[LogLine, ...]]:
     """Take in the answer. Raises ``SecondaryForeign``, which is the ledger's own trouble.
 
     A missing table that only a expired pending commit names takes no delivery: it is asked for

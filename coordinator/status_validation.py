@@ -12,7 +12,7 @@ from headgate.control_protocol.identifiers import Sender, TopicId, TopicPartitio
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.coordinator.actions import Tell
+from headgate.coordinator.actions import LogLine
 from headgate.coordinator.commit_tokens import Prefixes, Stamped, oldest
 from headgate.coordinator.outgoing_events import addressed, ahead, fixed_set, prefixes, term_of
 from headgate.coordinator.refused_statuses import Fault, Objection, RefusedStatus
@@ -465,7 +465,7 @@ TIMES_IN_A_ROW = 3
 """Once may be a hiccup; people are told at so many times, and at each multiple."""
 
 
-def starving(state: State, verdict: Verdict) -> tuple[Mapping[Sender, int], tuple[Tell, ...]]:
+def starving(state: State, verdict: Verdict) -> tuple[Mapping[Sender, int], tuple[LogLine, ...]]:
     """Return how often in a row each sender was late by now, and what people have to know."""
     before, late = term_of(state).late, verdict.late - verdict.heeded
     counts = {sender: times for sender, times in before.items() if sender not in verdict.heeded}
@@ -474,14 +474,14 @@ def starving(state: State, verdict: Verdict) -> tuple[Mapping[Sender, int], tupl
     return counts, tuple(_told(state.settings, sender, counts[sender]) for sender in repeated)
 
 
-def _told(settings: CoordinatorSettings, sender: Sender, times: int) -> Tell:
+def _told(settings: CoordinatorSettings, sender: Sender, times: int) -> LogLine:
     error = ParticipantStarves(
         f"{sender} is slower than a transaction: {times} times in a row its files came after the "
         "only commit that may bring them, and its records are read again each time",
         f"raise coordinator.commit_interval_ms ({settings.commit_interval_ms} now) or "
         f"commit_timeout_ms ({settings.commit_timeout_ms} now), together the time that it has",
     )
-    return Tell(str(error), trouble=True, lasts=True, event=LogEvent.PARTICIPANT_ALWAYS_LATE)
+    return LogLine(str(error), trouble=True, lasts=True, event=LogEvent.PARTICIPANT_ALWAYS_LATE)
 
 
 # Valid-through: no record with an older timestamp is still to come, as far as known (C10).

@@ -11,7 +11,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchOutcome
-from headgate.participant.state import Draft
+from headgate.participant.state import OutgoingEvent
 
 # ------------------------------------------------------------------------------------- inputs
 
@@ -24,14 +24,14 @@ class Assigned:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseAsked:
+class ReleaseRequested:
     """The group takes these partitions away; it waits while ``state.leaving`` is not empty."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseExpired:
+class ReleaseTimedOut:
     """The group waits no longer."""
 
 
@@ -43,14 +43,14 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Discontinued:
+class LogTruncated:
     """The control log lost its continuity; earlier events are void."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class EndsKnown:
+class EndOffsetsRead:
     """Where the source ends now (last stable offsets).
 
     ``full``: it shows no more until some of it is read.
@@ -73,20 +73,20 @@ class AppendFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Ticked:
+class Tick:
     """Time has passed."""
 
 
 Input = (
     Assigned
-    | ReleaseAsked
-    | ReleaseExpired
+    | ReleaseRequested
+    | ReleaseTimedOut
     | Heard
-    | Discontinued
-    | EndsKnown
+    | LogTruncated
+    | EndOffsetsRead
     | BatchEnded
     | AppendFailed
-    | Ticked
+    | Tick
 )
 
 # ------------------------------------------------------------------------------------ actions
@@ -96,12 +96,12 @@ Input = (
 class Append:
     """Append in order, statuses in parts; answer a failure with ``AppendFailed``."""
 
-    drafts: tuple[Draft, ...]
+    drafts: tuple[OutgoingEvent, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class AskEnds:
-    """Answer with ``EndsKnown``; with no ends when the source does not answer."""
+class ReadEndOffsets:
+    """Answer with ``EndOffsetsRead``; with no ends when the source does not answer."""
 
     partitions: frozenset[TopicPartition]
 
@@ -122,7 +122,7 @@ class CopyOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class LogLine:
     """Write a line for people to the log, by its name; ``trouble``: as a warning."""
 
     text: str
@@ -137,14 +137,14 @@ class Stop:
     error: HeadgateError
 
 
-Action = Append | AskEnds | Submit | CopyOffsets | Tell | Stop
+Action = Append | ReadEndOffsets | Submit | CopyOffsets | LogLine | Stop
 
 
-RELEASE_TIMED_OUT = Tell(
+RELEASE_TIMED_OUT = LogLine(
     "release timed out: work is dropped", trouble=True, event=LogEvent.BATCH_UNANNOUNCED
 )
 
 
-def log_trouble(text: str) -> Tell:
+def control_log_warning(text: str) -> LogLine:
     """Report a trouble of the control log: it lost something, or did not confirm."""
-    return Tell(text, trouble=True, event=LogEvent.CONTROL_TOPIC_UNAVAILABLE)
+    return LogLine(text, trouble=True, event=LogEvent.CONTROL_TOPIC_UNAVAILABLE)

@@ -28,21 +28,21 @@ from headgate.participant.state import OpenTransaction, Ownership, State
 _NAMED_MAX = 5
 
 
-def words(proposal: Proposal) -> str:
+def describe_proposal(proposal: Proposal) -> str:
     """Return text like ``waits for lake.orders: +pax, +tip``."""
-    return f"waits for {_asked(proposal)}"
+    return f"waits for {_describe_columns(proposal)}"
 
 
-def waited_for(state: State) -> str | None:
+def describe_needs(state: State) -> str | None:
     """Return text on everything that proposals wait for; ``None`` where there are none."""
     if not state.needs:
         return None
-    asked = [_asked(need.proposal) for need in state.needs]
+    asked = [_describe_columns(need.proposal) for need in state.needs]
     more = f" and {len(asked) - _NAMED_MAX} more tables" if len(asked) > _NAMED_MAX else ""
     return f"waits for {'; '.join(asked[:_NAMED_MAX])}{more}"
 
 
-def _asked(proposal: Proposal) -> str:
+def _describe_columns(proposal: Proposal) -> str:
     wanted = list(changes(Struct(), proposal.columns))
     more = f" and {len(wanted) - _NAMED_MAX} more" if len(wanted) > _NAMED_MAX else ""
     named = f"{', '.join(wanted[:_NAMED_MAX])}{more}"
@@ -51,18 +51,18 @@ def _asked(proposal: Proposal) -> str:
     return f"{proposal.table}: {named}"
 
 
-def waiting(state: State) -> frozenset[TopicPartition]:
+def waiting_partitions(state: State) -> frozenset[TopicPartition]:
     """S4: return the partitions for which a status says that there is more."""
     first = (need.proposal.first for need in state.needs)
     return frozenset(at for offsets in first for at in offsets) & state.owned.keys()
 
 
-def idle(offset: int) -> Claim:
+def empty_claim(offset: int) -> Claim:
     """Return a claim of nothing, at position ``offset``."""
     return Claim(OffsetRange(offset, offset))
 
 
-def readable(state: State) -> Mapping[TopicPartition, int]:
+def readable_positions(state: State) -> Mapping[TopicPartition, int]:
     """P2: return positions of the owned partitions in the open transaction's fixed set."""
     if state.writing is None or state.paused:
         return {}
@@ -80,12 +80,12 @@ def backlog(state: State) -> Mapping[TopicPartition, OffsetRange]:
         ends = {at: min(end, stop.upto.get(at, 0)) for at, end in ends.items()}
     return {
         partition: OffsetRange(offset, ends[partition])
-        for partition, offset in readable(state).items()
+        for partition, offset in readable_positions(state).items()
         if ends.get(partition, 0) > offset
     }
 
 
-def capped(
+def cap_ranges(
     ranges: Mapping[TopicPartition, OffsetRange], records_max: int
 ) -> Mapping[TopicPartition, OffsetRange]:
     """Limit the ranges to ``records_max`` offsets; what small ones leave goes to larger ones."""
@@ -99,7 +99,7 @@ def capped(
     return chosen
 
 
-def planned(state: State, ranges: Mapping[TopicPartition, OffsetRange]) -> tuple[State, Batch]:
+def plan_batch(state: State, ranges: Mapping[TopicPartition, OffsetRange]) -> tuple[State, Batch]:
     """Return the next batch, and the state in which it runs."""
     writing = state.writing
     assert writing is not None, "a batch needs an open transaction (P2)"
@@ -119,7 +119,7 @@ def planned(state: State, ranges: Mapping[TopicPartition, OffsetRange]) -> tuple
     return replace(state, batch=batch, batches=batch.number), batch
 
 
-def absorbed(state: State, written: BatchWritten) -> State:
+def absorb_batch(state: State, written: BatchWritten) -> State:
     """Extend the claims by the batch's ranges and files (P2: exactly these ranges)."""
     assert state.batch is not None
     assert {p: r.range for p, r in written.partitions.items()} == state.batch.ranges, (
@@ -130,28 +130,30 @@ def absorbed(state: State, written: BatchWritten) -> State:
     for partition, result in written.partitions.items():
         own = owned[partition]
         assert own.work is not None
-        owned[partition] = replace(own, work=_joined(own.work, result))
+        owned[partition] = replace(own, work=_extend_claim(own.work, result))
     return replace(
         state,
         owned=owned,
         files=(*state.files, *written.files),
         quarantined=(*state.quarantined, *written.quarantined),
-        followed=_followed(state, written),
+        followed=_join_secondary_files(state, written),
         troubles={**state.troubles, **written.troubles},
         batch=None,
-        record_bytes=_mean(written, state.record_bytes),
+        record_bytes=_mean_record_bytes(written, state.record_bytes),
         failed=failed,
         failure=state.failure if failed else None,
     )
 
 
-def _mean(written: BatchWritten, before: float) -> float:
+def _mean_record_bytes(written: BatchWritten, before: float) -> float:
     offsets = sum(len(part.range) for part in written.partitions.values())
     octets = sum(part.bytes_read for part in written.partitions.values())
     return octets / offsets if offsets else before
 
 
-def _followed(state: State, written: BatchWritten) -> Mapping[Destination, tuple[WrittenFile, ...]]:
+def _join_secondary_files(
+    state: State, written: BatchWritten
+) -> Mapping[Destination, tuple[WrittenFile, ...]]:
     """Join the files of each table, whatever its schema was; the newest schema is named."""
     known = {(at.table, at.uuid): (at, files) for at, files in state.followed.items()}
     for at, more in written.followed.items():
@@ -160,7 +162,7 @@ def _followed(state: State, written: BatchWritten) -> Mapping[Destination, tuple
     return dict(known.values())
 
 
-def _joined(claim: Claim, result: PartitionResult) -> Claim:
+def _extend_claim(claim: Claim, result: PartitionResult) -> Claim:
     times = [t for t in (claim.max_timestamp_ms, result.max_timestamp_ms) if t is not None]
     return Claim(
         range=claim.range.then(result.range),
@@ -174,10 +176,10 @@ def _joined(claim: Claim, result: PartitionResult) -> Claim:
     )
 
 
-def dropped(state: State) -> State:
+def drop_work(state: State) -> State:
     """Drop all unannounced work; every position goes back to where it began."""
     owned = {
-        partition: replace(own, work=idle(own.work.range.begin)) if own.work else own
+        partition: replace(own, work=empty_claim(own.work.range.begin)) if own.work else own
         for partition, own in state.owned.items()
     }
     return replace(
@@ -203,21 +205,24 @@ def with_suspended(state: State, suspended: Mapping[str, str]) -> State:
     )
 
 
-def announced(state: State, number: int) -> tuple[State, WriteStatus]:
+def announce_work(state: State, number: int) -> tuple[State, WriteStatus]:
     """Announce everything unannounced in one status, which names every owned partition (P3)."""
     writing = state.writing
     claims = {p: own.work for p, own in state.owned.items() if own.work and writing}
-    failed = (state.failed | _stopping(state)) & state.owned.keys()
+    failed = (state.failed | _partitions_before_stop(state)) & state.owned.keys()
     doubtful = frozenset(p for p, claim in claims.items() if _may_hold_more(state, p, claim))
     status = WriteStatus(
         status_number=number,
         claims=claims,
-        tables=_tables(writing, state) if writing else (),
-        unknown=frozenset(state.owned.keys() - claims.keys()) | failed | doubtful | waiting(state),
-        failure=state.failure or (str(state.stop.error) if state.stop else waited_for(state)),
+        tables=_table_statuses(writing, state) if writing else (),
+        unknown=frozenset(state.owned.keys() - claims.keys())
+        | failed
+        | doubtful
+        | waiting_partitions(state),
+        failure=state.failure or (str(state.stop.error) if state.stop else describe_needs(state)),
         troubles=state.troubles,
     )
-    owned = {p: _announced(own) for p, own in state.owned.items()}
+    owned = {p: _with_empty_claim(own) for p, own in state.owned.items()}
     return replace(
         state,
         owned=owned,
@@ -230,7 +235,7 @@ def announced(state: State, number: int) -> tuple[State, WriteStatus]:
     ), status
 
 
-def _stopping(state: State) -> frozenset[TopicPartition]:
+def _partitions_before_stop(state: State) -> frozenset[TopicPartition]:
     """P14: return the partitions with a record that stops the sink: there is more than is named."""
     return frozenset(state.stop.error.first) if state.stop else frozenset()
 
@@ -248,7 +253,7 @@ def _may_hold_more(state: State, partition: TopicPartition, claim: Claim) -> boo
     return not seen or state.ends.get(partition, 0) > claim.range.end
 
 
-def _tables(writing: OpenTransaction, state: State) -> tuple[TableStatus, ...]:
+def _table_statuses(writing: OpenTransaction, state: State) -> tuple[TableStatus, ...]:
     """Q4: return the files of all tables, announced with the claims that they belong to."""
     tables = [TableStatus(writing.table.table, state.files)] if state.files else []
     if writing.quarantine is not None and state.quarantined:
@@ -259,11 +264,11 @@ def _tables(writing: OpenTransaction, state: State) -> tuple[TableStatus, ...]:
     return tuple(tables)
 
 
-def _announced(own: Ownership) -> Ownership:
-    return replace(own, work=idle(own.work.range.end)) if own.work else own
+def _with_empty_claim(own: Ownership) -> Ownership:
+    return replace(own, work=empty_claim(own.work.range.end)) if own.work else own
 
 
-def opened(state: State, started: OpenTransaction | None) -> State:
+def open_transaction(state: State, started: OpenTransaction | None) -> State:
     """Open a START at once, or behind the answer that is still pending (C4)."""
     if state.ended > state.answered:
         return replace(state, following=started)

@@ -25,28 +25,28 @@ from headgate.participant.actions import (
     Action,
     Append,
     AppendFailed,
-    AskEnds,
     Assigned,
     BatchEnded,
     CopyOffsets,
-    Discontinued,
-    EndsKnown,
+    EndOffsetsRead,
     Heard,
     Input,
-    ReleaseAsked,
-    ReleaseExpired,
+    LogLine,
+    LogTruncated,
+    ReadEndOffsets,
+    ReleaseRequested,
+    ReleaseTimedOut,
     Stop,
     Submit,
-    Tell,
-    Ticked,
+    Tick,
 )
 from headgate.participant.machine import step
-from headgate.participant.state import Draft, State
+from headgate.participant.state import OutgoingEvent, State
 
 # Logs a participant's main events: most participants have no coordinator that would.
 
 
-_OF_PARTITIONS = {
+_EVENT_OF_PRESENCE = {
     PresenceKind.JOINED: LogEvent.PARTITIONS_JOINED,
     PresenceKind.GAINED: LogEvent.PARTITIONS_GAINED,
     PresenceKind.LOST: LogEvent.PARTITIONS_LOST,
@@ -54,13 +54,13 @@ _OF_PARTITIONS = {
 _SHOWN_MAX = 20
 
 
-def log_draft(log: logging.Logger, sink: str, draft: Draft) -> None:
+def log_own_event(log: logging.Logger, sink: str, draft: OutgoingEvent) -> None:
     """Log one line for partitions gained or lost, and for a status that names rows or a failure."""
     event = draft.event
     if isinstance(event, Presence) and event.concerns:
         named = sorted(map(str, event.concerns))
         more = f" and {len(named) - _SHOWN_MAX} more" if len(named) > _SHOWN_MAX else ""
-        extra = about(_OF_PARTITIONS[event.kind], epoch=draft.epoch, partitions=len(named))
+        extra = about(_EVENT_OF_PRESENCE[event.kind], epoch=draft.epoch, partitions=len(named))
         text = ", ".join(named[:_SHOWN_MAX]) + more
         log.info("sink %s: %s %s", sink, event.kind.value, text, extra=extra)
     elif isinstance(event, WriteStatus):
@@ -124,7 +124,7 @@ class ParticipantDriver:
         if self._stands():
             self._feed(Assigned(assignment))
             self._listen(timeout_ms)
-        self._feed(Ticked())
+        self._feed(Tick())
 
     def release(self, partitions: frozenset[TopicPartition]) -> None:
         """Announce what is written, bounded in time (P5), because the group takes these away.
@@ -133,12 +133,12 @@ class ParticipantDriver:
         """
         self._world.leadership.assigned(frozenset(self.state.owned) - partitions)
         deadline_ms = self._world.clock.monotonic_ms() + self.state.settings.release_timeout_ms
-        self._feed(ReleaseAsked(partitions))
+        self._feed(ReleaseRequested(partitions))
         while self._may_still_release(deadline_ms):
             self._await_batch(_RELEASE_TURN_MS)  # this also paces the loop when no batch runs
             self._listen(0)
-            self._feed(Ticked())
-        self._feed(ReleaseExpired())
+            self._feed(Tick())
+        self._feed(ReleaseTimedOut())
 
     def _may_still_release(self, deadline_ms: int) -> bool:
         """Return ``False`` once the log lost its place: events void the work, or go unheard."""
@@ -174,7 +174,7 @@ class ParticipantDriver:
         """Seek the log's end *before* anything is appended: every own event must be heard."""
         broken = self._listener.stand()
         if broken is not None:
-            self._feed(Discontinued(broken))
+            self._feed(LogTruncated(broken))
 
     def _await_batch(self, timeout_ms: int) -> None:
         outcome = self._world.writer.outcome(timeout_ms)
@@ -199,13 +199,13 @@ class ParticipantDriver:
         match action:
             case Append(drafts):
                 return self._append(drafts)
-            case AskEnds(partitions):
+            case ReadEndOffsets(partitions):
                 return self._ends(partitions)
             case Submit(batch):
                 self._world.writer.submit(batch)
             case CopyOffsets(offsets, uuid):
                 self._world.group.commit(offsets, table_note(uuid, self.state.sink))
-            case Tell(text, trouble, event=event):
+            case LogLine(text, trouble, event=event):
                 level = logging.WARNING if trouble else logging.INFO
                 extra = about(event, epoch=self.state.epoch)
                 _log.log(level, "sink %s: %s", self.state.sink, text, extra=extra)
@@ -213,16 +213,16 @@ class ParticipantDriver:
                 raise self._world.redaction.of_error(error)
         return None
 
-    def _append(self, drafts: tuple[Draft, ...]) -> Input | None:
+    def _append(self, drafts: tuple[OutgoingEvent, ...]) -> Input | None:
         try:
             self._world.log.append([e for draft in drafts for e in self._envelopes(draft)])
         except RetryLater as error:
             return AppendFailed(str(error))
         for draft in drafts:
-            log_draft(_log, self.state.sink, draft)
+            log_own_event(_log, self.state.sink, draft)
         return None
 
-    def _envelopes(self, draft: Draft) -> Iterator[Envelope]:
+    def _envelopes(self, draft: OutgoingEvent) -> Iterator[Envelope]:
         envelope = Envelope(
             sink=self.state.sink,
             epoch=draft.epoch,
@@ -241,7 +241,7 @@ class ParticipantDriver:
     def _ends(self, partitions: frozenset[TopicPartition]) -> Input:
         try:
             group = self._world.group
-            return EndsKnown(group.end_offsets(sorted(partitions)), full=group.full())
+            return EndOffsetsRead(group.end_offsets(sorted(partitions)), full=group.full())
         except RetryLater as error:
             _log.warning("%s", error)
-            return EndsKnown({})
+            return EndOffsetsRead({})

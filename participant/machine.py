@@ -37,45 +37,55 @@ from headgate.participant.actions import (
     Action,
     Append,
     AppendFailed,
-    AskEnds,
     Assigned,
     BatchEnded,
     CopyOffsets,
-    Discontinued,
-    EndsKnown,
+    EndOffsetsRead,
     Heard,
     Input,
-    ReleaseAsked,
-    ReleaseExpired,
+    LogLine,
+    LogTruncated,
+    ReadEndOffsets,
+    ReleaseRequested,
+    ReleaseTimedOut,
     Stop,
     Submit,
-    Tell,
-    Ticked,
-    log_trouble,
+    Tick,
+    control_log_warning,
 )
 from headgate.participant.batches import (
-    absorbed,
-    announced,
+    absorb_batch,
+    announce_work,
     backlog,
-    capped,
-    dropped,
-    opened,
-    planned,
-    readable,
+    cap_ranges,
+    drop_work,
+    open_transaction,
+    plan_batch,
+    readable_positions,
     with_suspended,
 )
-from headgate.participant.outgoing_events import counted_on, draft, say_presence, steps
-from headgate.participant.schema_proposals import (
-    again,
-    answered,
-    beside_need,
-    by_start,
-    forgotten,
-    heard_own,
-    met,
-    told_ignored,
+from headgate.participant.outgoing_events import (
+    append_presence,
+    count_on,
+    number_event,
+    steps_reached,
 )
-from headgate.participant.settlements import believed, entered, other_configuration, settled
+from headgate.participant.schema_proposals import (
+    answer_needs_by_start,
+    before_waiting_records,
+    forget_refusals,
+    log_ignored_fields,
+    on_batch_needs,
+    on_own_proposal,
+    on_tables,
+    repeat_until,
+)
+from headgate.participant.settlements import (
+    apply_settlement,
+    enter_epoch,
+    find_other_configuration,
+    is_believed,
+)
 from headgate.participant.state import (
     OpenTransaction,
     Ownership,
@@ -98,32 +108,35 @@ CUTS_MAX = 16
 _NAMED_MAX = 10
 
 
-def batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: int) -> Step:
+def on_batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: int) -> Step:
     """Repeat the batch's ranges, or stop."""
-    if isinstance(outcome.fatal, StopBefore) and (first := _within(outcome.fatal.first, batch)):
-        return _cut(state, batch, outcome.fatal, first)
+    if isinstance(outcome.fatal, StopBefore) and (
+        first := _offsets_within(outcome.fatal.first, batch)
+    ):
+        return _retry_before_record(state, batch, outcome.fatal, first)
     if outcome.fatal is not None:
         return replace(state, batch=None), (Stop(outcome.fatal),)
     if not outcome.unforeseen:
         state = replace(state, foreign=state.foreign + 1)
-        return _again(state, batch, outcome.reason, now_ms)
+        return _retry_later(state, batch, outcome.reason, now_ms)
     state = replace(state, hopeless=state.hopeless + 1)
+    named = _describe_ranges(batch.ranges)
     error = BatchHopeless(
-        f"{_ranges(batch.ranges)}: {state.hopeless} batches in a row failed: {outcome.reason}",
+        f"{named}: {state.hopeless} batches in a row failed: {outcome.reason}",
         "nothing of them was committed; look at these records, and report the reason if they are "
         "good",
     )
-    return _again_or_stop(state, batch, error, now_ms, reason=outcome.reason)
+    return _retry_or_stop(state, batch, error, now_ms, reason=outcome.reason)
 
 
-def _within(first: Offsets, batch: Batch) -> Offsets:
+def _offsets_within(first: Offsets, batch: Batch) -> Offsets:
     there = batch.ranges
     return Offsets(
         {at: o for at, o in first.items() if at in there and there[at].begin <= o < there[at].end}
     )
 
 
-def _cut(state: State, batch: Batch, error: StopBefore, first: Offsets) -> Step:
+def _retry_before_record(state: State, batch: Batch, error: StopBefore, first: Offsets) -> Step:
     """P14: write the batch again without what lies at or after such a record; then stop.
 
     Behind a transform each attempt may meet but one more of them: after so many, nothing more of
@@ -136,13 +149,13 @@ def _cut(state: State, batch: Batch, error: StopBefore, first: Offsets) -> Step:
     if cuts > CUTS_MAX:
         upto = upto.moved({at: span.begin for at, span in batch.ranges.items()})
     text = f"writes what lies before a record, then stops before it: {error}"
-    told = Tell(text, trouble=True, event=LogEvent.BATCH_FAILED)
+    told = LogLine(text, trouble=True, event=LogEvent.BATCH_FAILED)
     stop = PendingStop(error, upto, cuts)
     cut = replace(state, batch=None, stop=stop, hopeless=0, foreign=0)
     return replace(cut, retry_at_ms=None, ends_due_ms=0, last_read_done=False), (told,)
 
 
-def stopped(state: State) -> Step:
+def stop_when_committed(state: State) -> Step:
     """P14: stop once all that lies before the record is committed.
 
     Whoever owns its partition meets it; so does this participant again, if it is not committed up
@@ -163,30 +176,31 @@ def stopped(state: State) -> Step:
     return replace(state, stop=None), (Stop(stop.error),)
 
 
-def overdue(state: State, now_ms: int) -> Step:
+def give_up_overdue_batch(state: State, now_ms: int) -> Step:
     """Give up a batch that runs for longer than any may."""
     batch = state.batch
     if batch is None or now_ms < state.batch_due_ms:
         return state, ()
     state = replace(state, hopeless=state.hopeless + 1)
     limit_ms = state.settings.batch_timeout_ms
+    named = _describe_ranges(batch.ranges)
     error = BatchStuck(
-        f"{_ranges(batch.ranges)}: a batch did not end in {limit_ms} ms, {state.hopeless} in a row",
+        f"{named}: a batch did not end in {limit_ms} ms, {state.hopeless} in a row",
         "nothing of it was committed; find out what Spark or the storage is waiting for, or raise "
         "participant.batch_timeout_ms",
     )
-    return _again_or_stop(state, batch, error, now_ms, reason=str(error))
+    return _retry_or_stop(state, batch, error, now_ms, reason=str(error))
 
 
-def _again_or_stop(
+def _retry_or_stop(
     state: State, batch: Batch, error: StopSink, now_ms: int, *, reason: str
 ) -> Step:
     if state.hopeless >= state.settings.batch_attempts_max:
         return replace(state, batch=None), (Stop(error),)
-    return _again(state, batch, reason, now_ms)
+    return _retry_later(state, batch, reason, now_ms)
 
 
-def _again(state: State, batch: Batch, reason: str, now_ms: int) -> Step:
+def _retry_later(state: State, batch: Batch, reason: str, now_ms: int) -> Step:
     doubled_ms = state.settings.retry_backoff_ms * 2 ** min(max(state.foreign - 1, 0), 16)
     failed = replace(
         state,
@@ -196,10 +210,10 @@ def _again(state: State, batch: Batch, reason: str, now_ms: int) -> Step:
         retry_at_ms=now_ms + min(doubled_ms, state.settings.retry_backoff_max_ms),
     )
     told = f"batch {batch.number} failed: {reason}"
-    return failed, (Tell(told, trouble=True, event=LogEvent.BATCH_FAILED),)
+    return failed, (LogLine(told, trouble=True, event=LogEvent.BATCH_FAILED),)
 
 
-def _ranges(ranges: Mapping[TopicPartition, OffsetRange]) -> str:
+def _describe_ranges(ranges: Mapping[TopicPartition, OffsetRange]) -> str:
     there = sorted((at, span) for at, span in ranges.items() if not span.empty)
     named = [
         f"{at.topic} partition {at.partition} offsets {span.begin} to {span.end - 1}"
@@ -215,72 +229,74 @@ Step = tuple[State, tuple[Action, ...]]
 def step(state: State, given: Input, now_ms: int) -> Step:
     """Process one input, then whatever is due now: an answer, a release, the next batch."""
     state, actions = _dispatch(state, given, now_ms)
-    state, more = _due(state, now_ms)
+    state, more = _begin_due_work(state, now_ms)
     return state, (*actions, *more)
 
 
 def _dispatch(state: State, given: Input, now_ms: int) -> Step:
     match given:
         case Heard(record):
-            return _heard(state, record, now_ms)
-        case Ticked():
-            return _ticked(state, now_ms)
+            return _on_record(state, record, now_ms)
+        case Tick():
+            return _on_tick(state, now_ms)
         case Assigned(partitions):
-            return _assigned(state, partitions)
+            return _on_assigned(state, partitions)
         case BatchEnded(outcome):
-            return _grown(_batch_ended(state, outcome, now_ms))
-        case EndsKnown():
-            return _grown(_ends_known(state, given, now_ms))
-        case ReleaseAsked(partitions):
+            return _announce_growth(_on_batch_ended(state, outcome, now_ms))
+        case EndOffsetsRead():
+            return _announce_growth(_on_end_offsets(state, given, now_ms))
+        case ReleaseRequested(partitions):
             return replace(state, leaving=partitions & state.owned.keys()), ()
-        case ReleaseExpired():
-            return _release_expired(state)
+        case ReleaseTimedOut():
+            return _on_release_timed_out(state)
         case AppendFailed(reason):
             again_ms = now_ms + state.settings.retry_backoff_ms
-            return replace(state, resend_at_ms=again_ms), (log_trouble(f"{reason}; says it again"),)
-        case Discontinued(reason):
-            return _discontinued(state, reason)
+            return replace(state, resend_at_ms=again_ms), (
+                control_log_warning(f"{reason}; says it again"),
+            )
+        case LogTruncated(reason):
+            return _on_log_truncated(state, reason)
 
 
 # ------------------------------------------------------------------------------ what is due now
 
 
-def _due(state: State, now_ms: int) -> Step:
+def _begin_due_work(state: State, now_ms: int) -> Step:
     """Begin at most one piece of work: while a batch runs, everything else waits for it."""
     if state.batch is not None:
         return state, ()
     if state.leaving:
         return _release(state)
-    state, stop = stopped(state)
+    state, stop = stop_when_committed(state)
     if stop:
         return state, stop
     if state.phase is Phase.ANSWERING:
-        return _finish(state, now_ms)
+        return _finish_transaction(state, now_ms)
     if state.phase is Phase.WRITING and now_ms >= max(state.ends_due_ms, state.retry_at_ms or 0):
-        return _ask_ends(state, now_ms)
+        return _read_end_offsets(state, now_ms)
     return state, ()
 
 
-def _finish(state: State, now_ms: int) -> Step:
+def _finish_transaction(state: State, now_ms: int) -> Step:
     """P3: answer END once, after a last look at the end of the source."""
     may_read = not state.last_read_done and (
         state.retry_at_ms is None or now_ms >= state.retry_at_ms
     )
-    if may_read and readable(state):
-        return _ask_ends(state, now_ms)
+    if may_read and readable_positions(state):
+        return _read_end_offsets(state, now_ms)
     if state.unconfirmed:
         return state, ()
-    return _answer(state)
+    return _answer_end(state)
 
 
-def _ask_ends(state: State, now_ms: int) -> Step:
-    asked = frozenset(readable(state))
+def _read_end_offsets(state: State, now_ms: int) -> Step:
+    asked = frozenset(readable_positions(state))
     due_ms = now_ms + state.settings.end_offset_interval_ms
     asking = replace(state, ends_due_ms=due_ms)
-    return asking, (AskEnds(asked),) if asked else ()
+    return asking, (ReadEndOffsets(asked),) if asked else ()
 
 
-def _ends_known(state: State, known: EndsKnown, now_ms: int) -> Step:
+def _on_end_offsets(state: State, known: EndOffsetsRead, now_ms: int) -> Step:
     """Write a full batch at once; a smaller one waits for END, so that files become large.
 
     Too many files wait for END as well: a status is bounded, and what was read is not lost.
@@ -291,53 +307,55 @@ def _ends_known(state: State, known: EndsKnown, now_ms: int) -> Step:
     if state.batch is not None:
         return state, ()
     due_ms = now_ms + state.settings.end_offset_interval_ms
-    asked = readable(state)  # reading one without an answer now would fail the batch for all others
+    asked = readable_positions(
+        state
+    )  # reading one without an answer now would fail the batch for all others
     ends = {p: end for p, end in state.ends.items() if p not in asked} | dict(known.ends)
     state = replace(state, ends=ends, ends_due_ms=due_ms, looked=frozenset(known.ends))
-    there = beside_need(state, backlog(state), now_ms)
+    there = before_waiting_records(state, backlog(state), now_ms)
     full = sum(map(len, there.values())) >= state.settings.batch_records_max
-    done_again = bool(again(state)) and not state.needs
+    done_again = bool(repeat_until(state)) and not state.needs
     enough = known.full or full or done_again or state.stop is not None
     if state.phase is Phase.ANSWERING:
         state = replace(state, last_read_done=True)
     elif not enough:
         return state, ()
-    ranges = capped(there, state.settings.batch_records_max)
+    ranges = cap_ranges(there, state.settings.batch_records_max)
     if not ranges or state.leaving or state.files_waiting >= state.settings.files_max:
         return state, ()
-    running, batch = planned(forgotten(state, now_ms), ranges)
+    running, batch = plan_batch(forget_refusals(state, now_ms), ranges)
     due_ms = now_ms + state.settings.batch_timeout_ms
     return replace(running, batch_due_ms=due_ms), (Submit(batch),)
 
 
-def _batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
+def _on_batch_ended(state: State, outcome: BatchOutcome, now_ms: int) -> Step:
     if state.batch is None or outcome.number != state.batch.number:
         return state, ()  # abandoned: its ranges are read again, its files are orphans
     if isinstance(outcome, BatchFailed):
-        return batch_failed(state, state.batch, outcome, now_ms)
+        return on_batch_failed(state, state.batch, outcome, now_ms)
     look_again = isinstance(outcome, BatchNeeds) and not state.needs
     if isinstance(outcome, BatchNeeds):
-        done, actions = met(state, state.batch, outcome, now_ms)
+        done, actions = on_batch_needs(state, state.batch, outcome, now_ms)
     else:
-        done, actions = told_ignored(absorbed(state, outcome), outcome)
-    done = replace(done, again=again(done))
+        done, actions = log_ignored_fields(absorb_batch(state, outcome), outcome)
+    done = replace(done, again=repeat_until(done))
     last = (done.last_read_done or done.phase is Phase.ANSWERING) and not look_again
     done = replace(done, hopeless=0, foreign=0, last_read_done=last)
     return replace(done, ends_due_ms=now_ms, retry_at_ms=None), actions
 
 
-def _answer(state: State) -> Step:
+def _answer_end(state: State) -> Step:
     actions: tuple[Action, ...] = ()
     if state.owned:
         state, actions = _announce(state, state.ended)
-    return opened(replace(state, answered=state.ended), state.following), actions
+    return open_transaction(replace(state, answered=state.ended), state.following), actions
 
 
 def _announce(state: State, transaction: TransactionNumber) -> Step:
     # G6: somebody may have used a higher number in its name that it never heard: catch up
     further = min(LEAP_MAX, 1024 ** min(state.unheeded, 2))
-    state, status = announced(state, state.statuses + further)
-    state, said = draft(state, transaction, status)
+    state, status = announce_work(state, state.statuses + further)
+    state, said = number_event(state, transaction, status)
     state = replace(state, pending=(*state.pending, OwnStatus(said, status)))
     return state, (Append((said,)),)
 
@@ -345,44 +363,44 @@ def _announce(state: State, transaction: TransactionNumber) -> Step:
 # ------------------------------------------------------------------------------------ ownership
 
 
-def _assigned(state: State, partitions: frozenset[TopicPartition]) -> Step:
+def _on_assigned(state: State, partitions: frozenset[TopicPartition]) -> Step:
     gained, lost = partitions - state.owned.keys(), state.owned.keys() - partitions
     actions: list[Action] = []
     if lost:
-        state, said = _lost(state, frozenset(lost))
+        state, said = _announce_loss(state, frozenset(lost))
         actions.extend(said)
     if gained:
         kind = PresenceKind.GAINED if state.owned else PresenceKind.JOINED
-        state, said = _gained(state, frozenset(gained), kind)
+        state, said = _announce_gain(state, frozenset(gained), kind)
         actions.extend(said)
     return state, tuple(actions)
 
 
-def _gained(state: State, gained: frozenset[TopicPartition], kind: PresenceKind) -> Step:
+def _announce_gain(state: State, gained: frozenset[TopicPartition], kind: PresenceKind) -> Step:
     """P5: announce the gain; its place in the log decides which settlement gives the position."""
     sequence = state.sequence + 1
     owned = {**state.owned, **{partition: Ownership(sequence) for partition in gained}}
     state = replace(state, owned=owned)
-    return say_presence(state, kind, gained)
+    return append_presence(state, kind, gained)
 
 
-def _grown(done: Step) -> Step:
+def _announce_growth(done: Step) -> Step:
     """P12: tell the coordinator at each step how much there is, long before the next ALIVE."""
     state, actions = done
-    now = steps(state)
+    now = steps_reached(state)
     if now <= state.steps:
         return done
-    state, alive = say_presence(replace(state, steps=now), PresenceKind.ALIVE, frozenset())
+    state, alive = append_presence(replace(state, steps=now), PresenceKind.ALIVE, frozenset())
     return state, (*actions, *alive)
 
 
-def _lost(state: State, lost: frozenset[TopicPartition]) -> Step:
+def _announce_loss(state: State, lost: frozenset[TopicPartition]) -> Step:
     """Drop all unannounced work: nothing could be announced, and files mix partitions."""
-    state = _without(dropped(state), lost)
-    return say_presence(state, PresenceKind.LOST, lost)
+    state = _without_partitions(drop_work(state), lost)
+    return append_presence(state, PresenceKind.LOST, lost)
 
 
-def _without(state: State, gone: frozenset[TopicPartition]) -> State:
+def _without_partitions(state: State, gone: frozenset[TopicPartition]) -> State:
     kept = {partition: own for partition, own in state.owned.items() if partition not in gone}
     return replace(state, owned=kept, leaving=state.leaving - gone)
 
@@ -394,39 +412,39 @@ def _release(state: State) -> Step:
         if state.unconfirmed or state.writing is None:
             return state, ()
         state, actions = _announce(state, state.writing.number)
-    return _without(state, state.leaving), actions
+    return _without_partitions(state, state.leaving), actions
 
 
-def _release_expired(state: State) -> Step:
+def _on_release_timed_out(state: State) -> Step:
     """P5 is bounded in time: drop what is not announced by now; it is read again."""
     if not state.leaving:
         return state, ()
-    return _without(dropped(state), state.leaving), (RELEASE_TIMED_OUT,)
+    return _without_partitions(drop_work(state), state.leaving), (RELEASE_TIMED_OUT,)
 
 
 # --------------------------------------------------------------------------------- what is heard
 
 
-def _heard(state: State, record: LogRecord, now_ms: int) -> Step:
+def _on_record(state: State, record: LogRecord, now_ms: int) -> Step:
     said = record.envelope
     if said.sender == state.sender and isinstance(said.event, Presence | WriteStatus | Proposal):
-        return _heard_self(state, record), ()
+        return _on_own_event(state, record), ()
     match said.event:
-        case StartCommit() | EndCommit() | Settlement() | Tables() if believed(state, record):
-            return _heard_coordinator(state, record, now_ms)
+        case StartCommit() | EndCommit() | Settlement() | Tables() if is_believed(state, record):
+            return _on_coordinator_event(state, record, now_ms)
         case _:
             # P1: lower epochs are ignored. Others' statuses are not for us, nor are an operator's
             # requests: the coordinator's START says what holds (C11).
             return state, ()
 
 
-def _heard_self(state: State, record: LogRecord) -> State:
+def _on_own_event(state: State, record: LogRecord) -> State:
     said = record.envelope
     if isinstance(said.event, Proposal):
-        return heard_own(state, said.event)
+        return on_own_proposal(state, said.event)
     if isinstance(said.event, WriteStatus):
         number = said.event.status_number
-        state = replace(state, statuses=counted_on(state.statuses, number))
+        state = replace(state, statuses=count_on(state.statuses, number))
         pending = tuple(
             replace(own, offset=record.offset)
             if own.offset is None and own.status.status_number == number
@@ -441,87 +459,87 @@ def _heard_self(state: State, record: LogRecord) -> State:
         for p, own in state.owned.items()
     }
     unheard = tuple(draft for draft in state.unheard if draft.sequence != said.sequence)
-    sequence = counted_on(state.sequence, said.sequence)
+    sequence = count_on(state.sequence, said.sequence)
     return replace(state, owned=owned, unheard=unheard, sequence=sequence)
 
 
-def _heard_coordinator(state: State, record: LogRecord, now_ms: int) -> Step:
+def _on_coordinator_event(state: State, record: LogRecord, now_ms: int) -> Step:
     said = record.envelope
     first = isinstance(said.event, StartCommit) and said.event.settled_to is None
     known = said.epoch == state.epoch and said.sender == state.coordinator
     if first and known:
         return state, ()  # a repetition; the first one counted
     if not known:
-        state = replace(entered(state, Epoch(said.epoch)), coordinator=said.sender)
+        state = replace(enter_epoch(state, Epoch(said.epoch)), coordinator=said.sender)
     match said.event:
         case StartCommit() as start:
-            if other := other_configuration(state, said.sender, start):
+            if other := find_other_configuration(state, said.sender, start):
                 return state, (Stop(other),)
-            return _started(state, record, start), ()
+            return _on_start(state, record, start), ()
         case EndCommit():
-            return _ended(state, said.transaction)
+            return _on_end(state, said.transaction)
         case Tables() as tables:
-            return answered(state, tables, now_ms), ()
+            return on_tables(state, tables, now_ms), ()
         case Settlement() as settlement if settlement.settled_to >= state.settled_to:
-            state = settled(state, settlement.offsets, settlement.settled_to)
-            return with_suspended(state, settlement.suspended), _copies(state, settlement)
+            state = apply_settlement(state, settlement.offsets, settlement.settled_to)
+            return with_suspended(state, settlement.suspended), _copy_offsets(state, settlement)
         case _:
             return state, ()
 
 
-def _started(state: State, record: LogRecord, start: StartCommit) -> State:
+def _on_start(state: State, record: LogRecord, start: StartCommit) -> State:
     number = record.envelope.transaction
     first_l = ControlOffset(record.offset + 1)
     settled_to = first_l if start.settled_to is None else start.settled_to
-    state = settled(state, start.offsets, settled_to)
+    state = apply_settlement(state, start.offsets, settled_to)
     newest = state.following or state.writing
     if number <= (newest.number if newest else state.answered):
         return state  # a repetition
-    state = by_start(state, start)
-    return opened(replace(state, paused=start.paused), OpenTransaction.by(number, start))
+    state = answer_needs_by_start(state, start)
+    return open_transaction(replace(state, paused=start.paused), OpenTransaction.by(number, start))
 
 
-def _ended(state: State, number: TransactionNumber) -> Step:
+def _on_end(state: State, number: TransactionNumber) -> Step:
     if number > state.answered:
         return replace(state, ended=max(number, state.ended)), ()
     again = tuple(own.draft for own in state.pending if own.draft.transaction <= number)
     return state, (Append(again),) if again else ()  # P4: identical, files included
 
 
-def _copies(state: State, settlement: Settlement) -> tuple[Action, ...]:
+def _copy_offsets(state: State, settlement: Settlement) -> tuple[Action, ...]:
     if state.writing is None or not state.owned:
         return ()
     offsets = settlement.offsets.restricted(state.owned)
     return (CopyOffsets(offsets, state.writing.table.uuid),)
 
 
-def _discontinued(state: State, reason: str) -> Step:
+def _on_log_truncated(state: State, reason: str) -> Step:
     """Treat earlier events as void: every owned partition is gained again."""
     owned = frozenset(state.owned)
-    state = entered(state, state.epoch)
+    state = enter_epoch(state, state.epoch)
     state = replace(state, owned={}, unheard=())
     if not owned:
-        return state, (log_trouble(reason),)
-    state, actions = _gained(state, owned, PresenceKind.JOINED)
-    return state, (log_trouble(reason), *actions)
+        return state, (control_log_warning(reason),)
+    state, actions = _announce_gain(state, owned, PresenceKind.JOINED)
+    return state, (control_log_warning(reason), *actions)
 
 
 # ------------------------------------------------------------------------------------------ time
 
 
-def _ticked(state: State, now_ms: int) -> Step:
-    state, actions = _said_again(state, now_ms)
-    state, more = overdue(state, now_ms)
+def _on_tick(state: State, now_ms: int) -> Step:
+    state, actions = _repeat_unheard(state, now_ms)
+    state, more = give_up_overdue_batch(state, now_ms)
     actions = (*actions, *more)
     if now_ms >= state.alive_due_ms:
         due_ms = now_ms + state.settings.presence_interval_ms
         state = replace(state, alive_due_ms=due_ms)
-        state, alive = say_presence(state, PresenceKind.ALIVE, frozenset())
+        state, alive = append_presence(state, PresenceKind.ALIVE, frozenset())
         actions = (*actions, *alive)
     return state, actions
 
 
-def _said_again(state: State, now_ms: int) -> Step:
+def _repeat_unheard(state: State, now_ms: int) -> Step:
     """G1: repeat what was not heard; confirmed is not heard, for a log may be truncated."""
     proposed = (need.draft for need in state.needs if not need.heard)
     pending = (own.draft for own in state.pending if own.offset is None)

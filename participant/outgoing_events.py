@@ -14,7 +14,7 @@ from headgate.control_protocol.events import (
 from headgate.control_protocol.identifiers import LEAP_MAX, TopicPartition, TransactionNumber
 from headgate.participant.actions import Action, Append
 from headgate.participant.batches import backlog
-from headgate.participant.state import Draft, State
+from headgate.participant.state import OutgoingEvent, State
 
 # A participant's sign of life, and how much its next status will hold (rule P12).
 
@@ -25,7 +25,7 @@ STEPS = 8
 
 def presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Presence:
     positions = state.positions
-    records, octets = held(state)
+    records, octets = amount_held(state)
     return Presence(
         kind=kind,
         concerns=concerns,
@@ -36,7 +36,7 @@ def presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartitio
     )
 
 
-def held(state: State) -> tuple[int, int]:
+def amount_held(state: State) -> tuple[int, int]:
     """Return records and bytes: what is read and not announced, and what the next batch will read.
 
     The bytes of what was not read yet are unknown: they are taken to be like the last batch's.
@@ -48,34 +48,38 @@ def held(state: State) -> tuple[int, int]:
     return records, sum(c.bytes_read for c in claims) + round(waiting * state.record_bytes)
 
 
-def steps(state: State) -> int:
+def steps_reached(state: State) -> int:
     """Return the eighths of this participant's share of the nearest limit; 0 if there is none."""
     writing = state.writing
     if writing is None or not (writing.limits.commit_records or writing.limits.commit_bytes):
         return 0
     share = len(writing.fixed & state.owned.keys()) / max(len(writing.fixed), 1)
     limits = (writing.limits.commit_records, writing.limits.commit_bytes)
-    parts = (amount / limit for amount, limit in zip(held(state), limits, strict=True) if limit)
+    parts = (
+        amount / limit for amount, limit in zip(amount_held(state), limits, strict=True) if limit
+    )
     return int(STEPS * max(parts) / share) if share else 0
 
 
 Step = tuple[State, tuple[Action, ...]]
 
 
-def draft(
+def number_event(
     state: State, transaction: TransactionNumber, event: Presence | WriteStatus | Proposal
-) -> tuple[State, Draft]:
+) -> tuple[State, OutgoingEvent]:
     sequence = state.sequence + 1
-    return replace(state, sequence=sequence), Draft(sequence, state.epoch, transaction, event)
+    return replace(state, sequence=sequence), OutgoingEvent(
+        sequence, state.epoch, transaction, event
+    )
 
 
-def counted_on(known: int, heard: int) -> int:
+def count_on(known: int, heard: int) -> int:
     """G6: return the number to count on from, after what was heard in its name, its own or not."""
     return heard if known < heard <= known + LEAP_MAX else known
 
 
-def say_presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Step:
-    state, said = draft(state, TransactionNumber(0), presence(state, kind, concerns))
+def append_presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Step:
+    state, said = number_event(state, TransactionNumber(0), presence(state, kind, concerns))
     if kind in (PresenceKind.JOINED, PresenceKind.GAINED):
         state = replace(state, unheard=(*state.unheard, said))
     return state, (Append((said,)),)

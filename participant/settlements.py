@@ -16,11 +16,11 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.participant.batches import dropped, idle
+from headgate.participant.batches import drop_work, empty_claim
 from headgate.participant.state import Ownership, OwnStatus, State
 
 
-def believed(state: State, record: LogRecord) -> bool:
+def is_believed(state: State, record: LogRecord) -> bool:
     """Return whether to believe an event: P1 ignores lower epochs, G6 leaps and impossible Ls.
 
     A START is believed however far it leaps, for its coordinator may have had to claim above words
@@ -39,10 +39,10 @@ def believed(state: State, record: LogRecord) -> bool:
     return possible and (near or (far and isinstance(said.event, StartCommit)))
 
 
-def entered(state: State, epoch: Epoch) -> State:
+def enter_epoch(state: State, epoch: Epoch) -> State:
     """P1: enter a higher epoch: all work, announced statuses and known positions are void."""
     return replace(
-        dropped(state),
+        drop_work(state),
         epoch=epoch,
         writing=None,
         following=None,
@@ -62,25 +62,25 @@ def entered(state: State, epoch: Epoch) -> State:
     )
 
 
-def settled(state: State, offsets: Offsets, settled_to: ControlOffset) -> State:
+def apply_settlement(state: State, offsets: Offsets, settled_to: ControlOffset) -> State:
     """Apply C, settled up to L. A settlement older than one already applied is ignored."""
     if settled_to < state.settled_to:
         return state
-    pending = tuple(own for own in state.pending if _behind(own, settled_to))
-    expected = _chained(offsets, pending)
-    unheeded = _unheeded(state, offsets, settled_to)
+    pending = tuple(own for own in state.pending if _is_late(own, settled_to))
+    expected = _chain_late_statuses(offsets, pending)
+    unheeded = _count_unheeded(state, offsets, settled_to)
     state = replace(state, pending=pending, settled_to=settled_to, unheeded=unheeded)
     if any(_contradicts(expected, p, own) for p, own in state.owned.items()):
-        state = dropped(state)
-        state = replace(state, owned={p: _moved(p, o, expected) for p, o in state.owned.items()})
-    return replace(state, owned=_learned(state.owned, expected, settled_to))
+        state = drop_work(state)
+        state = replace(state, owned={p: _move_to(p, o, expected) for p, o in state.owned.items()})
+    return replace(state, owned=_learn_positions(state.owned, expected, settled_to))
 
 
-def _unheeded(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
+def _count_unheeded(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
     """G6: return how many statuses in a row had no effect: C has not reached what they claim."""
     count = state.unheeded
     for own in state.pending:
-        if not _behind(own, settled_to) and any(len(span) for span in own.ranges.values()):
+        if not _is_late(own, settled_to) and any(len(span) for span in own.ranges.values()):
             reached = all(offsets.get(p, span.end) >= span.end for p, span in own.ranges.items())
             count = 0 if reached else count + 1
     return count
@@ -95,12 +95,12 @@ def _contradicts(expected: Offsets, partition: TopicPartition, own: Ownership) -
     )
 
 
-def _behind(own: OwnStatus, settled_to: ControlOffset) -> bool:
+def _is_late(own: OwnStatus, settled_to: ControlOffset) -> bool:
     """P8: return whether the status is late, so that it waits for the next settlement."""
     return own.offset is None or own.offset >= settled_to
 
 
-def _chained(offsets: Offsets, pending: tuple[OwnStatus, ...]) -> Offsets:
+def _chain_late_statuses(offsets: Offsets, pending: tuple[OwnStatus, ...]) -> Offsets:
     """P7: return what C will be once the own late statuses are judged, as the coordinator would."""
     for own in pending:
         if offsets.admits(own.ranges):
@@ -108,24 +108,24 @@ def _chained(offsets: Offsets, pending: tuple[OwnStatus, ...]) -> Offsets:
     return offsets
 
 
-def _moved(partition: TopicPartition, own: Ownership, expected: Offsets) -> Ownership:
+def _move_to(partition: TopicPartition, own: Ownership, expected: Offsets) -> Ownership:
     known = own.work is not None and partition in expected
-    return replace(own, work=idle(expected[partition])) if known else own
+    return replace(own, work=empty_claim(expected[partition])) if known else own
 
 
-def _learned(
+def _learn_positions(
     owned: Mapping[TopicPartition, Ownership], expected: Offsets, settled_to: ControlOffset
 ) -> Mapping[TopicPartition, Ownership]:
     """P6: take a gained partition's position from the first settlement behind its PRESENCE."""
     return {
-        p: replace(own, work=idle(expected[p]))
+        p: replace(own, work=empty_claim(expected[p]))
         if own.work is None and own.since is not None and own.since < settled_to and p in expected
         else own
         for p, own in owned.items()
     }
 
 
-def other_configuration(
+def find_other_configuration(
     state: State, coordinator: Sender, start: StartCommit
 ) -> OtherConfiguration | None:
     """P11: return the error if this participant's configuration differs from START's.
@@ -135,7 +135,7 @@ def other_configuration(
     own = {**state.configuration}
     if state.table is not None:
         own["table.identifier"] = state.table
-    differences = differing(start, own)
+    differences = describe_differences(start, own)
     if not differences:
         return None
     return OtherConfiguration(
@@ -146,14 +146,14 @@ def other_configuration(
     )
 
 
-def differing(start: StartCommit, own: Mapping[str, str]) -> str:
+def describe_differences(start: StartCommit, own: Mapping[str, str]) -> str:
     """P11: say in which parts both have, START's configuration and this one differ, if any."""
     said = {"table.identifier": start.tables[0].table, **start.configuration}
     other = sorted(name for name in own.keys() & said.keys() if own[name] != said[name])
-    return "; ".join(_difference(name, said[name], own[name]) for name in other)
+    return "; ".join(_describe_difference(name, said[name], own[name]) for name in other)
 
 
-def _difference(name: str, said: str, own: str) -> str:
+def _describe_difference(name: str, said: str, own: str) -> str:
     if own.startswith(DIGEST) or said.startswith(DIGEST):
         return f"{name} is not the same"
     return f"{name} is {said!r} there and {own!r} here"

@@ -89,7 +89,7 @@ class Ownership:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class OutgoingEvent:
     """An event to append; ``sequence`` identifies it when it is heard."""
 
     sequence: int
@@ -102,7 +102,7 @@ class Draft:
 class OwnStatus:
     """An announced status that no settlement covers yet; ``offset`` is set once it was heard."""
 
-    draft: Draft
+    draft: OutgoingEvent
     status: WriteStatus
     offset: ControlOffset | None = None
 
@@ -115,14 +115,14 @@ class OwnStatus:
 class Need:
     """A proposal without an answer: what waits for it begins at ``proposal.first`` (rule S2)."""
 
-    draft: Draft
+    draft: OutgoingEvent
     proposal: Proposal
     since_ms: int
     heard: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TableAnswer:
     """The statement of TABLES on a table that START does not name; a missing one expires."""
 
     start: TableStart
@@ -191,7 +191,7 @@ class State:
     failure: str | None = None
     failed: frozenset[TopicPartition] = frozenset()
     pending: tuple[OwnStatus, ...] = ()
-    unheard: tuple[Draft, ...] = ()
+    unheard: tuple[OutgoingEvent, ...] = ()
     statuses: int = 0
     unheeded: int = 0
     sequence: int = 0
@@ -204,7 +204,7 @@ class State:
     configuration: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()
     proposals: int = 0
-    told: Mapping[str, Told] = field(default_factory=dict)
+    told: Mapping[str, TableAnswer] = field(default_factory=dict)
     again: Mapping[TopicPartition, int] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     stop: PendingStop | None = None

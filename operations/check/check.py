@@ -27,8 +27,8 @@ from headgate.control_protocol.errors import (
     MissingRights,
     Unreachable,
 )
-from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, appended_at, quiet
-from headgate.kafka.consumer_group import refuse_member
+from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_append_time, silent
+from headgate.kafka.consumer_group import require_group_settings
 from headgate.kafka.control_topic import control_topic_exists, takes_append_time
 from headgate.native.kernels import InPython, loops
 from headgate.operations.access.kafka import source_topics
@@ -267,7 +267,7 @@ def _control_topic(
     name = settings.control.topic
     looks = "describe_configs" in rights.control  # a viewer may not, and need not
     if looks:
-        exists = control_topic_exists(quiet(settings.kafka), name, int(ANSWER_S_MAX * 1000))
+        exists = control_topic_exists(silent(settings.kafka), name, int(ANSWER_S_MAX * 1000))
     else:
         exists = cluster.topic(name) is not None
     if not exists:
@@ -287,7 +287,7 @@ def _control_topic(
     written = " and written" if "write" in needed else ""
     fit = "is as it should be, and " if looks else ""
     own_time = ""
-    if looks and not takes_append_time(quiet(settings.kafka), name, int(ANSWER_S_MAX * 1000)):
+    if looks and not takes_append_time(silent(settings.kafka), name, int(ANSWER_S_MAX * 1000)):
         own_time = (
             "; it takes its writers' time, so brokers refuse one whose clock is far ahead: set its "
             "message.timestamp.type=LogAppendTime"
@@ -298,7 +298,7 @@ def _control_topic(
 def _clock(settings: SinkSettings) -> str:
     """Compare this machine's clock with the brokers' as the newest event shows it."""
     topic, interval_ms = settings.control.topic, settings.participant.presence_interval_ms
-    newest_ms = appended_at(settings.kafka, topic, settings.source.group_id)
+    newest_ms = newest_append_time(settings.kafka, topic, settings.source.group_id)
     if newest_ms is None:
         raise NotChecked(f"{topic} does not say what time the brokers have")
     ahead_ms = time.time_ns() // 1_000_000 - newest_ms
@@ -307,7 +307,7 @@ def _clock(settings: SinkSettings) -> str:
         if heard(said, newest_ms, SIGNS_MISSED * interval_ms).ended is not False:
             raise NotChecked("nobody is at work, so that no event says what time the brokers have")
         wait_s = 2 * interval_ms / 1000
-        next_ms = appended_at(settings.kafka, topic, settings.source.group_id, wait_s)
+        next_ms = newest_append_time(settings.kafka, topic, settings.source.group_id, wait_s)
         if next_ms is None:
             raise NotChecked("nobody says anything now that would tell the brokers' time")
         ahead_ms = time.time_ns() // 1_000_000 - next_ms
@@ -349,7 +349,7 @@ def _events(settings: SinkSettings, cluster: Cluster) -> str:
 def _group(settings: SinkSettings, cluster: Cluster, rights: Rights = RIGHTS[Role.SINK]) -> str:
     name = settings.source.group_id
     if "read" in rights.group:
-        refuse_member(settings.kafka, name, settings.source.group_protocol.value)
+        require_group_settings(settings.kafka, name, settings.source.group_protocol.value)
     group = cluster.group(name)
     may = "joined" if "read" in rights.group else "described"
     if group.lacks(*rights.group):

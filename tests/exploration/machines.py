@@ -141,7 +141,7 @@ def coordinator_fed(
                 inputs.append(answer)
         waits = state.phase in WAITS_TO_HEAR_ITSELF and not world.seats[index].calls
         if waits and state.retry_at_ms is None:
-            inputs.append(c.Ticked())  # as the driver does after every turn
+            inputs.append(c.Tick())  # as the driver does after every turn
     return _seat_in_abstract_time(world, index)
 
 
@@ -240,9 +240,9 @@ def _participant_calls(
 ) -> tuple[World, p.Input | None]:
     state = world.members[index].state
     match action:
-        case p.AskEnds(partitions):
+        case p.ReadEndOffsets(partitions):
             ends = {at: bounds.ends[at] for at in sorted(partitions)}
-            return world, p.EndsKnown(appending.ends(ends))
+            return world, p.EndOffsetsRead(appending.ends(ends))
         case p.Submit() if state.paused:
             raise Violation(Kind.UNTRUTH, "a participant reads though START said that it must not")
         case p.Submit(batch) if index not in bounds.slow:

@@ -192,22 +192,24 @@ def _coordinator(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterat
     if seat.broken:
         healed = world.seated(index, replace(seat, position=world.end, broken=False, held=()))
         after = coordinator_fed(
-            healed, bounds, index, c.Discontinued("re-created"), Appending(), NOW_MS
+            healed, bounds, index, c.LogTruncated("re-created"), Appending(), NOW_MS
         )
         yield Step(f"{name} notices the discontinuity", False, after)
         return
     if world.leader == index and phase is Coordinating.FOLLOWING:
-        yield from _fated(f"{name} leads", world, lambda fate: fed(c.Led(), LATE_MS, fate))
+        yield from _fated(
+            f"{name} leads", world, lambda fate: fed(c.LeadershipGained(), LATE_MS, fate)
+        )
     record = world.next_for(seat.position)
     if record is not None:
         heard = _brief(record.envelope.event)
         yield Step(f"{name} hears {heard}", False, _hears(world, bounds, index, seat))
     if phase is Coordinating.COLLECTING:
-        for step in _fated(f"{name} decides", world, lambda fate: fed(c.Ticked(), NOW_MS, fate)):
+        for step in _fated(f"{name} decides", world, lambda fate: fed(c.Tick(), NOW_MS, fate)):
             if step.world != world:
                 yield step
     if _timer_may_fire(world, bounds, seat):
-        for step in _fated(f"{name}'s time", world, lambda fate: fed(c.Ticked(), LATE_MS, fate)):
+        for step in _fated(f"{name}'s time", world, lambda fate: fed(c.Tick(), LATE_MS, fate)):
             if step.world != world:
                 _clean(bounds, index, seat, step.world)
                 yield step
@@ -364,7 +366,7 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
     if member.broken:
         standing = replace(member, position=world.end, broken=False, held=())
         healed = world.with_member(index, standing)
-        given = p.Discontinued("re-created")
+        given = p.LogTruncated("re-created")
         after = participant_fed(healed, bounds, index, given, Appending(), NOW_MS)
         yield Step(f"{name} notices the discontinuity", False, after)
         return
@@ -379,11 +381,11 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
     waits = state.retry_at_ms is not None and not state.unheard and not state.unconfirmed
     waits = waits or any(need.since_ms > NOW_MS - WAIT_MS for need in state.needs)
     if waits or _has_to_repeat(world, index):
-        waiting = participant_fed(world, bounds, index, p.Ticked(), Appending(), NOW_MS)
+        waiting = participant_fed(world, bounds, index, p.Tick(), Appending(), NOW_MS)
         for step in _fated(
             f"{name}'s time",
             world,
-            lambda fate: participant_fed(waiting, bounds, index, p.Ticked(), fate, LATE_MS),
+            lambda fate: participant_fed(waiting, bounds, index, p.Tick(), fate, LATE_MS),
         ):
             if step.world != world:
                 yield step
@@ -428,10 +430,10 @@ def _membership(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
         now = frozenset(state.owned.keys() - taken)
         yield from _fated(f"{name} loses {_named(taken)}", world, fed(p.Assigned(now)))
     if taken - state.leaving:
-        asked = p.ReleaseAsked(frozenset(taken))
+        asked = p.ReleaseRequested(frozenset(taken))
         yield from _fated(f"{name} is asked to release {_named(taken)}", world, fed(asked))
     if state.leaving:
-        expired = p.ReleaseExpired()
+        expired = p.ReleaseTimedOut()
         if not bounds.clean:
             yield from _fated(f"{name}'s release expires", world, fed(expired))
         return

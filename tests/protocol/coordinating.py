@@ -53,15 +53,15 @@ from headgate.coordinator.actions import (
     EvolveTable,
     Heard,
     Input,
-    Led,
+    LeadershipGained,
+    LogLine,
     ReadTable,
     SecondariesRead,
     SourcesDescribed,
     Stop,
     TableEvolved,
     TableRead,
-    Tell,
-    Ticked,
+    Tick,
 )
 from headgate.coordinator.machine import step
 from headgate.coordinator.phases import Phase
@@ -170,7 +170,7 @@ class Coordinator:
             case Append():
                 self.hears_itself(pending)
             case None if self.phase is Phase.FOLLOWING:
-                self.given(Led())
+                self.given(LeadershipGained())
             case None:
                 self.waits(self.state.settings.commit_interval_ms)
 
@@ -218,7 +218,7 @@ class Coordinator:
 
     def waits(self, ms: int) -> None:
         self.now_ms += ms
-        self.given(Ticked())
+        self.given(Tick())
 
     def hears(
         self,
@@ -302,7 +302,7 @@ class Coordinator:
 
     @property
     def told(self) -> str:
-        return "; ".join(tell.text for tell in self.all(Tell))
+        return "; ".join(tell.text for tell in self.all(LogLine))
 
     def all(self, kind: type[_Wanted]) -> list[_Wanted]:
         return [action for action in self.actions if isinstance(action, kind)]

@@ -30,18 +30,18 @@ from headgate.participant.actions import (
     Action,
     Append,
     AppendFailed,
-    AskEnds,
     Assigned,
     BatchEnded,
-    EndsKnown,
+    EndOffsetsRead,
     Heard,
     Input,
+    ReadEndOffsets,
     Submit,
-    Ticked,
+    Tick,
 )
 from headgate.participant.machine import step
 from headgate.participant.settings import ParticipantSettings
-from headgate.participant.state import Draft, Phase, State
+from headgate.participant.state import OutgoingEvent, Phase, State
 
 SETTINGS = ParticipantSettings(
     batch_records_max=100,
@@ -59,7 +59,7 @@ class Participant:
         self.now_ms = 1_000_000
         self.next_offset = 10
         self.actions: tuple[Action, ...] = ()
-        self.unheard: list[Draft] = []
+        self.unheard: list[OutgoingEvent] = []
         self.heard: list[LogRecord] = []
         self.walk: list[tuple[Phase, Phase]] = []
 
@@ -85,7 +85,7 @@ class Participant:
 
     def waits(self, ms: int) -> None:
         self.now_ms += ms
-        self.given(Ticked())
+        self.given(Tick())
 
     def owns(self, *partitions: TopicPartition) -> None:
         self.given(Assigned(frozenset(partitions)))
@@ -142,8 +142,8 @@ class Participant:
 
     def source_ends(self, ends: Mapping[TopicPartition, int]) -> None:
         """Answer the question for the source's ends, which must have been asked."""
-        asked = self.only(AskEnds).partitions
-        self.given(EndsKnown({p: end for p, end in ends.items() if p in asked}))
+        asked = self.only(ReadEndOffsets).partitions
+        self.given(EndOffsetsRead({p: end for p, end in ends.items() if p in asked}))
 
     def batch_written(self) -> None:
         """The running batch ends well: a row per offset, all in one file."""
@@ -160,7 +160,7 @@ class Participant:
 
     def writes(self, ends: Mapping[TopicPartition, int]) -> None:
         """Look at the source's ends and write all there is, as one batch."""
-        if not self.all(AskEnds):
+        if not self.all(ReadEndOffsets):
             self.waits(SETTINGS.end_offset_interval_ms)
         self.source_ends(ends)
         self.batch_written()

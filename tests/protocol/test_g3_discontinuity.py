@@ -8,12 +8,12 @@ from protocol.participating import Participant, claimed
 from protocol.values import ALICE, P0, P1, offsets, status
 
 from headgate.control_protocol.events import PresenceKind
-from headgate.coordinator.actions import Append, Discontinued, ReadTable
+from headgate.coordinator.actions import Append, LogTruncated, ReadTable
 from headgate.coordinator.phases import Phase
-from headgate.participant.actions import Discontinued as ParticipantDiscontinued
+from headgate.participant.actions import LogTruncated as ParticipantDiscontinued
 
 AT = offsets(10, 20)
-LOST = Discontinued("the control topic was truncated")
+LOST = LogTruncated("the control topic was truncated")
 
 
 @pytest.mark.parametrize(

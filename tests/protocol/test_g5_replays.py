@@ -28,7 +28,7 @@ from headgate.control_protocol.events import (
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import ControlOffset
-from headgate.coordinator.actions import Discontinued, Heard, Led
+from headgate.coordinator.actions import Heard, LeadershipGained, LogTruncated
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
 from headgate.coordinator.state import State
@@ -84,7 +84,7 @@ def experienced(phase: Phase) -> Coordinator:
     late = status(9, {P0: (14, 15), P1: (20, 20)}, written_in=(EPOCH, 3))
     coordinator.hears(late, ALICE, transaction=3)
     if phase is Phase.STARTING:
-        coordinator.given(Discontinued("truncated"))
+        coordinator.given(LogTruncated("truncated"))
     coordinator.until(phase)
     return coordinator
 
@@ -122,7 +122,7 @@ def test_a_rival_that_died_is_not_kept_alive_by_its_old_words() -> None:
         coordinator.waits(waited_ms // 3)
         coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH + 1, transaction=1, sequence=sequence)
     coordinator.waits(SETTINGS.commit_timeout_ms + waited_ms // 3)
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
     assert coordinator.phase is Phase.RECOVERING
 
 

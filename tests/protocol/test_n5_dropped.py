@@ -45,7 +45,7 @@ from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
 from headgate.coordinator.secondary_tables import deliverable
 from headgate.participant.batches import with_suspended
-from headgate.participant.state import Told
+from headgate.participant.state import TableAnswer
 
 GONE = TableMissing("there is no table lake.orders")
 DROPPED = Suspended(ORDERS, "HG-102 there is no table lake.orders")
@@ -316,6 +316,6 @@ def test_n5_a_participant_forgets_the_answer_when_it_hears_who_is_suspended() ->
     participant = Participant.writing(offsets(10, 20))
     gone = TableStart(ORDERS, "", 0, 0, "", refused=(Refusal((), "HG-102 dropped"),))
     participant.state = replace(
-        participant.state, told={ORDERS: Told(gone, 10**9), CLICKS: Told(gone, 10**9)}
+        participant.state, told={ORDERS: TableAnswer(gone, 10**9), CLICKS: TableAnswer(gone, 10**9)}
     )
     assert with_suspended(participant.state, {ORDERS: "HG-102"}).told.keys() == {CLICKS}

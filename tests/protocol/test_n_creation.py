@@ -19,8 +19,8 @@ from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.actions import CallFailed, ChangeTables, EvolveTable, TablesChanged
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import ANSWERS_KEPT, GATHERING_MS, WANTS_MAX
-from headgate.participant.actions import AskEnds, BatchEnded
-from headgate.participant.schema_proposals import REFUSED_MS, TOLD_MAX, WAIT_MS
+from headgate.participant.actions import BatchEnded, ReadEndOffsets
+from headgate.participant.schema_proposals import ANSWERS_MAX, REFUSED_MS, WAIT_MS
 
 ID = Struct((Column("id", "long"),))
 TIP = Struct((Column("tip", "double"),))
@@ -47,7 +47,7 @@ def in_need(*needs: TableNeed) -> Participant:
 
 
 def looks(participant: Participant, end: int) -> None:
-    if not participant.all(AskEnds):
+    if not participant.all(ReadEndOffsets):
         participant.waits(PARTICIPANT.end_offset_interval_ms)
     participant.source_ends({P0: end, P1: end})
 
@@ -116,9 +116,9 @@ def test_n3_what_was_refused_is_remembered_for_a_while_only() -> None:
 
 def test_g6_what_is_told_of_tables_is_bounded() -> None:
     participant = in_need(need(ORDERS, {P0: 12}))
-    wild = tuple(made(f"lake.t{n}") for n in range(TOLD_MAX + 5))
+    wild = tuple(made(f"lake.t{n}") for n in range(ANSWERS_MAX + 5))
     participant.hears(answer(participant, 1, tables=wild), transaction=1)
-    assert len(participant.state.told) == TOLD_MAX
+    assert len(participant.state.told) == ANSWERS_MAX
 
 
 def test_p1_what_was_told_goes_with_its_epoch() -> None:

@@ -9,7 +9,7 @@ from protocol.values import P0, P1, offsets
 
 from headgate.control_protocol.errors import BatchHopeless, BatchStuck, StopSink
 from headgate.control_protocol.ports import BatchFailed
-from headgate.participant.actions import BatchEnded, Stop, Tell
+from headgate.participant.actions import BatchEnded, LogLine, Stop
 
 AT = offsets(10, 20)
 FEW = replace(SETTINGS, batch_attempts_max=3, batch_timeout_ms=60_000)
@@ -87,7 +87,7 @@ def test_a_batch_that_does_not_end_is_given_up_and_done_again() -> None:
     assert participant.state.batch is first
     participant.waits(1)
     assert participant.state.batch is None
-    told = [action.text for action in participant.actions if isinstance(action, Tell)]
+    told = [action.text for action in participant.actions if isinstance(action, LogLine)]
     assert len(told) == 1
     assert "HG-219" in told[0]
     tries_again(participant)

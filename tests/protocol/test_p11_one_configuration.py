@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import GroupTaken, OtherConfiguration
 from headgate.control_protocol.events import DIGEST, StartCommit
 from headgate.control_protocol.identifiers import TopicId
 from headgate.control_protocol.offsets import Offsets
-from headgate.coordinator.actions import Append, CommitTable, Tell
+from headgate.coordinator.actions import Append, CommitTable, LogLine
 from headgate.coordinator.actions import Stop as Refusal
 from headgate.coordinator.phases import Phase
 from headgate.participant.actions import Stop
@@ -115,7 +115,7 @@ def test_the_record_carries_the_control_topics_name_and_id() -> None:
     (claim,) = coordinator.all(CommitTable)
     assert claim.attempt.record.control_topic_id == "id-2"
     assert claim.attempt.record.control_topic == "trips-control"
-    assert coordinator.all(Tell) == []
+    assert coordinator.all(LogLine) == []
     coordinator.until(Phase.COLLECTING)
     written = status(1, {P0: (10, 15), P1: (20, 20)}, written_in=(EPOCH, 1))
     coordinator.hears(written, ALICE, transaction=1)
@@ -125,7 +125,7 @@ def test_the_record_carries_the_control_topics_name_and_id() -> None:
 
 
 def test_another_control_topic_than_at_the_last_commit_is_told_by_its_id() -> None:
-    (tell,) = claims_with("id-2", "id-1").all(Tell)
+    (tell,) = claims_with("id-2", "id-1").all(LogLine)
     assert tell.trouble
     assert "id-2" in tell.text
     assert "id-1" in tell.text

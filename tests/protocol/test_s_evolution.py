@@ -19,7 +19,7 @@ from headgate.control_protocol.schema_evolution import COLUMNS_MAX, Refusal
 from headgate.coordinator.actions import CallFailed, CommitTable, EvolveTable, TableEvolved
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS, REFUSED_MAX
-from headgate.participant.actions import AskEnds, BatchEnded
+from headgate.participant.actions import BatchEnded, ReadEndOffsets
 from headgate.participant.schema_proposals import WAIT_MS
 
 TIP = Struct((Column("tip", "double"),))
@@ -44,7 +44,7 @@ def needs(participant: Participant, columns: Struct, first: dict[TopicPartition,
 
 
 def looks(participant: Participant, ends: dict[TopicPartition, int]) -> None:
-    if not participant.all(AskEnds):
+    if not participant.all(ReadEndOffsets):
         participant.waits(PARTICIPANT.end_offset_interval_ms)
     participant.source_ends(ends)
 

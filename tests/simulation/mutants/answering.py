@@ -19,8 +19,8 @@ from headgate.participant.state import State
 
 FAMILY = Family()
 
-ENTERED = (participant, "entered")
-ENDED = (participant, "_ended")
+ENTERED = (participant, "enter_epoch")
+ENDED = (participant, "_on_end")
 
 
 @FAMILY.replaces("P1", ENTERED)
@@ -36,7 +36,7 @@ def keeps_statuses(right: Any, state: State, epoch: Any) -> State:
     return replace(right(state, epoch), pending=state.pending)
 
 
-@FAMILY.replaces("P1", (participant, "_heard"))
+@FAMILY.replaces("P1", (participant, "_on_record"))
 def obeys_older(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """Lower epochs are obeyed."""
     said = record.envelope
@@ -45,13 +45,13 @@ def obeys_older(right: Any, state: State, record: Any, now_ms: int) -> Any:
     return right(state, replace(record, envelope=said), now_ms)
 
 
-@FAMILY.replaces("P1", (participant, "_heard_coordinator"))
+@FAMILY.replaces("P1", (participant, "_on_coordinator_event"))
 def same_epoch_same_coordinator(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """Who speaks for the same epoch is taken for who began it."""
     return right(_taken_for(state, record), record, now_ms)
 
 
-@FAMILY.replaces("P1", (participant, "_heard_coordinator"), unhealed=True)
+@FAMILY.replaces("P1", (participant, "_on_coordinator_event"), unhealed=True)
 def only_first_start_tells(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """Another coordinator of the same epoch is known by its first START only."""
     event = record.envelope.event
@@ -64,7 +64,7 @@ def _taken_for(state: State, record: Any) -> State:
     return replace(state, coordinator=said.sender) if said.epoch == state.epoch else state
 
 
-@FAMILY.replaces("P2", (participant, "_batch_ended"))
+@FAMILY.replaces("P2", (participant, "_on_batch_ended"))
 def failed_is_done(right: Any, state: State, outcome: Any, now_ms: int) -> Any:
     """A failed batch's range is claimed, as if nothing had been in it."""
     if isinstance(outcome, BatchFailed) and outcome.fatal is None and state.batch:
@@ -73,7 +73,7 @@ def failed_is_done(right: Any, state: State, outcome: Any, now_ms: int) -> Any:
     return right(state, outcome, now_ms)
 
 
-@FAMILY.replaces("P2", (participant, "absorbed"))
+@FAMILY.replaces("P2", (participant, "absorb_batch"))
 def claims_more_than_its_files(right: Any, state: State, written: Any) -> State:
     """A claim reaches to the end that is known, whatever the files hold."""
     after: State = right(state, written)
@@ -92,22 +92,22 @@ def abandons_its_batch(right: Any, state: State, number: Any) -> Any:
     return right(replace(state, batch=None), number)
 
 
-@FAMILY.replaces("P3", (participant, "announced"))
+@FAMILY.replaces("P3", (participant, "announce_work"))
 def silent_about_unknown(right: Any, state: State, number: int) -> Any:
     """Silence instead of unknown."""
     state, status = right(state, number)
     return state, replace(status, unknown=frozenset())
 
 
-@FAMILY.replaces("P3", (participant, "_answer"))
+@FAMILY.replaces("P3", (participant, "_answer_end"))
 def no_answer_without_work(right: Any, state: State) -> Any:
     """Nothing to claim, nothing said."""
     if state.unannounced:
         return right(state)
-    return participant.opened(replace(state, answered=state.ended), state.following), ()
+    return participant.open_transaction(replace(state, answered=state.ended), state.following), ()
 
 
-@FAMILY.replaces("P3", (participant, "_ended"))
+@FAMILY.replaces("P3", (participant, "_on_end"))
 def who_saw_no_start_is_silent(right: Any, state: State, number: Any) -> Any:
     """Who joined too late for START does not answer END."""
     return right(state, number) if state.writing else (state, ())
@@ -166,7 +166,7 @@ def unseen_is_idle(right: Any, state: State, partition: Any, claim: Any) -> bool
     return False
 
 
-@FAMILY.replaces("P14", (participant, "stopped"))
+@FAMILY.replaces("P14", (participant, "stop_when_committed"))
 def stops_before_it_is_committed(right: Any, state: State) -> Any:
     """A record stops the sink at once, whatever lies before it."""
     if state.stop is None:

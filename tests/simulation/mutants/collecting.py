@@ -120,14 +120,18 @@ def any_folder(right: Any, *given: Any) -> None:
 @FAMILY.patches("C7")
 def rows_uncounted() -> tuple[Planted, ...]:
     """Row counts are not compared, where files hold rows of a partition that was lost (P5)."""
-    lose = participant._lost
+    lose = participant._announce_loss
 
     def keeps_files(state: Any, lost: Any) -> Any:
         after, actions = lose(state, lost)
         owned = {p: own for p, own in state.owned.items() if p in after.owned}
         return replace(after, owned=owned, files=state.files), actions
 
-    return (participant, "_lost", keeps_files), (status_validation, "_miscounted", lambda *_: None)
+    return (participant, "_announce_loss", keeps_files), (
+        status_validation,
+        "_miscounted",
+        lambda *_: None,
+    )
 
 
 @FAMILY.replaces("C7", (machine, "_worth_committing"))

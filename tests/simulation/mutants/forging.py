@@ -33,7 +33,7 @@ def any_signature(_right: Any, *_: object) -> bool:
     return True
 
 
-@FAMILY.replaces("G6", (participant, "believed"))
+@FAMILY.replaces("G6", (participant, "is_believed"))
 def no_leap_is_followed(right: Any, state: Any, record: Any) -> bool:
     """A participant follows no coordinator that had to leap further than it knows."""
     said = record.envelope
@@ -41,7 +41,7 @@ def no_leap_is_followed(right: Any, state: Any, record: Any) -> bool:
     return bool(right(state, record)) and not leaps
 
 
-@FAMILY.replaces("G6", (participant, "believed"))
+@FAMILY.replaces("G6", (participant, "is_believed"))
 def nobody_leads_back(right: Any, state: Any, record: Any) -> bool:
     """From a START that leapt no START leads back."""
     return bool(right(state, record)) and record.envelope.epoch >= state.epoch
@@ -62,7 +62,7 @@ def silenced_by_a_number(right: Any, state: State, heard: HeardStatus) -> Any:
     return (state, ()) if late else right(state, heard)
 
 
-@FAMILY.replaces("G6", (participant, "_heard_self"))
+@FAMILY.replaces("G6", (participant, "_on_own_event"))
 def counts_as_ever(right: Any, state: Any, record: Any) -> Any:
     """A participant counts its own statuses, whatever was said in its name."""
     after = right(state, record)

@@ -44,7 +44,7 @@ def _of_primary(tables: Any, writing: Any) -> Any:
     return tuple(table for table in tables if table.table == writing.table.table)
 
 
-@FAMILY.replaces("Q4", (batches, "_tables"))
+@FAMILY.replaces("Q4", (batches, "_table_statuses"))
 def bad_records_unsaid(right: Any, writing: Any, state: Any) -> Any:
     """A status does not name the quarantine's files."""
     return _of_primary(right(writing, state), writing)
@@ -53,9 +53,9 @@ def bad_records_unsaid(right: Any, writing: Any, state: Any) -> Any:
 @FAMILY.patches("Q4")
 def bad_records_unsaid_and_uncounted() -> tuple[Planted, ...]:
     """A status does not name the quarantine's files, and nobody counts them."""
-    tables = batches._tables
+    tables = batches._table_statuses
     return (
-        (batches, "_tables", lambda *given: _of_primary(tables(*given), given[0])),
+        (batches, "_table_statuses", lambda *given: _of_primary(tables(*given), given[0])),
         (status_validation, "_misquarantined", lambda *_: None),
     )
 
@@ -63,15 +63,15 @@ def bad_records_unsaid_and_uncounted() -> tuple[Planted, ...]:
 @FAMILY.patches("Q4")
 def dropped_without_its_bad_records() -> tuple[Planted, ...]:
     """When work is dropped, the quarantine's files of it stay; nobody counts them."""
-    dropped = batches.dropped
+    dropped = batches.drop_work
 
     def drops(state: Any) -> Any:
         return replace(dropped(state), quarantined=state.quarantined, followed=state.followed)
 
     return (
         (status_validation, "_misquarantined", lambda *_: None),
-        (participant, "dropped", drops),
-        (settlements, "dropped", drops),
+        (participant, "drop_work", drops),
+        (settlements, "drop_work", drops),
     )
 
 

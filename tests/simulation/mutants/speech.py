@@ -33,7 +33,7 @@ def coordinator_says_once(right: Callable[..., Any], state: State, now_ms: int) 
     return right(state, now_ms)
 
 
-@FAMILY.replaces("G1", (participant, "_said_again"))
+@FAMILY.replaces("G1", (participant, "_repeat_unheard"))
 def participant_says_once(right: Callable[..., Any], state: Any, now_ms: int) -> Any:
     """A participant does not say again what it did not hear."""
     return state, ()
@@ -70,13 +70,13 @@ def last_number_makes_it_whole(right: Callable[..., Any], self: Any, envelope: A
 @FAMILY.replaces("G3", *COORDINATOR_STEP)
 def coordinator_keeps_epoch(right: Callable[..., Any], state: Any, given: Any, now_ms: int) -> Any:
     """The coordinator goes on in its epoch behind a discontinuity."""
-    return (state, ()) if isinstance(given, told.Discontinued) else right(state, given, now_ms)
+    return (state, ()) if isinstance(given, told.LogTruncated) else right(state, given, now_ms)
 
 
 @FAMILY.replaces("G3", *PARTICIPANT_STEP)
 def participant_keeps_places(right: Callable[..., Any], state: Any, given: Any, now_ms: int) -> Any:
     """A participant keeps its places in a log that lost them."""
-    return (state, ()) if isinstance(given, asked.Discontinued) else right(state, given, now_ms)
+    return (state, ()) if isinstance(given, asked.LogTruncated) else right(state, given, now_ms)
 
 
 @FAMILY.replaces("E1", (coordinator_driver.CoordinatorDriver, "primary"))

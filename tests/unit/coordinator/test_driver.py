@@ -24,7 +24,7 @@ from headgate.control_protocol.testing import (
     FakeTable,
     FakeTopics,
 )
-from headgate.coordinator.actions import Append, Stop, Tell
+from headgate.coordinator.actions import Append, LogLine, Stop
 from headgate.coordinator.driver import TRIES_IN_SILENCE, CoordinatorDriver, StartAt, World
 from headgate.coordinator.phases import Phase
 
@@ -90,7 +90,9 @@ def test_h6_what_has_repeated_already_is_told_at_once(*, lasts: bool) -> None:
         on_trouble=lambda text, _: told.append(text),
     )
     driver = CoordinatorDriver(IDENTITY, SETTINGS, world, StartAt())
-    starves = Tell("HG-407 it starves", True, lasts=lasts, event=LogEvent.PARTICIPANT_ALWAYS_LATE)
+    starves = LogLine(
+        "HG-407 it starves", True, lasts=lasts, event=LogEvent.PARTICIPANT_ALWAYS_LATE
+    )
     driver._execute(starves)
     assert told == (["HG-407 it starves"] if lasts else [])
 

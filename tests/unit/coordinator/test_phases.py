@@ -33,7 +33,7 @@ from protocol.values import (
 
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import EndCommit
-from headgate.coordinator.actions import Discontinued, Led, Stopped
+from headgate.coordinator.actions import LeadershipGained, LogTruncated, Stopped
 from headgate.coordinator.outgoing_events import move
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
@@ -103,7 +103,7 @@ def adopting() -> Coordinator:
 
 def broken(phase: Phase) -> Coordinator:
     coordinator = at(phase)
-    coordinator.given(Discontinued("truncated"))
+    coordinator.given(LogTruncated("truncated"))
     return coordinator
 
 
@@ -176,7 +176,7 @@ def test_a_stopped_one_hears_nothing_more() -> None:
     state = coordinator.state
     coordinator.hears(gain(P0), ALICE)
     coordinator.hears(EndCommit(), COORDINATOR, epoch=EPOCH + 1)
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
     coordinator.waits(1_000_000)
 
     assert coordinator.state == state
@@ -198,7 +198,7 @@ def tell(coordinator: Coordinator, told: int) -> None:
         case 0:
             coordinator.waits(SETTINGS.commit_interval_ms)
         case 1:
-            coordinator.given(Led())
+            coordinator.given(LeadershipGained())
         case 2:
             coordinator.reads()
         case 3:
@@ -210,4 +210,4 @@ def tell(coordinator: Coordinator, told: int) -> None:
         case 6:
             coordinator.hears(gain(P0), ALICE, epoch=EPOCH + 3)
         case _:
-            coordinator.given(Discontinued("truncated"))
+            coordinator.given(LogTruncated("truncated"))

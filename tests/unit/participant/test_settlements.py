@@ -13,10 +13,10 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.state import HeardStatus
 from headgate.coordinator.status_validation import Standard, judge
-from headgate.participant.batches import idle
+from headgate.participant.batches import empty_claim
 from headgate.participant.settings import ParticipantSettings
-from headgate.participant.settlements import entered, settled
-from headgate.participant.state import Draft, Ownership, OwnStatus, State
+from headgate.participant.settlements import apply_settlement, enter_epoch
+from headgate.participant.state import OutgoingEvent, Ownership, OwnStatus, State
 
 BOTH = frozenset({P0, P1})
 RANGES = st.tuples(st.integers(0, 8), st.integers(0, 4)).map(lambda r: (r[0], r[0] + r[1]))
@@ -27,14 +27,14 @@ def pending(claims: list[dict]) -> tuple[OwnStatus, ...]:  # type: ignore[type-a
     own = []
     for number, claimed in enumerate(claims, start=1):
         said = status(number, claimed)
-        draft = Draft(number, Epoch(1), TransactionNumber(1), said)
+        draft = OutgoingEvent(number, Epoch(1), TransactionNumber(1), said)
         own.append(OwnStatus(draft, said, ControlOffset(100 + number)))
     return tuple(own)
 
 
 def participant(own: tuple[OwnStatus, ...], at: Offsets) -> State:
     state = State(SINK, ALICE, ParticipantSettings(), epoch=Epoch(1), pending=own)
-    owned = {p: Ownership(1, ControlOffset(1), idle(at[p])) for p in at}
+    owned = {p: Ownership(1, ControlOffset(1), empty_claim(at[p])) for p in at}
     return replace(state, owned=owned)
 
 
@@ -46,7 +46,7 @@ def test_chained_positions_are_what_the_coordinators_judge_will_say(
     """Whatever of the own statuses L covers: the rest, judged on C, gives the next C."""
     own, c = pending(claims), offsets(3, 5)
     settled_to = ControlOffset(101 + settled_before)
-    after = settled(participant(own, c), c, settled_to)
+    after = apply_settlement(participant(own, c), c, settled_to)
 
     late = [o for o in own if o.offset is not None and o.offset >= settled_to]
     heard = [
@@ -67,9 +67,9 @@ def test_settlements_in_any_order_end_where_the_newest_does(
     own = pending(claims)
     state = participant(own, offsets(3, 5))
     for place in places:
-        state = settled(state, offsets(place, place + 1), ControlOffset(place))
+        state = apply_settlement(state, offsets(place, place + 1), ControlOffset(place))
     newest = max(places, default=0)
-    alone = settled(
+    alone = apply_settlement(
         participant(own, offsets(3, 5)), offsets(newest, newest + 1), ControlOffset(newest)
     )
 
@@ -78,15 +78,17 @@ def test_settlements_in_any_order_end_where_the_newest_does(
 
 @given(st.lists(CLAIMS, max_size=8))
 def test_the_same_settlement_twice_is_once(claims: list[dict]) -> None:  # type: ignore[type-arg]
-    once = settled(participant(pending(claims), offsets(3, 5)), offsets(4, 5), ControlOffset(103))
+    once = apply_settlement(
+        participant(pending(claims), offsets(3, 5)), offsets(4, 5), ControlOffset(103)
+    )
 
-    assert settled(once, offsets(4, 5), ControlOffset(103)) == once
+    assert apply_settlement(once, offsets(4, 5), ControlOffset(103)) == once
 
 
 def test_a_higher_epoch_leaves_only_what_the_group_gave() -> None:
     state = participant(pending([{P0: (3, 5)}]), offsets(5, 5))
     state = replace(state, failure="disk full", settled_to=ControlOffset(99), statuses=7)
-    after = entered(state, Epoch(2))
+    after = enter_epoch(state, Epoch(2))
 
     assert after.owned.keys() == state.owned.keys()
     assert dict(after.positions) == {}

@@ -165,7 +165,7 @@ def test_a_drivers_stop_and_its_statuses_are_redacted() -> None:
     from headgate.participant.actions import Stop
     from headgate.participant.driver import ParticipantDriver, World
     from headgate.participant.settings import ParticipantSettings
-    from headgate.participant.state import Draft, State
+    from headgate.participant.state import OutgoingEvent, State
 
     class Leadership:
         error: StopSink | None = None
@@ -193,7 +193,7 @@ def test_a_drivers_stop_and_its_statuses_are_redacted() -> None:
         driver._execute(Stop(StopSink(f"stops: {SECRET}")))
     assert str(caught.value) == "HG-200 stops: ***"
     state = driver.state
-    draft = Draft(1, state.epoch, state.answered, WriteStatus(1, failure=f"why: {SECRET}"))
+    draft = OutgoingEvent(1, state.epoch, state.answered, WriteStatus(1, failure=f"why: {SECRET}"))
     assert [e.event.failure for e in driver._envelopes(draft)] == ["why: ***"]  # type: ignore[union-attr]
     leadership.error = StopSink(f"the coordinator: {SECRET}")
     with pytest.raises(StopSink, match=r"the coordinator: \*\*\*"):
