@@ -80,7 +80,7 @@ def _check_kafka_keys(kafka: Mapping[str, Any]) -> None:
                 "Kafka's keys contain dots, so write them in quotes: "
                 f'"{_whole(key, value)}" = ...',
             )
-        if kafka_keys.refusal(key) == "":
+        if kafka_keys.refusal_of_key(key) == "":
             raise _unknown(f'kafka."{key}"', key, kafka_keys.ALLOWED)
 
 

@@ -296,7 +296,7 @@ def _check_kafka(settings: SinkSections) -> None:
     if not settings.kafka.get("bootstrap.servers"):
         _wrong('kafka."bootstrap.servers" is missing', 'write "bootstrap.servers" = "host:port"')
     for key in settings.kafka:
-        reason = kafka_keys.refusal(key)
+        reason = kafka_keys.refusal_of_key(key)
         if reason is not None:
             _wrong(f'kafka."{key}" may not be set', reason or "headgate does not know this key")
         if settings.kafka[key] != "" and not settings.kafka[key].strip():

@@ -11,6 +11,7 @@ from headgate.control_protocol.errors import MissingRights, SecondaryForeign, Ta
 from headgate.control_protocol.events import Envelope, Pause, Resume
 from headgate.control_protocol.identifiers import Epoch, TopicId, TransactionId, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.coordinator.actions import (
@@ -21,7 +22,6 @@ from headgate.coordinator.actions import (
     ReadTable,
     SecondariesRead,
     SourcesDescribed,
-    Tell,
 )
 from headgate.coordinator.commit_tokens import Tokens
 from headgate.coordinator.outgoing_events import Step, append_events, enter_phase, recover, wait
@@ -237,7 +237,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
     refuse_shared(view, ids, state.identity.shared_with)
     resumption = _resumption(state, record, sources)
     known = (record.offsets, record.topic_ids) if record else (Offsets(), {})
-    held: tuple[Tell, ...] = ()
+    held: tuple[LogLine, ...] = ()
     offsets = resumption.offsets
     if state.identity.has_keys:
         state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
@@ -319,12 +319,12 @@ def with_pending_commits(
 
 
 def _log_changes(before: CommitRecord | None, now: CommitRecord) -> Iterable[Action]:
-    """Tell of a control topic that is not the former one (P11); no state is in it, so go on.
+    """LogLine of a control topic that is not the former one (P11); no state is in it, so go on.
 
     D3: tell as well of settings that decide what a row is, and that have changed.
     """
     if before and before.control_topic_id not in (None, now.control_topic_id):
-        yield Tell(
+        yield LogLine(
             f"control topic {now.control_topic} has id {now.control_topic_id}, but the last commit "
             f"was made with {before.control_topic} of id {before.control_topic_id}: it was created "
             "anew, or this is another topic or cluster",
@@ -333,7 +333,7 @@ def _log_changes(before: CommitRecord | None, now: CommitRecord) -> Iterable[Act
         )
     if before and before.routing and before.routing != now.routing:
         told = "the settings that decide what a row is have changed since the last commit"
-        yield Tell(told, event=LogEvent.SETTINGS_CHANGED)
+        yield LogLine(told, event=LogEvent.SETTINGS_CHANGED)
 
 
 def _resumption(state: State, record: CommitRecord | None, found: SourcesDescribed) -> Resumption:
@@ -397,7 +397,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
         suspects=frozenset(),
         troubled={},
     )
-    began = Tell(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
+    began = LogLine(f"epoch {epoch} begins", event=LogEvent.EPOCH_BEGAN)
     if any(pending_commit.claim for pending_commit in record.pending_commits):
         delivering, actions = begin_delivering(begun, now_ms)
         return delivering, (began, *actions)

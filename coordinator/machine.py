@@ -44,6 +44,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import Heard, LogLine, LogTruncated, Tick
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
@@ -60,11 +61,9 @@ from headgate.coordinator.actions import (
     DeliveriesAnswered,
     DescribeSecondaries,
     DescribeSources,
-    Discontinued,
     Drafted,
-    Heard,
     Input,
-    Led,
+    LeadershipGained,
     ReadTable,
     SecondariesRead,
     SourcesDescribed,
@@ -72,8 +71,6 @@ from headgate.coordinator.actions import (
     TableEvolved,
     TableRead,
     TablesChanged,
-    Tell,
-    Ticked,
 )
 from headgate.coordinator.epoch_claim import (
     begin_epoch,
@@ -181,11 +178,11 @@ def step(state: State, given: Input, now_ms: int) -> Step:
 
 def _dispatch(state: State, given: Input, now_ms: int) -> Step:
     match given:
-        case Ticked():
+        case Tick():
             return _on_tick(state, now_ms)
         case Heard(record):
             return _on_record(state, record, now_ms)
-        case Led():
+        case LeadershipGained():
             return _on_leadership(state, now_ms)
         case TableRead(view):
             return _on_primary_read(state, view, now_ms)
@@ -199,7 +196,7 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
             return _on_tables_changed(state, given, now_ms)
         case CallFailed(reason) if state.phase is not Phase.FOLLOWING:
             return _on_call_failed(state, reason, now_ms)
-        case Discontinued(reason):
+        case LogTruncated(reason):
             return _on_discontinued(state, reason)
         case Stopped(error):
             return stop(state, error)
@@ -273,7 +270,7 @@ def _silence_ms(state: State) -> int:
 
 def _on_discontinued(state: State, reason: str) -> Step:
     if state.term is None:
-        return state, (Tell(reason, trouble=True, event=LogEvent.CONTROL_TOPIC_UNAVAILABLE),)
+        return state, (LogLine(reason, trouble=True, event=LogEvent.CONTROL_TOPIC_UNAVAILABLE),)
     return recover(state, f"{reason}: a new epoch is due")
 
 
@@ -500,7 +497,7 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     """C4: append END(n) with START(n+1) right behind it, which names what is new in the sources."""
     term = term_of(state)
     fit = fit_offsets(term.progress.offsets, term.sources.topic_ids, sources.topics, state.settings)
-    held: tuple[Tell, ...] = ()
+    held: tuple[LogLine, ...] = ()
     if state.identity.has_keys:
         known = term.progress.offsets, term.sources.topic_ids
         state, held = defer_added(state, *known, sources.topics, now_ms=now_ms)
@@ -512,7 +509,7 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
         fit.get(partition) != offset for partition, offset in term.progress.offsets.items()
     ):
         return recover(state, "a source lost stored offsets: claims again as the policy says")
-    generations, told = term.sources.generations, tuple[Tell, ...]()
+    generations, told = term.sources.generations, tuple[LogLine, ...]()
     if state.held:
         state, generations, told = activate(state, sources.topics)
         fit = fit.restricted(fit.keys() - deferred_partitions(state))
@@ -758,7 +755,7 @@ def on_commit_answer(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
     if isinstance(outcome, Refused) and state.failures < _REFUSALS_AT_ONCE:
         refused = replace(state, failures=state.failures + 1)
         told = f"commit refused: {outcome.reason}"
-        return refused, (Tell(told, trouble=True, event=LogEvent.COMMIT_REFUSED), ReadTable())
+        return refused, (LogLine(told, trouble=True, event=LogEvent.COMMIT_REFUSED), ReadTable())
     answer = isinstance(outcome, Refused) or outcome.rights
     return wait(state, now_ms, f"commit not confirmed: {outcome.reason}", refused=answer)
 

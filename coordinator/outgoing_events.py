@@ -16,15 +16,17 @@ from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
     EndCommit,
+    Event,
     Limits,
     StartCommit,
     TableStart,
 )
-from headgate.control_protocol.identifiers import Epoch, TopicPartition
+from headgate.control_protocol.identifiers import Epoch, TopicPartition, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import Append, LogLine, OutgoingEvent, Stop, backoff_ms
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.actions import Action, Append, ReadTable, Stop, Tell
+from headgate.coordinator.actions import Action, ReadTable
 from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.settings import CoordinatorSettings
@@ -62,7 +64,7 @@ def recover(state: State, why: str) -> Step:
     """Begin again at the table, with a new epoch."""
     moved = enter_phase(state, Phase.RECOVERING, term=None, attempt=None, recovery_view=None)
     return moved, (
-        Tell(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED),
+        LogLine(why, trouble=state.term is not None, event=LogEvent.EPOCH_RECLAIMED),
         ReadTable(),
     )
 
@@ -79,7 +81,7 @@ def step_down(state: State, epoch: Epoch, now_ms: int) -> Step:
         troubled={},
     )
     why = f"{StepDown.code} superseded by epoch {epoch}: steps down"
-    return followed, (Tell(why, trouble=True, event=LogEvent.EPOCH_SUPERSEDED),)
+    return followed, (LogLine(why, trouble=True, event=LogEvent.EPOCH_SUPERSEDED),)
 
 
 def stop(state: State, error: HeadgateError) -> Step:
@@ -97,8 +99,7 @@ def wait(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
     E2: that somebody refused it, or has no rights for it, is an answer: others would get it, too.
     """
     settings = state.settings
-    doubled = settings.retry_backoff_ms * 2 ** min(state.failures, 16)
-    wait_ms = min(doubled, settings.retry_backoff_max_ms)
+    wait_ms = backoff_ms(state.failures, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
     since_ms = now_ms if state.unanswered_since_ms is None else state.unanswered_since_ms
     answered = refused or MissingRights.code in why
     waiting = replace(
@@ -110,7 +111,7 @@ def wait(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
     told = f"{why}; tries again in {wait_ms} ms"
     if not answered and now_ms - since_ms >= patience_ms(settings):
         told = f"{LeadershipReleased.code} keeps the lead, for nobody else was heard: {told}"
-    return waiting, (Tell(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
+    return waiting, (LogLine(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
 
 
 def append_events(state: State) -> tuple[Action, ...]:
@@ -118,17 +119,21 @@ def append_events(state: State) -> tuple[Action, ...]:
     term = term_of(state)
     match state.phase:
         case Phase.STARTING:
-            return (Append(term.epoch, ((term.progress.number, start_event(state, first=True)),)),)
+            return _append(term, (term.progress.number, start_event(state, first=True)))
         case Phase.CLOSING:
             start = (term.progress.number, start_event(state, first=False))
-            return (Append(term.epoch, ((term.closing, EndCommit()), start)),)
+            return _append(term, (term.closing, EndCommit()), start)
         case Phase.EVOLVING if term.changes.tables is not None:
-            return (Append(term.epoch, ((term.progress.number, term.changes.tables),)),)
+            return _append(term, (term.progress.number, term.changes.tables))
         case Phase.SETTLING:
             assert isinstance(term.progress.settlement, AckCommit | AbortCommit)
-            return (Append(term.epoch, ((term.closing, term.progress.settlement),)),)
+            return _append(term, (term.closing, term.progress.settlement))
         case _:
             return ()
+
+
+def _append(term: Term, *events: tuple[TransactionNumber, Event]) -> tuple[Action, ...]:
+    return (Append(tuple(OutgoingEvent(term.epoch, number, event) for number, event in events)),)
 
 
 def prefixes(state: State, table: TableView) -> Prefixes:

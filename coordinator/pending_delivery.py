@@ -17,6 +17,7 @@ from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import PENDING_COMMITS_MAX
 from headgate.control_protocol.errors import HeadgateError, MissingRights
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import (
     CommitAttempt,
     Draft,
@@ -37,7 +38,6 @@ from headgate.coordinator.actions import (
     DraftManifests,
     ReadTable,
     SecondariesRead,
-    Tell,
     TidyDrafts,
 )
 from headgate.coordinator.outgoing_events import (
@@ -639,7 +639,7 @@ def on_deliveries_answered(state: State, given: DeliveriesAnswered, now_ms: int)
     """Read the secondary tables again, whatever the answers were."""
     reasons = [o.reason for o in given.outcomes.values() if isinstance(o, Refused | Unknown)]
     event = LogEvent.DELIVERY_UNCONFIRMED
-    told = [Tell(_join_reasons(reasons), trouble=True, event=event)] if reasons else []
+    told = [LogLine(_join_reasons(reasons), trouble=True, event=event)] if reasons else []
     state, suspended = suspend_undeliverable(state, given, now_ms)
     return state, (*told, *suspended, DescribeSecondaries(_tables_to_read(state, now_ms)))
 
@@ -703,7 +703,7 @@ def _go_on(state: State, now_ms: int) -> Step:
         return starting, append_events(starting)
     troubles, known = tuple(_describe_pending(state, term, now_ms)), term.delivery.told
     told: tuple[Action, ...] = tuple(
-        Tell(text, trouble=True, event=LogEvent.DELIVERY_PENDING)
+        LogLine(text, trouble=True, event=LogEvent.DELIVERY_PENDING)
         for text in troubles
         if text not in known
     )
@@ -736,11 +736,11 @@ def _describe_pending(state: State, term: Term, now_ms: int) -> Iterable[str]:
         yield f"{old} rows pending for {tables} expire soon (coordinator.claim_age_max_ms)"
 
 
-def log_expired(after: CommitRecord, before: CommitRecord | None) -> tuple[Tell, ...]:
+def log_expired(after: CommitRecord, before: CommitRecord | None) -> tuple[LogLine, ...]:
     """D8: log what nobody delivers any more."""
     known = before.expired if before else ()
     return tuple(
-        Tell(
+        LogLine(
             f"{pending_commit.said} of transaction {pending_commit.transaction} never "
             f"came into {pending_commit.table}: "
             "they were pending for too long, or the table is another one now",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from headgate.control_protocol.errors import StatusRefused
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent
-from headgate.coordinator.actions import Tell
+from headgate.control_protocol.machine_io import LogLine
 from headgate.coordinator.outgoing_events import (
     Step,
     fixed_set,
@@ -105,8 +105,8 @@ def _suspend_or_stop(state: State, refused: RepeatedRefusal, now_ms: int) -> Ste
     return suspended, (_log_line(error), *tells)
 
 
-def _log_line(error: StatusRefused) -> Tell:
-    return Tell(str(error), trouble=True, lasts=True, event=LogEvent.STATUS_REFUSED)
+def _log_line(error: StatusRefused) -> LogLine:
+    return LogLine(str(error), trouble=True, lasts=True, event=LogEvent.STATUS_REFUSED)
 
 
 def _error(state: State, refused: RepeatedRefusal) -> StatusRefused:

@@ -17,9 +17,10 @@ from headgate.control_protocol.events import (
     TableStart,
 )
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine, backoff_ms
 from headgate.control_protocol.ports import Changed, Evolved, Lineage, Want
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.coordinator.actions import Action, ChangeTables, EvolveTable, Tell
+from headgate.coordinator.actions import Action, ChangeTables, EvolveTable
 from headgate.coordinator.outgoing_events import (
     Step,
     append_events,
@@ -163,12 +164,11 @@ def on_evolved(state: State, done: Evolved) -> Step:
 def retry_changes(state: State, now_ms: int, why: str) -> Step:
     """Wait and try again. Commits go on; the participants' statuses say that they wait (S4)."""
     settings, term = state.settings, term_of(state)
-    doubled_ms = settings.retry_backoff_ms * 2 ** min(state.failures, 16)
-    wait_ms = min(doubled_ms, settings.retry_backoff_max_ms)
+    wait_ms = backoff_ms(state.failures, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
     term = replace(term, changes=replace(term.changes, due_ms=now_ms + wait_ms))
     waiting = enter_phase(state, Phase.OPEN, term=term, failures=state.failures + 1)
     told = f"{why}; its columns are asked for again in {wait_ms} ms"
-    return waiting, (Tell(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
+    return waiting, (LogLine(told, trouble=True, event=LogEvent.COORDINATOR_RETRYING),)
 
 
 def on_tables_event(state: State, tables: Tables, now_ms: int) -> Step:
@@ -231,11 +231,11 @@ def refused_bytes(refused: Iterable[Refusal]) -> int:
 def _log_evolved(table: str, done: Evolved) -> tuple[Action, ...]:
     told: list[Action] = []
     if done.changes:
-        told.append(Tell(f"{table}: {', '.join(done.changes)}", event=LogEvent.COLUMNS_CHANGED))
+        told.append(LogLine(f"{table}: {', '.join(done.changes)}", event=LogEvent.COLUMNS_CHANGED))
     if done.refused:
         words = "; ".join(f"{dotted(each.path)} {each.reason}" for each in done.refused)
         told.append(
-            Tell(f"{table} does not add: {words}", trouble=True, event=LogEvent.COLUMNS_REFUSED)
+            LogLine(f"{table} does not add: {words}", trouble=True, event=LogEvent.COLUMNS_REFUSED)
         )
     return tuple(told)
 
@@ -293,7 +293,7 @@ def on_changed(state: State, tables: tuple[Changed, ...], now_ms: int) -> Step:
     told = [action for said in done.values() for action in _log_changed(said)]
     if failures:
         told.append(
-            Tell(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_RETRYING)
+            LogLine(f"asked for again: {why}", trouble=True, event=LogEvent.COORDINATOR_RETRYING)
         )
     return state, (*suspended, *told, *append_events(state))
 
@@ -334,11 +334,11 @@ def _starts(state: State, said: Changed) -> Iterator[TableStart]:
 def _log_changed(said: Changed) -> Iterator[Action]:
     if said.changes:
         text = f"{said.table}: {', '.join(said.changes)}"
-        yield Tell(text, event=LogEvent.COLUMNS_CHANGED)
+        yield LogLine(text, event=LogEvent.COLUMNS_CHANGED)
     words = [f"{dotted(each.path)} {each.reason}".strip() for each in said.refused]
     if words:
         text = f"{said.table} does not add: {'; '.join(words)}"
-        yield Tell(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)
+        yield LogLine(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)
     if not said.uuid and not said.dropped:
         text = f"table {said.table} is not created, its records are unmatched: {said.why}"
-        yield Tell(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)
+        yield LogLine(text, trouble=True, event=LogEvent.COLUMNS_REFUSED)

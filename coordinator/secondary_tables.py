@@ -25,13 +25,13 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Lineage, TableView, Unknown
 from headgate.coordinator.actions import (
     DeliveriesAnswered,
     DescribeSecondaries,
     DescribeSources,
     SecondariesRead,
-    Tell,
 )
 from headgate.coordinator.outgoing_events import (
     named_secondaries,
@@ -95,7 +95,7 @@ def find_recreated(state: State, troubles: Troubles) -> frozenset[str]:
     return frozenset(n for n, error in troubles.items() if isinstance(error, TableMissing))
 
 
-def forget(state: State, gone: Collection[str]) -> tuple[State, tuple[Tell, ...]]:
+def forget(state: State, gone: Collection[str]) -> tuple[State, tuple[LogLine, ...]]:
     """Let the next decision forget these tables; nothing is delivered to them, or accepted for
     them."""
     term = term_of(state)
@@ -113,9 +113,9 @@ def forget(state: State, gone: Collection[str]) -> tuple[State, tuple[Tell, ...]
     return replace(state, term=parted), log_forgotten(new)
 
 
-def log_forgotten(gone: Collection[str]) -> tuple[Tell, ...]:
+def log_forgotten(gone: Collection[str]) -> tuple[LogLine, ...]:
     return tuple(
-        Tell(
+        LogLine(
             f"{name} was dropped: it is created again when records for it come; "
             "what is pending for it expires",
             trouble=True,
@@ -125,11 +125,11 @@ def log_forgotten(gone: Collection[str]) -> tuple[Tell, ...]:
     )
 
 
-def log_replaced(state: State, given: SecondariesRead) -> tuple[Tell, ...]:
+def log_replaced(state: State, given: SecondariesRead) -> tuple[LogLine, ...]:
     """N4: log a table that somebody else put in the place of a filled one; it is filled."""
     known = term_of(state).primary.view.filled
     return tuple(
-        Tell(
+        LogLine(
             f"{name} is not the table that was filled before: it lacks that one's rows",
             trouble=True,
             event=LogEvent.TABLE_DROPPED,
@@ -200,7 +200,7 @@ def trouble_of(view: TableView, state: State, topic_ids: Mapping[str, str]) -> H
 
 def examine(
     state: State, given: SecondariesRead, words: Mapping[str, str], now_ms: int
-) -> tuple[State, tuple[Tell, ...]]:
+) -> tuple[State, tuple[LogLine, ...]]:
     """I1: suspend those of the routed tables just read that are not in order.
 
     ``words``: trouble that participants report. It counts where this coordinator finds nothing
@@ -231,7 +231,7 @@ def examine(
 
 def suspend_undeliverable(
     state: State, given: DeliveriesAnswered, now_ms: int
-) -> tuple[State, tuple[Tell, ...]]:
+) -> tuple[State, tuple[LogLine, ...]]:
     """I1: suspend the tables whose deliveries failed for a trouble of their own."""
     term, outcomes = term_of(state), given.outcomes.items()
     refused = {n: o.reason for n, o in outcomes if isinstance(o, Unknown) and o.rights}
@@ -248,7 +248,7 @@ def suspend_undeliverable(
 
 def suspend(
     state: State, troubles: Mapping[str, HeadgateError], now_ms: int
-) -> tuple[State, tuple[Tell, ...]]:
+) -> tuple[State, tuple[LogLine, ...]]:
     """Suspend these tables from now on. Raises the error of one where there is no quarantine
     (I4)."""
     anew = find_recreated(state, troubles)
@@ -284,9 +284,9 @@ def suspensions_for(
     }
 
 
-def log_suspended(found: Mapping[str, Suspended]) -> tuple[Tell, ...]:
+def log_suspended(found: Mapping[str, Suspended]) -> tuple[LogLine, ...]:
     return tuple(
-        Tell(
+        LogLine(
             f"{name} is suspended, its records go to the quarantine: {suspended.why}",
             trouble=True,
             event=LogEvent.TABLE_SUSPENDED,
@@ -330,7 +330,7 @@ def suspend_overdue(
     now_ms: int,
     *,
     many: bool,
-) -> tuple[State, tuple[Tell, ...]]:
+) -> tuple[State, tuple[LogLine, ...]]:
     """D8: suspend tables that could not be delivered for too long; if ``many`` pending commits
     wait, those pending most.
 
@@ -374,7 +374,7 @@ def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State
     return replace(state, term=asked)
 
 
-def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tuple[Tell, ...]]:
+def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tuple[LogLine, ...]]:
     """I5: open what was asked for, or let it be delivered first; what still has trouble stays
     suspended.
 
@@ -385,7 +385,7 @@ def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tu
     suspended, secondaries, tells = (
         dict(term.suspensions.suspended),
         dict(term.delivery.secondaries),
-        list[Tell](),
+        list[LogLine](),
     )
     gone: list[str] = []
     wall_ms = max(0, now_ms + state.wall_ahead_ms)
@@ -402,7 +402,7 @@ def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tu
             why = f"{error.code} {error.message}"[:_WHY_CHARACTERS_MAX]
             suspended[name] = Suspended(name, why, wall_ms)
             text = f"{name} stays suspended: {why}"
-            tells.append(Tell(text, trouble=True, event=LogEvent.TABLE_SUSPENDED))
+            tells.append(LogLine(text, trouble=True, event=LogEvent.TABLE_SUSPENDED))
             continue
         secondaries[name] = view
         suspended[name] = replace(suspended[name], since_ms=wall_ms, resuming=True)
@@ -437,7 +437,7 @@ def _shared_error(view: TableView, state: State, term: Term) -> HeadgateError | 
     return None
 
 
-def reopen(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[Tell, ...]]:
+def reopen(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[LogLine, ...]]:
     """I5: let resumed tables take rows again, if they are in order and pending nothing."""
     term = term_of(state)
     owing = {pending_commit.secondary for pending_commit in term.delivery.pending}
@@ -453,7 +453,7 @@ def reopen(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[T
         return state, ()
     suspended = {name: p for name, p in term.suspensions.suspended.items() if name not in done}
     tells = tuple(
-        Tell(f"{name} takes rows again", event=LogEvent.TABLE_RESUMED) for name in sorted(done)
+        LogLine(f"{name} takes rows again", event=LogEvent.TABLE_RESUMED) for name in sorted(done)
     )
     return replace(
         state, term=replace(term, suspensions=replace(term.suspensions, suspended=suspended))
@@ -565,7 +565,7 @@ def ask_again(state: State) -> DescribeSecondaries | DescribeSources:
 
 def with_tables(
     state: State, given: SecondariesRead, now_ms: int
-) -> tuple[State, tuple[Tell, ...]]:
+) -> tuple[State, tuple[LogLine, ...]]:
     """Take in the answer. Raises ``SecondaryForeign``, which is the ledger's own trouble.
 
     A missing table that only a expired pending commit names takes no delivery: it is asked for

@@ -14,9 +14,9 @@ from headgate.control_protocol.commit_record import Generations
 from headgate.control_protocol.errors import GrowthUnordered, KeyedPartitionsAdded
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.coordinator.actions import Tell
 from headgate.coordinator.outgoing_events import term_of
 from headgate.coordinator.state import DeferredPartitions, Identity, State
 
@@ -37,7 +37,7 @@ _WAIT = (
 
 def defer_added(
     state: State, before: Offsets, ids: Mapping[str, TopicId], topics: Topics, *, now_ms: int
-) -> tuple[State, tuple[Tell, ...]]:
+) -> tuple[State, tuple[LogLine, ...]]:
     """Hold what the topics have beyond the partitions of ``before``, which were those of ``ids``.
 
     Raises ``KeyedPartitionsAdded`` where the settings say so, as soon as something is in them, and
@@ -97,7 +97,7 @@ def with_due(state: State, now_ms: int) -> State:
     return replace(state, held=held)
 
 
-def activate(state: State, topics: Topics) -> tuple[State, Generations, tuple[Tell, ...]]:
+def activate(state: State, topics: Topics) -> tuple[State, Generations, tuple[LogLine, ...]]:
     """Admit what is ripe, and whose older partitions are read as far as they went then."""
     term = term_of(state)
     held: list[DeferredPartitions] = []
@@ -110,13 +110,13 @@ def activate(state: State, topics: Topics) -> tuple[State, Generations, tuple[Te
         if here and behind == "":
             generations[each.topic] = (*generations.get(each.topic, ()), each.first)
             told.append(
-                Tell(f"{_text_of(each)}: read from now on", event=LogEvent.PARTITIONS_ADMITTED)
+                LogLine(f"{_text_of(each)}: read from now on", event=LogEvent.PARTITIONS_ADMITTED)
             )
             continue
         held.append(replace(each, marks=marks))
         if behind and each.marks is None:
             text = f"{_text_of(each)}: held until the table has {behind}"
-            told.append(Tell(text, event=LogEvent.PARTITIONS_HELD))
+            told.append(LogLine(text, event=LogEvent.PARTITIONS_HELD))
     return replace(state, held=tuple(held)), generations, tuple(told)
 
 
@@ -152,7 +152,7 @@ def _has_keys(identity: Identity, topic: str) -> bool:
     return identity.keyed or identity.routed_keys.of_topic(topic)
 
 
-def _log_line(state: State, held: DeferredPartitions) -> Tell:
+def _log_line(state: State, held: DeferredPartitions) -> LogLine:
     growth_ms = state.identity.growth_ms
     if growth_ms is None:
         text = "added and empty; the sink stops when there are records in it (HG-242)"
@@ -161,7 +161,7 @@ def _log_line(state: State, held: DeferredPartitions) -> Tell:
             f"added, and held for {growth_ms} ms at least: not read until all that the older "
             "partitions hold then is in the table"
         )
-    return Tell(f"{_text_of(held)}: {text}", event=LogEvent.PARTITIONS_HELD)
+    return LogLine(f"{_text_of(held)}: {text}", event=LogEvent.PARTITIONS_HELD)
 
 
 def _added_error(topic: str, first: int, upto: int, way_out: str) -> KeyedPartitionsAdded:

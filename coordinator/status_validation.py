@@ -9,9 +9,9 @@ from headgate.control_protocol.errors import ParticipantStarves
 from headgate.control_protocol.events import Claim, FileKind, TableStatus, WriteStatus, WrittenFile
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.coordinator.actions import Tell
 from headgate.coordinator.commit_tokens import Committed, Prefixes, Tokens
 from headgate.coordinator.outgoing_events import (
     fixed_set,
@@ -480,7 +480,7 @@ TIMES_IN_A_ROW = 3
 
 def log_always_late(
     settings: CoordinatorSettings, tokens: Tokens, late: Iterable[Sender]
-) -> tuple[Tell, ...]:
+) -> tuple[LogLine, ...]:
     """Name those that were just late, so many times in a row."""
     return tuple(
         _log_late(settings, sender, tokens.late[sender])
@@ -489,14 +489,14 @@ def log_always_late(
     )
 
 
-def _log_late(settings: CoordinatorSettings, sender: Sender, times: int) -> Tell:
+def _log_late(settings: CoordinatorSettings, sender: Sender, times: int) -> LogLine:
     error = ParticipantStarves(
         f"{sender} is slower than a transaction: {times} times in a row its files came after the "
         "only commit that may bring them, and its records are read again each time",
         f"raise coordinator.commit_interval_ms ({settings.commit_interval_ms} now) or "
         f"commit_timeout_ms ({settings.commit_timeout_ms} now), together the time that it has",
     )
-    return Tell(str(error), trouble=True, lasts=True, event=LogEvent.PARTICIPANT_ALWAYS_LATE)
+    return LogLine(str(error), trouble=True, lasts=True, event=LogEvent.PARTICIPANT_ALWAYS_LATE)
 
 
 # Valid-through: no record with an older timestamp is still to come, as far as known (C10).

@@ -46,7 +46,7 @@ def for_other_clients(settings: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in settings.items() if key not in _CONSUMERS_ONLY}
 
 
-def for_asking_offsets(settings: Mapping[str, str]) -> dict[str, str]:
+def for_offset_queries(settings: Mapping[str, str]) -> dict[str, str]:
     """Adapt the settings for an admin client that keeps asking where partitions begin and end.
 
     It asks with the leader epoch that it remembers, for ``metadata.max.age.ms``: by default, after
@@ -55,7 +55,7 @@ def for_asking_offsets(settings: Mapping[str, str]) -> dict[str, str]:
     return {**for_other_clients(quiet(settings)), "metadata.max.age.ms": "5000"}
 
 
-def unaccepted(error: Exception, settings: Mapping[str, object]) -> ConfigurationError:
+def settings_error(error: Exception, settings: Mapping[str, object]) -> ConfigurationError:
     """Build the error for settings that the client rejects.
 
     The client's own words about a file that is not there are those of its TLS library.
@@ -188,7 +188,7 @@ REFUSED = {
 }
 
 
-def refusal(key: str) -> str | None:
+def refusal_of_key(key: str) -> str | None:
     """Return why a key may not be set; ``None`` if it may, ``""`` if it is simply unknown."""
     if key in ALLOWED:
         return None

@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.identifiers import TopicId
-from headgate.kafka.client_settings import unaccepted
+from headgate.kafka.client_settings import settings_error
 
 ANSWER_S_MAX = 5.0
 _TRY_S = 1.0
@@ -39,13 +39,13 @@ _ABSENT = {
     _CODES._UNKNOWN_TOPIC,  # noqa: SLF001
     _CODES._UNKNOWN_PARTITION,  # noqa: SLF001
 }
-_COMING_UP = {
+_GROUP_STARTING = {
     _CODES.COORDINATOR_NOT_AVAILABLE,
     _CODES.COORDINATOR_LOAD_IN_PROGRESS,
     _CODES.NOT_COORDINATOR,
 }
 _ALL_DOWN = _CODES._ALL_BROKERS_DOWN  # noqa: SLF001
-_TELLING = [
+_MOST_TELLING = [
     _CODES._AUTHENTICATION,  # noqa: SLF001
     _CODES._SSL,  # noqa: SLF001
     _CODES._RESOLVE,  # noqa: SLF001
@@ -54,18 +54,22 @@ _TELLING = [
 """The most telling ones first among a client's complaints while it cannot connect."""
 
 
-def quiet(settings: Mapping[str, str]) -> dict[str, str]:
+def silent(settings: Mapping[str, str]) -> dict[str, str]:
     """Switch off librdkafka's own log: our errors report what goes wrong."""
     return {"log_level": "0", **settings}
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
-    """Something on the cluster and what this client may do there; ``None``: unknown."""
+class ResourceRights:
+    """Something on the cluster and what this client may do there; ``None``: unknown.
+
+    ``members``: who is in a group, by client and host.
+    """
 
     partitions: int = 0
     operations: frozenset[str] | None = None
     state: str = ""
+    members: tuple[str, ...] = ()
 
     def lacks(self, *needed: str) -> list[str]:
         return [] if self.operations is None else [o for o in needed if o not in self.operations]
@@ -77,11 +81,11 @@ class Cluster:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._servers = settings["bootstrap.servers"]
         self._complaints: list[kafka.KafkaError] = []
-        config = {**quiet(settings), "error_cb": self._complaints.append}
+        config = {**silent(settings), "error_cb": self._complaints.append}
         try:
             self._admin = AdminClient(config)
         except (kafka.KafkaException, ValueError, TypeError) as error:
-            raise unaccepted(error, settings) from error
+            raise settings_error(error, settings) from error
 
     def brokers(self) -> int:
         """Return how many brokers answer."""
@@ -97,9 +101,9 @@ class Cluster:
 
     def _all_down(self) -> bool:
         codes = {complaint.code() for complaint in self._complaints}
-        return _ALL_DOWN in codes and not codes.isdisjoint(_TELLING)
+        return _ALL_DOWN in codes and not codes.isdisjoint(_MOST_TELLING)
 
-    def topic(self, name: str) -> Granted | None:
+    def topic(self, name: str) -> ResourceRights | None:
         """Return a topic, or ``None`` if it does not exist."""
         futures = self._admin.describe_topics(
             kafka.TopicCollection([name]),
@@ -111,8 +115,10 @@ class Cluster:
         except kafka.KafkaException as error:
             if error.args[0].code() in _ABSENT:
                 return None
-            raise _told(f"topic {name}", error) from error
-        return Granted(len(described.partitions), _names(described.authorized_operations))
+            raise _description_error(f"topic {name}", error) from error
+        return ResourceRights(
+            len(described.partitions), _operation_names(described.authorized_operations)
+        )
 
     def topic_id(self, name: str) -> TopicId:
         """Return the id of an existing topic."""
@@ -122,7 +128,7 @@ class Cluster:
         try:
             return TopicId(str(futures[name].result().topic_id))
         except kafka.KafkaException as error:
-            raise _told(f"topic {name}", error) from error
+            raise _description_error(f"topic {name}", error) from error
 
     def compacts(self, topic: str) -> bool:
         """Return whether the brokers remove records of a topic for newer ones with the same key."""
@@ -131,10 +137,10 @@ class Cluster:
         try:
             policy = futures[resource].result()["cleanup.policy"].value
         except kafka.KafkaException as error:
-            raise _told(f"the settings of topic {topic}", error) from error
+            raise _description_error(f"the settings of topic {topic}", error) from error
         return "compact" in str(policy)
 
-    def group(self, name: str) -> Granted:
+    def group(self, name: str) -> ResourceRights:
         """Return a group, whether or not it exists. A new cluster's first group takes a moment."""
         patience = time.monotonic() + ANSWER_S_MAX
         while True:
@@ -144,12 +150,16 @@ class Cluster:
             try:
                 described = futures[name].result()
             except kafka.KafkaException as error:
-                if error.args[0].code() not in _COMING_UP or time.monotonic() > patience:
-                    raise _told(f"group {name}", error) from error
+                if error.args[0].code() not in _GROUP_STARTING or time.monotonic() > patience:
+                    raise _description_error(f"group {name}", error) from error
                 time.sleep(_AGAIN_S)
                 continue
-            operations = _names(described.authorized_operations)
-            return Granted(operations=operations, state=described.state.name.lower())
+            members = sorted(f"{m.client_id} at {m.host.lstrip('/')}" for m in described.members)
+            return ResourceRights(
+                operations=_operation_names(described.authorized_operations),
+                state=described.state.name.lower(),
+                members=tuple(members),
+            )
 
     def may_create(self, topic: str) -> bool:
         """Return whether a topic could be created; the brokers only validate the request."""
@@ -161,13 +171,13 @@ class Cluster:
         except kafka.KafkaException as error:
             if error.args[0].code() in _NO_RIGHTS:
                 return False
-            raise _told(f"creating topic {topic}", error) from error
+            raise _description_error(f"creating topic {topic}", error) from error
         return True
 
     def _unreachable(self, error: kafka.KafkaException) -> HeadgateError:
         told = sorted(
-            (complaint for complaint in self._complaints if complaint.code() in _TELLING),
-            key=lambda complaint: _TELLING.index(complaint.code()),
+            (complaint for complaint in self._complaints if complaint.code() in _MOST_TELLING),
+            key=lambda complaint: _MOST_TELLING.index(complaint.code()),
         )
         reason = (told[0] if told else error.args[0]).str()
         if told and told[0].code() in _NO_RIGHTS:
@@ -178,7 +188,7 @@ class Cluster:
         )
 
 
-def _told(what: str, error: kafka.KafkaException) -> HeadgateError:
+def _description_error(what: str, error: kafka.KafkaException) -> HeadgateError:
     cause = error.args[0]
     if cause.code() in _NO_RIGHTS:
         return MissingRights(
@@ -187,7 +197,7 @@ def _told(what: str, error: kafka.KafkaException) -> HeadgateError:
     return Unreachable(f"no answer about {what}: {cause.str()}", "try again")
 
 
-def _names(operations: Any) -> frozenset[str] | None:
+def _operation_names(operations: Any) -> frozenset[str] | None:
     return None if operations is None else frozenset(o.name.lower() for o in operations)
 
 
@@ -202,7 +212,7 @@ def newest_messages(
     at = kafka.TopicPartition(topic, 0)
     consumer = kafka.Consumer(
         {
-            **quiet(settings),
+            **silent(settings),
             "group.id": group_id,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -213,16 +223,16 @@ def newest_messages(
         low, high = consumer.get_watermark_offsets(at, timeout=ANSWER_S_MAX)
         at.offset = max(low, high - messages)
         consumer.assign([at])
-        return _messages(consumer, high) if at.offset < high else []
+        return _read_messages(consumer, high) if at.offset < high else []
     except kafka.KafkaException as error:
         if error.args[0].code() in _ABSENT:
             return []
-        raise _told(f"topic {topic}", error) from error
+        raise _description_error(f"topic {topic}", error) from error
     finally:
         consumer.close()
 
 
-def appended_at(
+def newest_append_time(
     settings: Mapping[str, str], topic: str, group_id: str, wait_s: float = 0.0
 ) -> int | None:
     """Return when the brokers appended partition 0's last message, in epoch milliseconds.
@@ -232,7 +242,7 @@ def appended_at(
     """
     at = kafka.TopicPartition(topic, 0)
     consumer = kafka.Consumer(
-        {**quiet(settings), "group.id": group_id, "enable.auto.commit": False}
+        {**silent(settings), "group.id": group_id, "enable.auto.commit": False}
     )
     try:
         low, high = consumer.get_watermark_offsets(at, timeout=ANSWER_S_MAX)
@@ -242,7 +252,7 @@ def appended_at(
     except kafka.KafkaException as error:
         if error.args[0].code() in _ABSENT:
             return None
-        raise _told(f"topic {topic}", error) from error
+        raise _description_error(f"topic {topic}", error) from error
     finally:
         consumer.close()
     if message is None or message.error():
@@ -251,7 +261,7 @@ def appended_at(
     return int(time_ms) if kind == kafka.TIMESTAMP_LOG_APPEND_TIME else None
 
 
-def _messages(consumer: kafka.Consumer, end: int) -> list[bytes]:
+def _read_messages(consumer: kafka.Consumer, end: int) -> list[bytes]:
     found: list[bytes] = []
     patience = time.monotonic() + ANSWER_S_MAX
     while time.monotonic() < patience:

@@ -20,10 +20,10 @@ class ConsumerSteering:
         self._consumer.seek(kafka.TopicPartition(partition.topic, partition.partition, offset))
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        self._consumer.pause(_named(partitions))
+        self._consumer.pause(_as_kafka_partitions(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        self._consumer.resume(_named(partitions))
+        self._consumer.resume(_as_kafka_partitions(partitions))
 
 
 def records_of(messages: Iterable[kafka.Message]) -> list[Record]:
@@ -53,5 +53,5 @@ def partitions_of(assigned: Iterable[kafka.TopicPartition]) -> list[TopicPartiti
     return [TopicPartition(p.topic, p.partition) for p in assigned]
 
 
-def _named(partitions: Iterable[TopicPartition]) -> list[kafka.TopicPartition]:
+def _as_kafka_partitions(partitions: Iterable[TopicPartition]) -> list[kafka.TopicPartition]:
     return [kafka.TopicPartition(p.topic, p.partition) for p in partitions]

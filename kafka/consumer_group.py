@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import ConfigurationError, MissingRights, 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.kafka.client_settings import for_asking_offsets, quiet, unaccepted
+from headgate.kafka.client_settings import for_offset_queries, quiet, settings_error
 
 log = redacted_logger(__name__)
 
@@ -85,14 +85,14 @@ class KafkaGroupMember:
         self._leaderless: frozenset[TopicPartition] = frozenset()
         try:
             self._consumer = kafka.Consumer(config)
-            self._admin = AdminClient(for_asking_offsets(kafka_config))
+            self._admin = AdminClient(for_offset_queries(kafka_config))
         except (kafka.KafkaException, ValueError, TypeError) as error:
-            raise unaccepted(error, kafka_config) from error
+            raise settings_error(error, kafka_config) from error
         self._consumer.subscribe(
             list(topics),
-            on_assign=self._assigned,
-            on_revoke=self._revoked,
-            on_lost=self._lost,
+            on_assign=self._on_assigned,
+            on_revoke=self._on_revoked,
+            on_lost=self._on_lost,
         )
 
     def poll(self, timeout_ms: int) -> None:
@@ -108,7 +108,7 @@ class KafkaGroupMember:
             assigned = {TopicPartition(p.topic, p.partition) for p in self._consumer.assignment()}
             self._owned = frozenset(assigned - self._given_up)
         if message is not None and message.error() is not None:
-            _judge(message.error())
+            _raise_if_refused(message.error())
 
     def assignment(self) -> frozenset[TopicPartition]:
         return self._owned
@@ -120,23 +120,23 @@ class KafkaGroupMember:
         gives no answer at all. Raises ``Unreachable`` if it does not answer in time.
         """
         try:
-            ends = self._ends(partitions)
+            ends = self._list_end_offsets(partitions)
         except Unreachable:
-            led = self._led(partitions)
+            led = self._with_leader(partitions)
             if len(led) == len(partitions):
                 raise
-            self._tell_leaderless(frozenset(partitions) - frozenset(led))
-            return self._ends(led)
+            self._log_leaderless(frozenset(partitions) - frozenset(led))
+            return self._list_end_offsets(led)
         self._leaderless = frozenset()
         return ends
 
-    def _tell_leaderless(self, partitions: frozenset[TopicPartition]) -> None:
+    def _log_leaderless(self, partitions: frozenset[TopicPartition]) -> None:
         """Log it once: the question comes again every half second."""
         if partitions != self._leaderless:
             self._leaderless = partitions
             log.warning("without a leader: %s", ", ".join(map(str, sorted(partitions))))
 
-    def _led(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    def _with_leader(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         try:
             topics = self._admin.list_topics(timeout=self._request_timeout_s).topics
         except kafka.KafkaException as error:
@@ -148,7 +148,9 @@ class KafkaGroupMember:
         }
         return [p for p in partitions if leaders.get((p.topic, p.partition), _NO_LEADER) >= 0]
 
-    def _ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def _list_end_offsets(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
         if not partitions:
             return {}
         futures = self._admin.list_offsets(
@@ -181,11 +183,11 @@ class KafkaGroupMember:
 
     def close(self) -> None:
         """Leave the group within about five seconds; ``on_revoke`` is not called any more."""
-        self._on_revoke = _nothing_left_to_announce
+        self._on_revoke = _announce_nothing
         self._owned = frozenset()
         self._consumer.close()
 
-    def _assigned(self, consumer: kafka.Consumer, gained: list[kafka.TopicPartition]) -> None:
+    def _on_assigned(self, consumer: kafka.Consumer, gained: list[kafka.TopicPartition]) -> None:
         for partition in gained:
             partition.offset = kafka.OFFSET_END
         if self._incremental:
@@ -194,7 +196,7 @@ class KafkaGroupMember:
             consumer.assign(gained)
         consumer.pause(gained)
 
-    def _revoked(self, consumer: kafka.Consumer, leaving: list[kafka.TopicPartition]) -> None:
+    def _on_revoked(self, consumer: kafka.Consumer, leaving: list[kafka.TopicPartition]) -> None:
         partitions = frozenset(TopicPartition(p.topic, p.partition) for p in leaving)
         self._given_up |= partitions
         try:
@@ -203,8 +205,10 @@ class KafkaGroupMember:
         finally:
             self._release(consumer, leaving)
 
-    def _lost(self, consumer: kafka.Consumer, leaving: list[kafka.TopicPartition]) -> None:
-        log.warning("lost without notice, others may own them already: %s", _listing(leaving))
+    def _on_lost(self, consumer: kafka.Consumer, leaving: list[kafka.TopicPartition]) -> None:
+        log.warning(
+            "lost without notice, others may own them already: %s", _describe_partitions(leaving)
+        )
         self._given_up |= {TopicPartition(p.topic, p.partition) for p in leaving}
         self._release(consumer, leaving)
 
@@ -215,12 +219,14 @@ class KafkaGroupMember:
             consumer.unassign()
 
 
-def refuse_member(kafka_config: Mapping[str, str], group_id: str, protocol: GroupProtocol) -> None:
+def require_group_settings(
+    kafka_config: Mapping[str, str], group_id: str, protocol: GroupProtocol
+) -> None:
     """Raise ``ConfigurationError`` if the client takes no member with these settings. Joins not."""
     try:
         kafka.Consumer(_member_config(kafka_config, group_id, protocol)).close()
     except (kafka.KafkaException, ValueError, TypeError) as error:
-        raise unaccepted(error, kafka_config) from error
+        raise settings_error(error, kafka_config) from error
 
 
 def _member_config(
@@ -228,7 +234,7 @@ def _member_config(
 ) -> dict[str, Any]:
     config: dict[str, Any] = {**_DEFAULTS, **quiet(kafka_config), **_FIXED}
     config |= {"group.id": group_id, "group.protocol": protocol}
-    config |= {"on_commit": _committed, "error_cb": _trouble, "logger": log}
+    config |= {"on_commit": _on_offsets_committed, "error_cb": _on_client_error, "logger": log}
     if protocol == "classic":
         config.setdefault("partition.assignment.strategy", "cooperative-sticky")
     return config
@@ -242,20 +248,20 @@ def _end_offset(asked: kafka.TopicPartition, future: Future[Any]) -> int | None:
         if cause.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
             log.warning("%s/%s does not exist any more", asked.topic, asked.partition)
             return None
-        raise _no_end(asked, cause.str()) from error
+        raise _end_unknown(asked, cause.str()) from error
     if end < 0:  # while a broker starts, the client succeeds with an invalid offset
-        raise _no_end(asked, f"the client says {end}")
+        raise _end_unknown(asked, f"the client says {end}")
     return end
 
 
-def _no_end(asked: kafka.TopicPartition, reason: str) -> Unreachable:
+def _end_unknown(asked: kafka.TopicPartition, reason: str) -> Unreachable:
     return Unreachable(
         f"no end offset of {asked.topic}/{asked.partition}: {reason}",
         "check that the Kafka cluster answers; the question is repeated",
     )
 
 
-def _judge(error: kafka.KafkaError) -> None:
+def _raise_if_refused(error: kafka.KafkaError) -> None:
     """Raise only what waiting cannot fix of what ``poll`` reports besides rebalances."""
     if error.code() in _NO_RIGHTS:
         raise MissingRights(
@@ -267,19 +273,19 @@ def _judge(error: kafka.KafkaError) -> None:
     log.warning("Kafka group: %s", error.str())
 
 
-def _committed(error: kafka.KafkaError | None, _: list[kafka.TopicPartition]) -> None:
+def _on_offsets_committed(error: kafka.KafkaError | None, _: list[kafka.TopicPartition]) -> None:
     if error is not None:
         log.warning("the group's offsets (for lag tools only) were not updated: %s", error.str())
 
 
-def _trouble(error: kafka.KafkaError) -> None:
+def _on_client_error(error: kafka.KafkaError) -> None:
     repeats = error.code() in _WITH_EVERY_ATTEMPT
     log.log(logging.DEBUG if repeats else logging.WARNING, "Kafka: %s", error.str())
 
 
-def _nothing_left_to_announce(_: frozenset[TopicPartition]) -> None:
+def _announce_nothing(_: frozenset[TopicPartition]) -> None:
     """Replaces the handler once the owner has closed."""
 
 
-def _listing(partitions: list[kafka.TopicPartition]) -> str:
+def _describe_partitions(partitions: list[kafka.TopicPartition]) -> str:
     return ", ".join(sorted(f"{p.topic}/{p.partition}" for p in partitions))

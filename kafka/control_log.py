@@ -39,7 +39,7 @@ from headgate.control_protocol.messages import (
     Wire,
 )
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.kafka.client_settings import for_other_clients, unaccepted
+from headgate.kafka.client_settings import for_other_clients, settings_error
 
 log = redacted_logger(__name__)
 
@@ -131,7 +131,7 @@ class KafkaLog:
         self._topic = topic
         self._wire = wire or Wire()
         self._times = times or KafkaLogTimes()
-        self._config: dict[str, Any] = {**_QUIET, **kafka_config, "error_cb": _trouble}
+        self._config: dict[str, Any] = {**_QUIET, **kafka_config, "error_cb": _on_client_error}
         group_id = self._config.pop("group.id", "")
         if not group_id:
             raise ConfigurationError("a control log needs group.id", "give it the sink's own group")
@@ -143,13 +143,13 @@ class KafkaLog:
             self._consumer_config = self._config | _CONSUMER | {"group.id": group_id}
             self._consumer = kafka.Consumer(self._consumer_config)
         except (kafka.KafkaException, ValueError, TypeError) as error:
-            raise unaccepted(error, self._config) from error
+            raise settings_error(error, self._config) from error
         self._placed = False
         self._lost: str | None = None
         self.skipped: Counter[SkipReason] = Counter()
 
     def append(self, envelopes: Sequence[Envelope]) -> None:
-        topic_id = self._identity.known() if self._wire.keys else TopicId("")
+        topic_id = self._identity.require_id() if self._wire.keys else TopicId("")
         messages = [self._wire.written(envelope, topic_id) for envelope in envelopes]
         errors: list[kafka.KafkaError] = []
 
@@ -166,7 +166,7 @@ class KafkaLog:
         # Python reports as a SystemError.
         except (kafka.KafkaException, BufferError, SystemError) as error:
             self._discard(producer)
-            if fatal := _fatal(error):
+            if fatal := _fatal_error(error):
                 raise self._append_failure([fatal], 0) from error
             raise AppendUnconfirmed(f"control topic {self._topic}: {error}") from error
         if errors or missing:
@@ -175,24 +175,24 @@ class KafkaLog:
 
     def read(self, timeout_ms: int) -> list[LogRecord]:
         if self._lost is None:
-            self._lost = self._identity.lost()
+            self._lost = self._identity.find_loss()
         if self._lost is not None:
             raise LogDiscontinuity(
                 f"control topic {self._topic}: {self._lost}",
                 "a new epoch begins by itself; the table holds everything that counts",
             )
         if not self._placed:
-            self._place(kafka.OFFSET_BEGINNING)
+            self._read_from(kafka.OFFSET_BEGINNING)
         # consume() alone would wait for a full batch until the time is over.
         first = self._consumer.poll(timeout_ms / 1000)
         if first is None:
             return []
         more = self._consumer.consume(MESSAGES_PER_READ_MAX - 1, timeout=0)
-        return [record for message in (first, *more) if (record := self._record(message))]
+        return [record for message in (first, *more) if (record := self._to_record(message))]
 
     def seek(self, offset: ControlOffset) -> None:
         """Raises ``Unreachable``, also if the topic is gone."""
-        self._place(offset)
+        self._read_from(offset)
 
     def end_offset(self) -> ControlOffset:
         """Raises ``Unreachable``, also if the topic is gone."""
@@ -202,7 +202,7 @@ class KafkaLog:
                 partition, timeout=self._times.request_ms / 1000, cached=False
             )
         except kafka.KafkaException as error:
-            raise failure(self._topic, error) from error
+            raise error_of_topic(self._topic, error) from error
         if watermarks is None:
             raise Unreachable(f"control topic {self._topic}: no end offset in time")
         return ControlOffset(watermarks[1])
@@ -260,7 +260,7 @@ class KafkaLog:
         reasons = sorted({error.str() for error in errors}) or [f"{missing} without an answer"]
         return AppendUnconfirmed(f"control topic {self._topic}: {'; '.join(reasons)}")
 
-    def _place(self, offset: int) -> None:
+    def _read_from(self, offset: int) -> None:
         if self._identity.adopt():
             # A client compares leader epochs. A new topic's epochs restart at 0, so it would take
             # them for old news about the former topic, and never read from the new one.
@@ -270,9 +270,9 @@ class KafkaLog:
         self._placed = True
         self._lost = None
 
-    def _record(self, message: kafka.Message) -> LogRecord | None:
+    def _to_record(self, message: kafka.Message) -> LogRecord | None:
         if message.error() is not None:
-            self._judge(message.error())
+            self._on_error(message.error())
             return None
         envelope = self._wire.read(message.value() or b"", self._identity.adopted)
         if isinstance(envelope, Skipped):
@@ -292,14 +292,14 @@ class KafkaLog:
             return None
         return LogRecord(ControlOffset(message.offset()), envelope)
 
-    def _judge(self, error: kafka.KafkaError) -> None:
+    def _on_error(self, error: kafka.KafkaError) -> None:
         """Let the next read raise a lost position: what was read before it counts."""
         if error.code() in _OUT_OF_RANGE:
             self._lost = f"the place to read is no longer there: {error.str()}"
         elif error.code() in _NO_TOPIC:
-            self._identity.doubt()
+            self._identity.ask_soon()
         elif error.code() in _NO_RIGHTS:
-            raise failure(self._topic, kafka.KafkaException(error))
+            raise error_of_topic(self._topic, kafka.KafkaException(error))
         else:
             log.warning("control topic %s: %s", self._topic, error.str())
 
@@ -322,9 +322,9 @@ class _Identity:
         """
         before = self._id
         try:
-            self._id = str(self._ask().result().topic_id)
+            self._id = str(self._describe().result().topic_id)
         except kafka.KafkaException as error:
-            raise failure(self._topic, error) from error
+            raise error_of_topic(self._topic, error) from error
         self._asked = None
         self._due_s = time.monotonic() + self._times.identity_ms / 1000
         return before not in ("", self._id)
@@ -333,21 +333,21 @@ class _Identity:
     def adopted(self) -> TopicId:
         return TopicId(self._id)
 
-    def known(self) -> TopicId:
+    def require_id(self) -> TopicId:
         """The adopted topic's id; before any was adopted, that of the topic with the name now."""
         if not self._id:
             self.adopt()
         return self.adopted
 
-    def doubt(self) -> None:
+    def ask_soon(self) -> None:
         """Ask at the next opportunity."""
         self._due_s = 0.0
 
-    def lost(self) -> str | None:
+    def find_loss(self) -> str | None:
         """Return what happened to the adopted topic, if anything; asks sometimes, never waits."""
         if self._asked is None:
             if self._id and time.monotonic() >= self._due_s:
-                self._asked = self._ask()
+                self._asked = self._describe()
             return None
         if not self._asked.done():
             return None
@@ -359,7 +359,7 @@ class _Identity:
             return "it was deleted" if error.args[0].code() in _NO_TOPIC else None
         return None if found == self._id else f"it was re-created, as {found}"
 
-    def _ask(self) -> Future[Any]:
+    def _describe(self) -> Future[Any]:
         topics = kafka.TopicCollection([self._topic])
         timeout_s = self._times.request_ms / 1000
         answer: Future[Any] = self._admin.describe_topics(topics, request_timeout=timeout_s)[
@@ -368,7 +368,7 @@ class _Identity:
         return answer
 
 
-def _fatal(error: BaseException | None) -> kafka.KafkaError | None:
+def _fatal_error(error: BaseException | None) -> kafka.KafkaError | None:
     """Return the refusal behind what the client raised, if retrying cannot fix it."""
     while error is not None:
         cause = error.args[0] if error.args else None
@@ -378,7 +378,7 @@ def _fatal(error: BaseException | None) -> kafka.KafkaError | None:
     return None
 
 
-def failure(topic: str, error: kafka.KafkaException) -> HeadgateError:
+def error_of_topic(topic: str, error: kafka.KafkaException) -> HeadgateError:
     """Translate a failed request about the control topic."""
     cause = error.args[0]
     if cause.code() in _NO_RIGHTS:
@@ -397,6 +397,6 @@ def failure(topic: str, error: kafka.KafkaException) -> HeadgateError:
     )
 
 
-def _trouble(error: kafka.KafkaError) -> None:
+def _on_client_error(error: kafka.KafkaError) -> None:
     repeats = error.code() in _WITH_EVERY_ATTEMPT
     log.log(logging.DEBUG if repeats else logging.WARNING, "control topic: %s", error.str())

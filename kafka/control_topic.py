@@ -21,7 +21,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.messages import MESSAGE_BYTES_MAX
-from headgate.kafka.client_settings import for_other_clients, quiet, unaccepted
+from headgate.kafka.client_settings import for_other_clients, quiet, settings_error
 
 REQUEST_TIMEOUT_MS = 10_000
 
@@ -83,14 +83,14 @@ class _Cluster:
         try:
             self._admin = AdminClient(for_other_clients(quiet(kafka_config)))
         except (kafka.KafkaException, ValueError, TypeError) as error:
-            raise unaccepted(error, kafka_config) from error
+            raise settings_error(error, kafka_config) from error
 
     def check(self) -> bool:
-        described = self._described()
+        described = self._describe()
         settings = self.settings() if described else None
         if described is None or settings is None:
             return False
-        faults = _faults(len(described.partitions), settings)
+        faults = _list_faults(len(described.partitions), settings)
         if faults:
             raise ControlTopicUnfit(
                 f"control topic {self._topic} has {' and '.join(faults)}",
@@ -106,7 +106,7 @@ class _Cluster:
         except kafka.KafkaException as error:
             cause = error.args[0]
             if cause.code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._not_created(cause) from error
+                raise self._creation_error(cause) from error
         # Brokers learn of a new topic one after the other.
         deadline_s = time.monotonic() + self._timeout_s
         while not self.check():
@@ -114,15 +114,15 @@ class _Cluster:
                 raise Unreachable(f"control topic {self._topic} was created but does not show up")
             time.sleep(0.05)
 
-    def _not_created(self, cause: kafka.KafkaError) -> HeadgateError:
+    def _creation_error(self, cause: kafka.KafkaError) -> HeadgateError:
         if cause.retriable() or cause.code() < 0:
-            return self._unreachable(cause)
+            return self._unreachable_error(cause)
         return ControlTopicUnfit(
             f"control topic {self._topic} is missing and cannot be created: {cause.str()}",
             f"create it with {_AS_IT_SHOULD_BE}, or allow the principal to create it",
         )
 
-    def _described(self) -> Any | None:
+    def _describe(self) -> Any | None:
         topics = kafka.TopicCollection([self._topic])
         futures = self._admin.describe_topics(topics, request_timeout=self._timeout_s)
         try:
@@ -132,8 +132,8 @@ class _Cluster:
             if cause.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             if cause.code() in _NO_RIGHTS:
-                raise self._forbidden("Describe", cause) from error
-            raise self._unreachable(cause) from error
+                raise self._rights_error("Describe", cause) from error
+            raise self._unreachable_error(cause) from error
 
     def settings(self) -> Mapping[str, str] | None:
         resource = ConfigResource(ResourceType.TOPIC, self._topic)
@@ -145,24 +145,24 @@ class _Cluster:
             if cause.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             if cause.code() in _NO_RIGHTS:
-                raise self._forbidden("DescribeConfigs", cause) from error
-            raise self._unreachable(cause) from error
+                raise self._rights_error("DescribeConfigs", cause) from error
+            raise self._unreachable_error(cause) from error
         return {name: str(entry.value) for name, entry in entries.items()}
 
-    def _forbidden(self, right: str, cause: kafka.KafkaError) -> MissingRights:
+    def _rights_error(self, right: str, cause: kafka.KafkaError) -> MissingRights:
         return MissingRights(
             f"control topic {self._topic}: the cluster refuses to tell of it: {cause.str()}",
             f"allow the principal {right} on it, and Read and Write",
         )
 
-    def _unreachable(self, cause: kafka.KafkaError) -> Unreachable:
+    def _unreachable_error(self, cause: kafka.KafkaError) -> Unreachable:
         return Unreachable(
             f"control topic {self._topic}: the Kafka cluster did not answer: {cause.str()}",
             "check bootstrap.servers and that the brokers run",
         )
 
 
-def _faults(partitions: int, settings: Mapping[str, str]) -> list[str]:
+def _list_faults(partitions: int, settings: Mapping[str, str]) -> list[str]:
     faults = []
     if partitions != 1:
         faults.append(f"{partitions} partitions")

@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.coordinator.dead_letters import DeadLetter, Progress
-from headgate.kafka.client_settings import for_other_clients, quiet, unaccepted
-from headgate.kafka.group_offsets import store_place, stored_places
+from headgate.kafka.client_settings import for_other_clients, quiet, settings_error
+from headgate.kafka.group_offsets import read_stored_offsets, store_offset
 
 _log = redacted_logger("headgate.coordinator")
 
@@ -45,31 +45,38 @@ class DeadLetterTopic:
     """
 
     def __init__(
-        self, kafka_config: Mapping[str, str], topic: str, group_id: str, ending: Callable[[], bool]
+        self,
+        kafka_config: Mapping[str, str],
+        topic: str,
+        group_id: str,
+        is_ending: Callable[[], bool],
     ) -> None:
         self._topic = topic
         self._group_id = group_id
-        self._ending = ending
-        self._config: dict[str, Any] = {**for_other_clients(quiet(kafka_config)), "error_cb": _said}
+        self._is_ending = is_ending
+        self._config: dict[str, Any] = {
+            **for_other_clients(quiet(kafka_config)),
+            "error_cb": _on_client_error,
+        }
         try:
             self._admin = AdminClient(self._config)
         except (kafka.KafkaException, ValueError, TypeError) as error:
-            raise unaccepted(error, kafka_config) from error
+            raise settings_error(error, kafka_config) from error
         self._producer: kafka.Producer | None = None
 
     def progress(self) -> Progress | None:
         """Return the progress; ``None`` if none is known. Raises if there is no such topic."""
-        self._described()
+        self._require_topic()
         asked = [(self._topic, 0)]
-        with self._translating():
-            (place,) = stored_places(self._config, self._group_id, asked, _REQUEST_S)
+        with self._translate_errors():
+            (place,) = read_stored_offsets(self._config, self._group_id, asked, _REQUEST_S)
         return Progress.of_note(place.metadata) if place.metadata else None
 
     def store(self, progress: Progress) -> None:
         """Store how much was sent. The offset itself has no meaning."""
         place = kafka.TopicPartition(self._topic, 0, 0, progress.note())
-        with self._translating():
-            store_place(self._config, self._group_id, place)
+        with self._translate_errors():
+            store_offset(self._config, self._group_id, place)
 
     def send(self, letters: Iterable[DeadLetter]) -> int:
         """Send all letters and return their number, confirmed. If it raises, some may be there."""
@@ -95,7 +102,7 @@ class DeadLetterTopic:
             raise
         if errors:
             self.close()
-            raise self._failure("; ".join(sorted(set(errors))))
+            raise self._error("; ".join(sorted(set(errors))))
         return count
 
     def close(self) -> None:
@@ -119,29 +126,29 @@ class DeadLetterTopic:
         """Wait until everything is confirmed or given up; the delivery time-out limits it."""
         assert self._producer is not None
         while self._producer.flush(_LOOK_S):
-            if self._ending():
-                raise self._failure("the coordinator ends")
+            if self._is_ending():
+                raise self._error("the coordinator ends")
 
-    def _described(self) -> None:
+    def _require_topic(self) -> None:
         """Fail for a misspelt topic: the broker would create it when something is sent to it."""
         named = kafka.TopicCollection([self._topic])
-        with self._translating():
+        with self._translate_errors():
             self._admin.describe_topics(named, request_timeout=_REQUEST_S)[self._topic].result()
 
     @contextmanager
-    def _translating(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except kafka.KafkaException as error:
-            raise self._failure(error.args[0].str()) from error
+            raise self._error(error.args[0].str()) from error
 
-    def _failure(self, reason: str) -> Unreachable:
+    def _error(self, reason: str) -> Unreachable:
         return Unreachable(
             f"dead-letter topic {self._topic}: {reason}",
             "what is in the quarantine is sent when it can be",
         )
 
 
-def _said(error: kafka.KafkaError) -> None:
+def _on_client_error(error: kafka.KafkaError) -> None:
     """Ignore the error: what matters comes with the call that fails."""
     _log.debug("dead-letter topic: %s", error.str())

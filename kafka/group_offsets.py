@@ -13,10 +13,10 @@ from typing import Any
 
 import confluent_kafka as kafka
 
-from headgate.kafka.client_settings import for_other_clients, quiet, unaccepted
+from headgate.kafka.client_settings import for_other_clients, quiet, settings_error
 
 
-def stored_places(
+def read_stored_offsets(
     kafka_config: Mapping[str, Any],
     group_id: str,
     partitions: Iterable[tuple[str, int]],
@@ -35,7 +35,7 @@ def stored_places(
     return found
 
 
-def store_place(
+def store_offset(
     kafka_config: Mapping[str, Any], group_id: str, place: kafka.TopicPartition
 ) -> None:
     """Store one offset with its metadata; raises ``kafka.KafkaException`` if that failed."""
@@ -55,7 +55,7 @@ def _consumer(kafka_config: Mapping[str, Any], group_id: str) -> Iterator[kafka.
     try:
         consumer = kafka.Consumer({**for_other_clients(quiet(kafka_config)), **own})
     except (kafka.KafkaException, ValueError, TypeError) as error:
-        raise unaccepted(error, kafka_config) from error
+        raise settings_error(error, kafka_config) from error
     try:
         yield consumer
     finally:

@@ -191,11 +191,11 @@ class BatchConsumer:
         for name, value in settings.items():
             if library.conf_set(conf, name.encode(), value.encode(), text, _TEXT_BYTES):
                 library.conf_destroy(conf)
-                raise _refused(text)
+                raise _settings_refused(text)
         self._handle = library.new(_CONSUMER, conf, text, _TEXT_BYTES)  # and owns the settings
         if not self._handle:
             library.conf_destroy(conf)
-            raise _refused(text)
+            raise _settings_refused(text)
         self._taken = _NONE
         self._lent: LentHeaders | None = None
         library.poll_set_consumer(self._handle)
@@ -212,7 +212,7 @@ class BatchConsumer:
 
     def assign(self, begins: Mapping[Partition, int]) -> None:
         """Read these partitions from the given offsets, and no others. None of them is paused."""
-        with _Listed(self._library, begins) as listed:
+        with _PartitionList(self._library, begins) as listed:
             # A pause outlives an assignment, so it is undone first: a fetch that finds its
             # partition paused is not retried for a second, and resuming wakes nobody.
             self._check(self._library.resume_partitions(self._handle, listed))
@@ -226,7 +226,7 @@ class BatchConsumer:
         self._check(self._library.assign(self._handle, None))
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        with _Listed(self._library, partitions) as listed:
+        with _PartitionList(self._library, partitions) as listed:
             self._check(self._library.pause_partitions(self._handle, listed))
 
     def consume(
@@ -262,7 +262,7 @@ class BatchConsumer:
         loops().give_back(self._library.message_destroy, taken)
 
     def _columns(self, taken: Addresses, *, keys: bool, headers: bool) -> Messages:
-        structs = _structs(taken)
+        structs = _read_structs(taken)
         events = []
         if structs["error"].any():
             wrong = np.flatnonzero(structs["error"]).tolist()
@@ -304,7 +304,7 @@ class BatchConsumer:
             raise WriteFailed(f"librdkafka: {self._library.err2str(code).decode()}")
 
 
-class _Listed:
+class _PartitionList:
     """Provides a list of partitions in librdkafka's own form, while the block lasts."""
 
     def __init__(self, library: _Library, partitions: Iterable[Partition]) -> None:
@@ -321,10 +321,10 @@ class _Listed:
         self._library.topic_partition_list_destroy(self._list)
 
 
-def _refused(text: ctypes.Array[ctypes.c_char]) -> WriteFailed:
+def _settings_refused(text: ctypes.Array[ctypes.c_char]) -> WriteFailed:
     return WriteFailed(f"no Kafka consumer can be made: {text.value.decode(errors='replace')}")
 
 
-def _structs(pointers: Addresses) -> np.ndarray[Any, Any]:
+def _read_structs(pointers: Addresses) -> np.ndarray[Any, Any]:
     octets = Packed.copied(pointers, np.full(len(pointers), _MESSAGE.itemsize, np.int64)).array
     return np.frombuffer(octets.buffers()[2] or b"", _MESSAGE, len(pointers))

@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 from headgate.control_protocol.errors import Unreachable
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.kafka.cluster import quiet
+from headgate.kafka.cluster import silent
 
 BATCH_MESSAGES = 10_000
 POLL_S = 0.5
@@ -43,7 +43,7 @@ def record_offsets(
                 for at, span in wanted.items()
             ]
         )
-        _Reading(consumer, wanted, found).to_the_end(on_progress)
+        _Scan(consumer, wanted, found).read_to_end(on_progress)
     finally:
         consumer.close()
     return found
@@ -51,7 +51,7 @@ def record_offsets(
 
 def _config(settings: Mapping[str, str], group_id: str) -> dict[str, str | bool | int]:
     return {
-        **quiet(settings),
+        **silent(settings),
         "group.id": group_id,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -63,7 +63,7 @@ def _config(settings: Mapping[str, str], group_id: str) -> dict[str, str | bool 
     }
 
 
-class _Reading:
+class _Scan:
     """Reads every partition until its end is passed, or until its log reports its end."""
 
     def __init__(
@@ -77,7 +77,7 @@ class _Reading:
         self._found = {(at.topic, at.partition): found[at] for at in wanted}
         self._records = 0
 
-    def to_the_end(self, on_progress: Callable[[int], None]) -> None:
+    def read_to_end(self, on_progress: Callable[[int], None]) -> None:
         silent_since = time.monotonic()
         while self._open:
             messages = self._consumer.consume(BATCH_MESSAGES, POLL_S)
@@ -96,26 +96,26 @@ class _Reading:
         for message in messages:
             at = (message.topic() or "", message.partition() or 0)
             if message.error():
-                self._event(at, message)
+                self._on_event(at, message)
                 continue
             offset = message.offset() or 0
             if at in self._open and offset < self._open[at]:
                 taken.setdefault(at, array.array("Q")).append(offset)
             else:
-                self._done(at)
+                self._finish_partition(at)
         for at, offsets in taken.items():
             self._found[at].update(BitMap64(offsets))
             self._records += len(offsets)
             if offsets[-1] + 1 >= self._open.get(at, 0):
-                self._done(at)
+                self._finish_partition(at)
 
-    def _event(self, at: tuple[str, int], message: kafka.Message) -> None:
+    def _on_event(self, at: tuple[str, int], message: kafka.Message) -> None:
         error = message.error()
         if error is not None and error.code() == _PARTITION_EOF:
-            self._done(at)
+            self._finish_partition(at)
         elif error is not None and not error.retriable():
             raise Unreachable(f"reading {at[0]}/{at[1]} failed: {error.str()}", "try again")
 
-    def _done(self, at: tuple[str, int]) -> None:
+    def _finish_partition(self, at: tuple[str, int]) -> None:
         if self._open.pop(at, None) is not None:
             self._consumer.pause([kafka.TopicPartition(*at)])

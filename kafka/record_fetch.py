@@ -94,7 +94,7 @@ class Chunk:
             self.offsets[wanted],
             self.timestamps[wanted],
             None if self.keys is None else self.keys.where(wanted),
-            None if headers is None else _those(headers, np.flatnonzero(wanted).tolist()),
+            None if headers is None else _headers_of_rows(headers, np.flatnonzero(wanted).tolist()),
         )
 
     def grouped(self, groups: Integers) -> Iterator[tuple[int, Chunk]]:
@@ -116,7 +116,7 @@ class Chunk:
                 offsets[part],
                 timestamps[part],
                 None if keys is None else keys[part],
-                None if lent is None else _those(lent, order[part].tolist()),
+                None if lent is None else _headers_of_rows(lent, order[part].tolist()),
             )
             yield number, chunk
 
@@ -142,14 +142,14 @@ class Chunk:
         )
 
 
-def _those(headers: Sequence[Headers], rows: list[int]) -> Sequence[Headers]:
+def _headers_of_rows(headers: Sequence[Headers], rows: list[int]) -> Sequence[Headers]:
     if isinstance(headers, LentHeaders):
         return headers.where(rows)
     return [headers[row] for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadRequest:
     """What to read, and how long to wait for a sign of progress.
 
     Keys are cheap; headers cost more than a value, and are read only on access.
@@ -163,7 +163,7 @@ class Reading:
     with_headers: bool = False
 
 
-def read_ranges(reading: Reading) -> Generator[Chunk, None, None]:
+def read_ranges(reading: ReadRequest) -> Generator[Chunk, None, None]:
     """Yield all records of the ranges, in order per partition.
 
     Raises ``OffsetOutOfRange``, ``TopicRecreated``, ``MissingRights``, and ``WriteFailed`` if the
@@ -172,8 +172,8 @@ def read_ranges(reading: Reading) -> Generator[Chunk, None, None]:
     """
     consumer = _CLIENTS.take(reading.kafka)
     try:
-        yield from _Pass(consumer, reading).chunks()
-        _check_topic_ids(reading)
+        yield from _RangeReader(consumer, reading).chunks()
+        _require_same_topics(reading)
         consumer.unassign()
     except BaseException:
         consumer.close()
@@ -181,14 +181,14 @@ def read_ranges(reading: Reading) -> Generator[Chunk, None, None]:
     _CLIENTS.give_back(reading.kafka, consumer)
 
 
-class _Pass:
+class _RangeReader:
     """Reads some ranges once, with one consumer."""
 
-    def __init__(self, consumer: BatchConsumer, reading: Reading) -> None:
+    def __init__(self, consumer: BatchConsumer, reading: ReadRequest) -> None:
         self._consumer = consumer
         self._reading = reading
         self._partitions = list(reading.ranges)
-        self._places = _places(self._partitions)
+        self._places = _place_per_partition(self._partitions)
         self._next = np.array([r.begin for r in reading.ranges.values()], np.int64)
         self._ends = np.array([r.end for r in reading.ranges.values()], np.int64)
         self._fitting = 50  # records that fit into a chunk; a careful guess until some were seen
@@ -196,20 +196,20 @@ class _Pass:
 
     def chunks(self) -> Iterator[Chunk]:
         ranges = self._reading.ranges.items()
-        self._consumer.assign({_pair(at): span.begin for at, span in ranges if not span.empty})
+        self._consumer.assign({_as_pair(at): span.begin for at, span in ranges if not span.empty})
         progress_s = time.monotonic()
         while (self._next < self._ends).any():
             before = self._next.copy()
-            chunk = self._chunk()
+            chunk = self._next_chunk()
             if len(chunk.values):
                 yield chunk
             if (self._next > before).any():
                 progress_s = time.monotonic()  # after the yield: the caller's time does not count
             elif time.monotonic() - progress_s > self._reading.stall_ms_max / 1000:
-                raise self._stalled()
+                raise self._stall_error()
             self._pause_finished(before)
 
-    def _chunk(self) -> Chunk:
+    def _next_chunk(self) -> Chunk:
         """Return a chunk's worth of records, or fewer if no more are available at once."""
         left = int(np.maximum(self._ends - self._next, 0).sum())
         messages = self._consumer.consume(
@@ -233,19 +233,19 @@ class _Pass:
         wanted = (chunk.offsets >= self._next[places]) & (chunk.offsets < self._ends[places])
         np.maximum.at(self._next, places, chunk.offsets + 1)
         for event in messages.events:  # after the records that precede them
-            self._event(event)
+            self._on_event(event)
         if messages.sizes.any():
             fitting = int(_CHUNK_BYTES / messages.sizes.mean())
             self._fitting = max(1, min(fitting, _CHUNK_RECORDS))
         return chunk if wanted.all() else chunk.where(wanted)
 
-    def _event(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         at = TopicPartition(event.topic, event.partition)
         if event.code == KafkaError._PARTITION_EOF:  # noqa: SLF001
             place = self._places[event.topic][event.partition]
             self._next[place] = max(self._next[place], event.offset)
         elif event.code in _NOT_THERE:
-            _check_topic_ids(self._reading)
+            _require_same_topics(self._reading)
             raise OffsetOutOfRange(
                 f"{at}: the offsets {self._reading.ranges.get(at)} are not in the log: "
                 f"{event.text}",
@@ -260,10 +260,10 @@ class _Pass:
     def _pause_finished(self, before: Integers) -> None:
         finished = np.flatnonzero((before < self._ends) & (self._next >= self._ends))
         if len(finished):
-            self._consumer.pause([_pair(self._partitions[place]) for place in finished])
+            self._consumer.pause([_as_pair(self._partitions[place]) for place in finished])
 
-    def _stalled(self) -> HeadgateError:
-        _check_topic_ids(self._reading)
+    def _stall_error(self) -> HeadgateError:
+        _require_same_topics(self._reading)
         place = int(np.flatnonzero(self._next < self._ends)[0])
         return WriteFailed(
             f"{self._partitions[place]}: no progress for {self._reading.stall_ms_max} ms at offset "
@@ -272,11 +272,11 @@ class _Pass:
         )
 
 
-def _pair(at: TopicPartition) -> tuple[str, int]:
+def _as_pair(at: TopicPartition) -> tuple[str, int]:
     return at.topic, at.partition
 
 
-def _places(partitions: Sequence[TopicPartition]) -> dict[str, Integers]:
+def _place_per_partition(partitions: Sequence[TopicPartition]) -> dict[str, Integers]:
     """Return, per topic, the index of each of its partitions among these."""
     found = {
         topic: np.zeros(1 + max(at.partition for at in partitions if at.topic == topic), np.int64)
@@ -287,7 +287,7 @@ def _places(partitions: Sequence[TopicPartition]) -> dict[str, Integers]:
     return found
 
 
-def _check_topic_ids(reading: Reading) -> None:
+def _require_same_topics(reading: ReadRequest) -> None:
     """Check that the topics are still those of the ranges. Raises ``TopicRecreated``."""
     topics = sorted({at.topic for at in reading.ranges} & set(reading.topic_ids))
     if not topics:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import confluent_kafka as kafka
 
 from headgate.control_protocol.errors import ConfigurationError, Unreachable
-from headgate.kafka.cluster import ANSWER_S_MAX, quiet
+from headgate.kafka.cluster import ANSWER_S_MAX, silent
 
 GROUP = "headgate-sample"
 """A consumer must name a group; this one is neither joined nor committed to."""
@@ -31,7 +31,7 @@ def newest_records(
     try:
         consumer = kafka.Consumer(
             {
-                **quiet(kafka_config),
+                **silent(kafka_config),
                 "group.id": GROUP,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,

@@ -15,8 +15,8 @@ from headgate.control_protocol.errors import ConfigurationError, MissingRights, 
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.kafka.client_settings import for_asking_offsets, unaccepted
-from headgate.kafka.group_offsets import stored_places
+from headgate.kafka.client_settings import for_offset_queries, settings_error
+from headgate.kafka.group_offsets import read_stored_offsets
 
 REQUEST_TIMEOUT_S = 10.0
 
@@ -55,12 +55,12 @@ class KafkaSourceTopics:
         self._group_id = group_id
         self._timeout_s = request_timeout_s
         try:
-            self._admin = AdminClient(for_asking_offsets(kafka_config))
+            self._admin = AdminClient(for_offset_queries(kafka_config))
         except (kafka.KafkaException, ValueError, TypeError) as error:
-            raise unaccepted(error, kafka_config) from error
+            raise settings_error(error, kafka_config) from error
 
     def describe(self) -> Mapping[str, TopicState]:
-        described = self._described()
+        described = self._describe_topics()
         partitions = _partitions(described)
         begins = self._list_offsets(partitions, OffsetSpec.earliest())
         ends = self._list_offsets(partitions, OffsetSpec.latest())
@@ -78,7 +78,7 @@ class KafkaSourceTopics:
         }
 
     def offsets_at(self, timestamp_ms: int) -> Offsets:
-        partitions = _partitions(self._described())
+        partitions = _partitions(self._describe_topics())
         found = self._list_offsets(partitions, OffsetSpec.for_timestamp(timestamp_ms))
         ends = self._list_offsets(partitions, OffsetSpec.latest())
         return Offsets({p: found[p] if found[p] >= 0 else ends[p] for p in partitions})
@@ -89,29 +89,29 @@ class KafkaSourceTopics:
 
     def committed_notes(self) -> list[str]:
         """Return the notes next to the group's offsets of the configured topics, in their order."""
-        partitions = sorted((p.topic, p.partition) for p in _partitions(self._described()))
+        partitions = sorted((p.topic, p.partition) for p in _partitions(self._describe_topics()))
         try:
-            places = stored_places(self._config, self._group_id, partitions, self._timeout_s)
+            places = read_stored_offsets(self._config, self._group_id, partitions, self._timeout_s)
         except kafka.KafkaException as error:
-            raise _translated(f"group {self._group_id}", error) from error
+            raise _port_error(f"group {self._group_id}", error) from error
         return [place.metadata for place in places if place.metadata]
 
     def close(self) -> None:
         """Do nothing: only idle connections are open, which end with the object."""
 
-    def _described(self) -> Mapping[str, Any]:
-        names = self._names()
+    def _describe_topics(self) -> Mapping[str, Any]:
+        names = self._matching_names()
         if not names:
             return {}
         try:
-            return self._topics_named(names)
+            return self._describe_named(names)
         except Unreachable:
             # The client keeps waiting for the broker that it knew as the controller, dead or not;
             # listing topics makes it learn the new one.
-            self._listed()
-            return self._topics_named(names)
+            self._list_topics()
+            return self._describe_named(names)
 
-    def _topics_named(self, names: list[str]) -> Mapping[str, Any]:
+    def _describe_named(self, names: list[str]) -> Mapping[str, Any]:
         futures = self._admin.describe_topics(
             kafka.TopicCollection(names), request_timeout=self._timeout_s
         )
@@ -120,30 +120,32 @@ class KafkaSourceTopics:
             try:
                 described[name] = self._result(f"topic {name}", future)
                 self._missing_since_s.pop(name, None)
-            except _Unknown as error:
+            except _TopicMissing as error:
                 if name in self._topics:
-                    self._judge_missing(name, error)
+                    self._raise_missing(name, error)
         return described
 
-    def _judge_missing(self, name: str, error: _Unknown) -> NoReturn:
+    def _raise_missing(self, name: str, error: _TopicMissing) -> NoReturn:
         now_s = time.monotonic()
         if now_s - self._missing_since_s.setdefault(name, now_s) < self._missing_max_s:
             raise error
         raise ConfigurationError(error.message, error.hint) from error
 
-    def _listed(self) -> Mapping[str, Any]:
+    def _list_topics(self) -> Mapping[str, Any]:
         try:
             topics: Mapping[str, Any] = self._admin.list_topics(timeout=self._timeout_s).topics
         except kafka.KafkaException as error:
-            raise _translated("the list of topics", error) from error
+            raise _port_error("the list of topics", error) from error
         return topics
 
-    def _names(self) -> list[str]:
+    def _matching_names(self) -> list[str]:
         patterns = [re.compile(topic) for topic in self._topics if topic.startswith("^")]
         named = [topic for topic in self._topics if not topic.startswith("^")]
         if not patterns:
             return named
-        matching = {t for t in self._listed() if any(pattern.search(t) for pattern in patterns)}
+        matching = {
+            t for t in self._list_topics() if any(pattern.search(t) for pattern in patterns)
+        }
         return [*named, *sorted(matching - set(named))]
 
     def _list_offsets(
@@ -172,10 +174,10 @@ class KafkaSourceTopics:
         try:
             return future.result()
         except kafka.KafkaException as error:
-            raise _translated(what, error) from error
+            raise _port_error(what, error) from error
 
 
-class _Unknown(Unreachable):
+class _TopicMissing(Unreachable):
     """The brokers do not know such a topic or partition, or not yet."""
 
 
@@ -189,10 +191,10 @@ def _partitions(described: Mapping[str, Any]) -> list[TopicPartition]:
     ]
 
 
-def _translated(what: str, error: kafka.KafkaException) -> Exception:
+def _port_error(what: str, error: kafka.KafkaException) -> Exception:
     cause = error.args[0]
     if cause.code() in (kafka.KafkaError.UNKNOWN_TOPIC_OR_PART, kafka.KafkaError.TOPIC_EXCEPTION):
-        return _Unknown(
+        return _TopicMissing(
             f"the source's {what} does not exist", "create it, or correct the sink's topics"
         )
     if cause.code() in _NO_RIGHTS:

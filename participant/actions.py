@@ -1,17 +1,22 @@
-"""The machine's inputs, and the actions that it asks for."""
+"""What only this machine is told, and what only it asks for; ``machine_io`` has what both have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.events import LogRecord
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import (
+    Append,
+    Heard,
+    LogLine,
+    LogTruncated,
+    Stop,
+    Tick,
+)
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchOutcome
-from headgate.participant.state import Draft
 
 # ------------------------------------------------------------------------------------- inputs
 
@@ -24,33 +29,19 @@ class Assigned:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseAsked:
+class ReleaseRequested:
     """The group takes these partitions away; it waits while ``state.leaving`` is not empty."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseExpired:
+class ReleaseTimedOut:
     """The group waits no longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """The next record of this sink on the control log; a status comes whole (``parts.py``)."""
-
-    record: LogRecord
-
-
-@dataclass(frozen=True, slots=True)
-class Discontinued:
-    """The control log lost its continuity; earlier events are void."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class EndsKnown:
+class EndOffsetsRead:
     """Where the source ends now (last stable offsets).
 
     ``full``: it shows no more until some of it is read.
@@ -72,36 +63,24 @@ class AppendFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
-    """Time has passed."""
-
-
 Input = (
     Assigned
-    | ReleaseAsked
-    | ReleaseExpired
+    | ReleaseRequested
+    | ReleaseTimedOut
     | Heard
-    | Discontinued
-    | EndsKnown
+    | LogTruncated
+    | EndOffsetsRead
     | BatchEnded
     | AppendFailed
-    | Ticked
+    | Tick
 )
 
 # ------------------------------------------------------------------------------------ actions
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
-    """Append in order, statuses in parts; answer a failure with ``AppendFailed``."""
-
-    drafts: tuple[Draft, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AskEnds:
-    """Answer with ``EndsKnown``; with no ends when the source does not answer."""
+class ReadEndOffsets:
+    """Answer with ``EndOffsetsRead``; with no ends when the source does not answer."""
 
     partitions: frozenset[TopicPartition]
 
@@ -121,30 +100,14 @@ class CopyOffsets:
     table_uuid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """Write a line for people to the log, by its name; ``trouble``: as a warning."""
-
-    text: str
-    trouble: bool = False
-    event: LogEvent = field(kw_only=True)
+Action = Append | ReadEndOffsets | Submit | CopyOffsets | LogLine | Stop
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """The sink stops with this error."""
-
-    error: HeadgateError
-
-
-Action = Append | AskEnds | Submit | CopyOffsets | Tell | Stop
-
-
-RELEASE_TIMED_OUT = Tell(
+RELEASE_TIMED_OUT = LogLine(
     "release timed out: work is dropped", trouble=True, event=LogEvent.BATCH_UNANNOUNCED
 )
 
 
-def log_trouble(text: str) -> Tell:
+def control_log_warning(text: str) -> LogLine:
     """Report a trouble of the control log: it lost something, or did not confirm."""
-    return Tell(text, trouble=True, event=LogEvent.CONTROL_TOPIC_UNAVAILABLE)
+    return LogLine(text, trouble=True, event=LogEvent.CONTROL_TOPIC_UNAVAILABLE)

@@ -16,7 +16,7 @@ from headgate.control_protocol.errors import OtherConfiguration, RetryLater
 from headgate.control_protocol.events import Envelope, Notice, NoticeKind, StartCommit
 from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.kafka.cluster import Cluster, newest_messages
-from headgate.participant.settlements import differing
+from headgate.participant.settlements import describe_differences
 from headgate.runtime.health import heard
 
 RECORDS_READ = 2_000
@@ -38,7 +38,7 @@ def running_otherwise(
     if started is None or not isinstance(started.event, StartCommit):
         return None, {}
     settled = {"table.identifier": settings.table.identifier, **agreed(settings)}
-    differences = differing(started.event, settled)
+    differences = describe_differences(started.event, settled)
     if not differences:
         return None, {}
     ours, digests = fingerprint(dict(agreed(settings))), dict[Sender, str]()

@@ -37,7 +37,7 @@ from headgate.data_plane.write.change_decode import ChangedRows
 from headgate.data_plane.write.decode import Decoding
 from headgate.data_plane.write.missing_columns import Needs
 from headgate.data_plane.write.table_outlets import ManyFiles, Outlets, TableFiles, TableOutlet
-from headgate.kafka.record_fetch import Chunk, Reading, read_ranges
+from headgate.kafka.record_fetch import Chunk, ReadRequest, read_ranges
 from headgate.native.kernels import Integers
 
 _PORTION = (1024 * 1024, 8_192)
@@ -317,7 +317,7 @@ def chunks_of(plan: WriterPlan, batch: Batch) -> Generator[Chunk, None, None]:
     """Yield all records of the batch's ranges, with the parts that the plan asks for. Close it."""
     source, parts = plan.source, plan.record_parts()
     by_header = source.routing is not None and any(r.header for r in source.routing.routes)
-    reading = Reading(
+    reading = ReadRequest(
         source.kafka,
         batch.ranges,
         source.topic_ids,

@@ -15,7 +15,7 @@ from headgate.control_protocol.events import Envelope
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.messages import REFUSED, Skipped, SkipReason
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_messages, quiet
+from headgate.kafka.cluster import ANSWER_S_MAX, Cluster, newest_messages, silent
 from headgate.kafka.offset_scan import record_offsets
 from headgate.kafka.source_topics import KafkaSourceTopics
 
@@ -30,7 +30,7 @@ def source_topics(settings: SinkSettings) -> Iterator[KafkaSourceTopics]:
     """
     Cluster(settings.kafka).brokers()
     topics = KafkaSourceTopics(
-        quiet(settings.kafka), settings.source.topics, settings.source.group_id, ANSWER_S_MAX
+        silent(settings.kafka), settings.source.topics, settings.source.group_id, ANSWER_S_MAX
     )
     try:
         yield topics

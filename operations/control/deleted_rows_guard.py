@@ -17,7 +17,7 @@ from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.table_history import Newest
 from headgate.operations.access.routed_tables import every_table
 from headgate.operations.access.table import opened_reader
-from headgate.operations.control.rollback_impact import Leaving
+from headgate.operations.control.removed_snapshots import RemovedSnapshots
 
 _HINT = (
     "choose a place behind that deletion; --bring-back-deleted does it all the same, for a "
@@ -26,10 +26,10 @@ _HINT = (
 _HEAD = Newest(1, 2**63)
 
 
-def refuse_rows_back(name: str, leaving: Leaving) -> None:
+def refuse_rows_back(name: str, removed: RemovedSnapshots) -> None:
     """Raise ``DeletedBack`` if the target still has rows that people deleted since."""
-    if rows := max(leaving.deleted, leaving.untold):
-        upto = "up to " if leaving.untold else ""
+    if rows := max(removed.deleted, removed.unlisted):
+        upto = "up to " if removed.unlisted else ""
         raise DeletedBack(
             f"{name}: {upto}{rows} rows that people deleted (headgate delete) would be back", _HINT
         )

@@ -17,7 +17,7 @@ from headgate.control_protocol.errors import ControlTopicUnfit, RetryLater
 from headgate.control_protocol.events import Envelope, Pause, Resume
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionNumber
 from headgate.control_protocol.ports import SinkTable
-from headgate.kafka.cluster import ANSWER_S_MAX, quiet
+from headgate.kafka.cluster import ANSWER_S_MAX, silent
 from headgate.kafka.control_log import KafkaLog, KafkaLogTimes
 from headgate.kafka.control_topic import control_topic_exists
 from headgate.operations.access.table import open_primary
@@ -50,7 +50,7 @@ def ask(
     patience_s: float | None = None,
 ) -> CommitRecord:
     """Send the event until the table's record shows its effect. Raises as ``pause``."""
-    config, topic = quiet(settings.kafka), settings.control.topic
+    config, topic = silent(settings.kafka), settings.control.topic
     answer_ms = int(ANSWER_S_MAX * 1000)
     if not control_topic_exists(config, topic, answer_ms):
         raise ControlTopicUnfit(

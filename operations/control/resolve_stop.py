@@ -30,7 +30,7 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.coordinator.actions import DescribeSecondaries
-from headgate.coordinator.driver import StartAt, described, secondaries_read
+from headgate.coordinator.driver import StartAt, describe_sources, read_secondaries
 from headgate.coordinator.epoch_claim import claim_epoch, on_secondaries_found, on_table_found
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import Resolution, record_to_resume, resolve
@@ -177,7 +177,7 @@ def _attempt(world: World, settings: CoordinatorSettings, view: TableView) -> Co
     if isinstance(asked, DescribeSecondaries):
         state = _with_secondaries(world, state, asked)
     first = record_to_resume(view, settings) is None
-    sources = described(world.topics, world.start_at, first_start=first)
+    sources = describe_sources(world.topics, world.start_at, first_start=first)
     claiming, _ = claim_epoch(state, view, sources, now_ms=0)
     assert claiming.attempt is not None
     return claiming.attempt
@@ -187,7 +187,7 @@ def _with_secondaries(world: World, state: State, asked: DescribeSecondaries) ->
     """Judge secondary tables like a coordinator, which looks a second time at what seems wrong
     (D9)."""
     assert world.secondaries is not None
-    read = secondaries_read(world.secondaries, asked, time.time_ns() // 1_000_000)
+    read = read_secondaries(world.secondaries, asked, time.time_ns() // 1_000_000)
     needed = state.identity.secondaries if state.identity.routed else asked.tables
     missing = sorted(set(needed) - read.views.keys())
     if missing:

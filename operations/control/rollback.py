@@ -1,10 +1,16 @@
 """Rolls back table and offsets together: a claim whose coordinator is a person (rule C2).
 
-One catalog call adds an empty snapshot that continues the target snapshot, with its offsets under a
-new epoch, and moves branch and tag there. The former head stays under a tag of its own, and the
-same command goes back to it. The sink's tag never points to an old snapshot again: an old
-coordinator's requirement would match it. A ledger goes back together with everything it has filled
-(D10).
+One catalog call for each table adds an empty snapshot that continues the target snapshot, with its
+offsets under a new epoch, and moves branch and tag there. The former head stays under a tag of its
+own, and the same command goes back to it. The sink's tag never points to an old snapshot again: an
+old coordinator's requirement would match it.
+
+A plan is a list of tables with the primary one last. A single table is a list of one, and goes back
+in one call. A ledger goes back together with every table that it has filled (D10): no catalog moves
+several tables in one call, so a claim on the ledger comes first, which names the target. It fences
+the current coordinator, and the next coordinator stops at it. Then the tables go back under that
+claim's transaction, and the ledger last. The same command finishes an interrupted rollback: a table
+that already has the transaction is left as it is.
 """
 
 from __future__ import annotations
@@ -13,20 +19,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import CommitRecord, refuse_unfinished
-from headgate.control_protocol.commit_record_codec import decode
+from headgate.control_protocol.commit_record_codec import decode, deleted_rows
 from headgate.control_protocol.errors import ConfigurationError, RetryLater, StopSink
-from headgate.control_protocol.ports import TableView, TopicState
+from headgate.control_protocol.identifiers import TransactionId
+from headgate.control_protocol.ports import (
+    CommitAttempt,
+    Landed,
+    Lineage,
+    TableView,
+    TopicState,
+    Unknown,
+)
 from headgate.operations.access.kafka import source_topics
+from headgate.operations.access.routed_tables import filled_tables
 from headgate.operations.access.table import (
     iceberg_of,
     open_primary,
+    opened_catalog,
     opened_reader,
-    opened_table,
     refuse_other_kind,
 )
 from headgate.operations.control.deleted_rows_guard import refuse_read_again, refuse_rows_back
@@ -36,49 +52,115 @@ from headgate.operations.control.operator_claim import (
     operators_claim,
     tell,
 )
-from headgate.operations.control.rollback_impact import leaving_for, line
-from headgate.operations.control.rollback_many import Destination, TableBack, plan_tables, take_back
+from headgate.operations.control.removed_snapshots import (
+    RemovedSnapshots,
+    ancestors,
+    removed_snapshots,
+)
 from headgate.operations.control.set_offsets import intact, require_stopped
+from headgate.runtime.sink_tables import SinkTables, TableAtRest
 from headgate.tables.iceberg.commit_request import GoingBack
 from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.rollback_branches import make_branch
+from headgate.tables.iceberg.table import IcebergTable
 
 KEPT_MS = 7 * 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class RollbackPlan:
-    """What a rollback would do to the table as it was read; a plan changes nothing.
+class RollbackTarget:
+    """Where a sink's tables go: to the commit ``record`` of the primary table, which ``to`` names.
 
-    ``dropped``: transactions of the sink whose rows would leave the branch; ``foreign``: snapshots
-    of others that would. ``rows`` are those of ``dropped``, ``kept_as`` is the way back. ``tables``
-    are those that a ledger has filled.
+    ``snapshot``: the one that has the record; ``before``: the primary table's record now;
+    ``primary``: its UUID; ``look_only``: nothing will be moved; ``deleted_back``: rows that people
+    deleted may come back.
+    """
+
+    settings: SinkSettings
+    to: str
+    snapshot: int
+    record: CommitRecord
+    before: CommitRecord
+    primary: str
+    look_only: bool = False
+    deleted_back: bool = False
+
+    def reaches(self, transaction: TransactionId) -> bool:
+        """Return whether the transaction is at or before the target commit."""
+        return transaction <= self.record.transaction
+
+
+@dataclass(frozen=True, slots=True)
+class TableRollback:
+    """One table's way back, to ``target`` (``None``: to before its first rows).
+
+    ``rows``: how many rows of the sink leave the branch; ``foreign``: snapshots of others that do;
+    ``done``: an earlier try has moved it there.
+    """
+
+    table: str
+    target: int | None
+    rows: int = 0
+    foreign: tuple[str, ...] = ()
+    done: bool = False
+
+    def __str__(self) -> str:
+        if self.done:
+            return f"{self.table}: is back already"
+        where = "before its first rows" if self.target is None else f"snapshot {self.target}"
+        return f"{self.table}: to {where}; {self.rows} rows leave it"
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPlan:
+    """What a rollback would do to the tables as they were read; a plan changes nothing.
+
+    ``tables``: those that a ledger has filled, then the primary one. ``record``: the primary
+    table's, as it would be; ``dropped``: transactions of the sink whose rows would leave the
+    branch; ``kept_as``: the tag that is the way back.
     """
 
     view: TableView
-    target: int
+    going: RollbackTarget
+    tables: tuple[TableRollback, ...]
     record: CommitRecord
     dropped: tuple[str, ...]
-    foreign: tuple[str, ...]
-    rows: int
     kept_as: str
-    going: Destination
-    tables: tuple[TableBack, ...] = ()
+
+    @property
+    def secondaries(self) -> tuple[TableRollback, ...]:
+        return self.tables[:-1]
+
+    @property
+    def target(self) -> int:
+        """Return the snapshot that the primary table goes back to."""
+        return self.going.snapshot
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows of ``dropped`` would leave the primary table."""
+        return self.tables[-1].rows
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """Return the snapshots of others that would leave a branch, the primary table's first."""
+        *secondaries, primary = self.tables
+        return (*primary.foreign, *(text for each in secondaries for text in each.foreign))
 
     def __str__(self) -> str:
         back = self.record.transaction
-        told = [f"back to transaction {back}, snapshot {self.target}"]
-        told.append(f"{len(self.dropped)} commits leave the branch, with {self.rows} rows")
-        told += [str(table) for table in self.tables]
-        told += [f"so does a snapshot of another writer: {snapshot}" for snapshot in self.foreign]
-        told += [
+        lines = [f"back to transaction {back}, snapshot {self.target}"]
+        lines.append(f"{len(self.dropped)} commits leave the branch, with {self.rows} rows")
+        lines += [str(table) for table in self.secondaries]
+        lines += [f"so does a snapshot of another writer: {snapshot}" for snapshot in self.foreign]
+        lines += [
             f"{at}: continues from {offset}" for at, offset in sorted(self.record.offsets.items())
         ]
-        if aside := sorted(name for name in self.record.secondaries if name):
+        if others := sorted(name for name in self.record.secondaries if name):
             pending = sum(pending_commit.rows for pending_commit in self.record.pending_commits)
-            told.append(f"{', '.join(aside)}: stays as it is, and is still pending {pending} rows")
-        told.append(f"the way back: headgate rollback SINK {self.kept_as}, for seven days")
-        return "\n".join(told)
+            lines.append(f"{', '.join(others)}: stays as it is, with {pending} rows still pending")
+        lines.append(f"the way back: headgate rollback SINK {self.kept_as}, for seven days")
+        return "\n".join(lines)
 
 
 def kept_tag(sink: str, epoch: int) -> str:
@@ -116,27 +198,21 @@ def plan_rollback(
         if table.metadata.snapshot_by_id(view.head or 0) is None:
             raise RetryLater("the table has moved on since it was read", "try again")
         target, record = _target(settings, table, to)
-        leaving = leaving_for(settings.name, table.metadata, view.head, target.snapshot_id)
-        if not leaving.snapshots:
-            raise ConfigurationError(f"the table is at {to} already", "name an earlier transaction")
         name = settings.table.identifier
-        if not deleted_back:
-            refuse_rows_back(name, leaving)
-            refuse_read_again(settings, before.offsets, record.offsets, before.topic_ids)
-        going = Destination(settings, to, record, before, view.uuid, look_only, deleted_back)
-        tables = plan_tables(going, opened, view) if settings.tables else ()
-    foreign = (*leaving.foreign, *(text for each in tables for text in each.foreign))
-    if foreign and not drop_foreign:
-        raise ConfigurationError(
-            f"others have written since {to}: {'; '.join(foreign)}",
-            "--drop-foreign also removes their snapshots from the branch",
+        going = RollbackTarget(
+            settings, to, target.snapshot_id, record, before, view.uuid, look_only, deleted_back
         )
-    with source_topics(settings) as topics:
-        refuse_lost(record, topics.describe())
-    own = [found for found in leaving.own if found.going_back is None]
-    return RollbackPlan(
+        removed = removed_snapshots(settings.name, table.metadata, view.head, going.snapshot)
+        if not removed.snapshots:
+            raise ConfigurationError(f"the table is at {to} already", "name an earlier transaction")
+        own = _plan_table(going, name, table, removed)
+        if not deleted_back:
+            refuse_read_again(settings, before.offsets, record.offsets, before.topic_ids)
+        secondaries = _plan_secondaries(going, opened, view) if settings.tables else ()
+    plan = RollbackPlan(
         view=view,
-        target=target.snapshot_id,
+        going=going,
+        tables=(*secondaries, own),
         record=replace(
             before,
             offsets=record.offsets,
@@ -144,30 +220,34 @@ def plan_rollback(
             transaction=record.transaction,
             valid_through_ms=record.valid_through_ms,
         ),
-        dropped=tuple(str(found.transaction) for found in own),
-        foreign=foreign,
-        rows=sum(found.records for found in own),
+        dropped=tuple(str(each.transaction) for each in removed.own if each.going_back is None),
         kept_as=kept_tag(settings.name, before.transaction.epoch + (before.going_back is None)),
-        going=going,
-        tables=tables,
     )
+    if plan.foreign and not drop_foreign:
+        raise ConfigurationError(
+            f"others have written since {to}: {'; '.join(plan.foreign)}",
+            "--drop-foreign also removes their snapshots from the branch",
+        )
+    with source_topics(settings) as topics:
+        refuse_lost(record, topics.describe())
+    return plan
 
 
 def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
-    """Commit once, on the table as it was when the plan was made; with many tables, once for each.
+    """Commit once for each table, on the table as it was when the plan was made.
 
-    Raises ``RetryLater`` if it was refused, or if it is unknown whether it landed.
+    With secondary tables the fence comes first, and the primary table last. Raises ``RetryLater``
+    if a commit was refused, or if it is unknown whether it landed.
     """
     failed = RetryLater(
         f"sink {settings.name} was not rolled back", "look with headgate status, and try again"
     )
-    view, changes = plan.view, dict[str, Any]()
-    if settings.tables:
-        view = _fenced(settings, plan, failed)
+    view, going = plan.view, plan.going
+    if plan.secondaries:
+        view = _fence(settings, plan, failed)
         assert view.record is not None, "the claim is under the tag"
-        going = replace(plan.going, before=view.record)
-        take_back(going, plan.tables, (plan.kept_as, KEPT_MS))
-        changes = {"going_back": None, **_pending(settings, going)}
+        going = replace(going, before=view.record)
+        _move_secondaries(going, plan)
     assert view.record is not None, "planned on a record"
     claim = operators_claim(
         view.record,
@@ -176,13 +256,13 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
         topic_ids=plan.record.topic_ids,
         valid_through_ms=plan.record.valid_through_ms,
         generations=plan.record.generations,
-        **changes,
+        **(_pending(settings, going) if settings.tables else {}),
     )
     back = GoingBack(plan.target, plan.kept_as, KEPT_MS)
     land(settings, view, claiming_secondaries(settings, claim), failed, back=back)
 
 
-def _fenced(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> TableView:
+def _fence(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> TableView:
     """D10: put the claim that tables are going back under the ledger's tag, unless it is there."""
     going = plan.going
     if going.before.going_back is not None:
@@ -196,31 +276,28 @@ def _fenced(settings: SinkSettings, plan: RollbackPlan, failed: RetryLater) -> T
     return view
 
 
-def _pending(settings: SinkSettings, going: Destination) -> Mapping[str, Any]:
-    """Return what the ledger has pending there: the quarantine as it is pending now (O4), tables
-    nothing."""
-    aside, before = settings.quarantine.table, going.before
-    expired = (d for d in before.expired if d.table == aside or going.reaches(d.transaction))
+def _pending(settings: SinkSettings, going: RollbackTarget) -> Mapping[str, Any]:
+    """Return what the ledger has pending there: for the quarantine what is pending now (O4), for
+    the tables nothing.
+    """
+    quarantine, before = settings.quarantine.table, going.before
+    expired = (d for d in before.expired if d.table == quarantine or going.reaches(d.transaction))
     return {
-        "pending_commits": tuple(
-            pending_commit
-            for pending_commit in before.pending_commits
-            if pending_commit.table == aside
-        ),
+        "going_back": None,
+        "pending_commits": tuple(d for d in before.pending_commits if d.table == quarantine),
         "expired": tuple(dict.fromkeys((*going.record.expired, *expired))),
     }
 
 
 def show_on_branch(settings: SinkSettings, plan: RollbackPlan, branch: str) -> None:
-    """O5: show the resulting table on a branch for seven days; nothing else changes.
+    """O5: show the resulting tables on a branch for seven days; nothing else changes.
 
     Raises as ``make_branch``.
     """
-    with opened_table(settings) as table:
-        make_branch(table, branch, plan.target, KEPT_MS)
-        for each in plan.tables:
+    with opened_catalog(settings) as catalog:
+        for each in reversed(plan.tables):  # the primary one first: it says whether there is a sink
             if each.target is not None:
-                make_branch(table.catalog.load_table(each.table), branch, each.target, KEPT_MS)
+                make_branch(catalog.load_table(each.table), branch, each.target, KEPT_MS)
     tell(settings, f"rollback --to-branch {branch}")
 
 
@@ -250,7 +327,7 @@ def _target(settings: SinkSettings, table: Table, to: str) -> tuple[Snapshot, Co
     """Return the commit that is meant; a ledger's must be on its branch, unless a tag keeps it."""
     metadata = table.metadata
     ref, head = metadata.refs.get(to), metadata.refs.get(settings.table.branch)
-    reached = line(metadata, head.snapshot_id if head else None)
+    reached = ancestors(metadata, head.snapshot_id if head else None)
     found = tuple(reached) if settings.tables else tuple(reversed(metadata.snapshots))
     if ref is not None:
         found = tuple(s for s in metadata.snapshots if s.snapshot_id == ref.snapshot_id)
@@ -263,4 +340,197 @@ def _target(settings: SinkSettings, table: Table, to: str) -> tuple[Snapshot, Co
     raise ConfigurationError(
         f"the table holds no commit {to!r} of sink {settings.name}",
         "headgate status shows the last ones, as EPOCH.NUMBER; older ones have expired",
+    )
+
+
+# Plans and moves the tables that a ledger has filled (rule D10).
+
+
+def _plan_secondaries(
+    going: RollbackTarget, opened: SinkTables, view: TableView
+) -> tuple[TableRollback, ...]:
+    """Plan the way back of every table that the ledger has filled.
+
+    Raises ``ConfigurationError`` for one that cannot go there, ``RetryLater`` while rows are
+    pending.
+    """
+    settings, before = going.settings, going.before
+    sure = {*view.filled, *(pending_commit.table for pending_commit in before.pending_commits)}
+    found = dict(filled_tables(opened, sure))
+    rests = {name: each for name, each in found.items() if isinstance(each, TableAtRest)}
+    tables = {name: iceberg_of(each.reader).table for name, each in rests.items()}
+    suspended = {each.table for each in before.suspended}
+    if stuck := suspended | (view.filled.keys() - tables.keys() - {settings.quarantine.table}):
+        raise ConfigurationError(
+            f"{', '.join(sorted(stuck))}: suspended, gone, or not to be read, and cannot "
+            "go back with "
+            "the other tables",
+            "fix it, grant the right to read it, and end its suspending first: "
+            "headgate tables SINK resume TABLE",
+        )
+    _refuse_pending(going, opened)
+    for name, table in tables.items():
+        _refuse_changed(going, name, table, view.filled.get(name))
+    return tuple(_plan_secondary(going, name, table) for name, table in sorted(tables.items()))
+
+
+def _refuse_changed(going: RollbackTarget, name: str, table: Table, filled: str | None) -> None:
+    settings = going.settings
+    now = IcebergTable(table.catalog, name, settings.name, settings.table.branch).seen(table)
+    delivered = now.record is not None and now.record.primary == going.primary
+    if now.lineage is not Lineage.CONTAINS_TAG or not delivered or filled not in (None, now.uuid):
+        raise ConfigurationError(
+            f"{name} is not as sink {settings.name} left it",
+            "start the sink: it suspends the table and says why (headgate tables SINK)",
+        )
+
+
+def _refuse_pending(going: RollbackTarget, opened: SinkTables) -> None:
+    """Refuse while rows are pending: a delivery could follow the rollback, or miss on the way
+    back."""
+    quarantine = going.settings.quarantine.table
+    undelivered = opened.undelivered(going.before)
+    pending = {
+        pending_commit.table
+        for pending_commit in undelivered
+        if pending_commit.manifest and pending_commit.table != quarantine
+    }
+    if pending and not going.look_only:
+        raise RetryLater(
+            f"{', '.join(sorted(pending))}: rows are still pending for it",
+            "start the sink until headgate tables shows that nothing is pending, and stop it again",
+        )
+
+
+def _plan_secondary(going: RollbackTarget, name: str, table: Table) -> TableRollback:
+    removed = _removed_from_secondary(going, name, table)
+    if removed is None:
+        return TableRollback(name, None, done=True)
+    planned = _plan_table(going, name, table, removed)
+    return replace(planned, foreign=tuple(f"{name}: {text}" for text in planned.foreign))
+
+
+def _plan_table(
+    going: RollbackTarget, name: str, table: Table, removed: RemovedSnapshots
+) -> TableRollback:
+    if not going.deleted_back:
+        refuse_rows_back(name, removed)
+    _refuse_merged(going, name, table, removed)
+    return TableRollback(name, removed.target, removed.rows, removed.foreign)
+
+
+def _removed_from_secondary(
+    going: RollbackTarget, name: str, table: Table
+) -> RemovedSnapshots | None:
+    """Return what leaves the table's branch; ``None`` if an earlier try has moved it."""
+    metadata, sink = table.metadata, going.settings.name
+    ref = metadata.refs.get(going.settings.table.branch)
+    snapshots = list(ancestors(metadata, ref.snapshot_id if ref else None))
+    records = [decode(sink, summary_of(snapshot)) for snapshot in snapshots]
+    if going.before.going_back is not None and any(map(going.before.same_commit, records)):
+        return None
+    if (kept := metadata.refs.get(going.to)) is not None:
+        return removed_snapshots(sink, metadata, ref.snapshot_id if ref else None, kept.snapshot_id)
+    if going.record.going_back is not None and any(map(going.record.same_commit, records)):
+        raise ConfigurationError(
+            f"{name}: the tag {going.to} is gone, which kept what the rollback left",
+            "name a transaction: what left this table cannot come back by itself",
+        )
+    later = [
+        number
+        for number, record in enumerate(records)
+        if record and record.primary == going.primary and not going.reaches(record.transaction)
+    ]
+    count = max(later) + 1 if later else 0
+    target = snapshots[later[-1]].parent_snapshot_id if later else snapshots[0].snapshot_id
+    if target is not None and metadata.snapshot_by_id(target) is None:
+        raise ConfigurationError(
+            f"{name}: its snapshot of transaction {going.record.transaction} has expired",
+            "name a later transaction",
+        )
+    gap = target is None and (snapshots[-1].sequence_number or 0) > 1
+    unlisted = deleted_rows(sink, metadata.properties) if gap else 0
+    return RemovedSnapshots(sink, target, tuple(snapshots[:count]), unlisted)
+
+
+def _refuse_merged(
+    going: RollbackTarget, name: str, table: Table, removed: RemovedSnapshots
+) -> None:
+    """D5: refuse a target inside a delivery of several transactions: it has no snapshot there."""
+    newest = _newest(going, table, removed.target)
+    decided = [
+        pending_commit
+        for pending_commit in going.record.pending_commits
+        if pending_commit.secondary == str(table.metadata.table_uuid)
+        and pending_commit.manifest
+        and pending_commit not in going.before.expired
+        and not (newest and newest.delivers(pending_commit, going.primary))
+    ]
+    if decided and not going.look_only:
+        delivered = min(found.transaction for found in removed.own) if removed.own else None
+        raise ConfigurationError(
+            f"{name} took rows of {decided[0].transaction} and later ones in one commit"
+            + (f", {delivered}" if delivered else ""),
+            "name a transaction before or after them; with delivery_linger_ms, create "
+            "such a point with "
+            "headgate pause, wait for that interval, and stop the sink",
+        )
+
+
+def _newest(going: RollbackTarget, table: Table, target: int | None) -> CommitRecord | None:
+    """Return the record that the table has at its target."""
+    records = (
+        decode(going.settings.name, summary_of(s)) for s in ancestors(table.metadata, target)
+    )
+    return next(filter(None, records), None)
+
+
+def _move_secondaries(going: RollbackTarget, plan: RollbackPlan) -> None:
+    """Move every table that is not back yet, under the transaction of the ledger's claim.
+
+    Raises ``RetryLater`` if one was not moved, or if that is unknown: repeat the command.
+    """
+    with opened_catalog(going.settings) as catalog:
+        for planned in plan.secondaries:
+            if not planned.done:
+                _move(going, catalog, planned, GoingBack(planned.target, plan.kept_as, KEPT_MS))
+
+
+def _move(going: RollbackTarget, catalog: Catalog, planned: TableRollback, back: GoingBack) -> None:
+    settings = going.settings
+    table = IcebergTable(catalog, planned.table, settings.name, settings.table.branch)
+    view, loaded = table.read(), catalog.load_table(planned.table)
+    if _plan_secondary(going, planned.table, loaded) != planned:
+        raise _unfinished(going, f"{planned.table} was changed meanwhile")
+    staying = _newest(going, loaded, planned.target)
+    claim = replace(_claim(going), replayed=staying.replayed if staying else None)
+    outcome = table.commit(CommitAttempt(view, claim), back)
+    if isinstance(outcome, Landed):
+        return
+    if not (isinstance(outcome, Unknown) and claim.same_commit(table.read().record)):
+        raise _unfinished(going, f"{planned.table}: {outcome.reason}")
+
+
+def _claim(going: RollbackTarget) -> CommitRecord:
+    """Return what each table's record says: like a delivery's (D5), with the target's offsets."""
+    fence, record = going.before, going.record
+    return CommitRecord(
+        sink=fence.sink,
+        group_id=fence.group_id,
+        transaction=fence.transaction,
+        coordinator=fence.coordinator,
+        offsets=record.offsets,
+        topic_ids=record.topic_ids,
+        valid_through_ms=record.valid_through_ms,
+        command=fence.command,
+        actor=fence.actor,
+        primary=going.primary,
+        generations=record.generations,
+    )
+
+
+def _unfinished(going: RollbackTarget, why: str) -> RetryLater:
+    return RetryLater(
+        f"sink {going.settings.name} is not wholly rolled back: {why}",
+        "run the same command again; until it has ended no participant commits (HG-260)",
     )

@@ -132,7 +132,7 @@ def _roll_back(settings: SinkSettings, given: Given, dry_run: bool) -> Mapping[s
         "foreign": plan.foreign,
         "tables": [
             {"table": each.table, "snapshot": each.target, "rows": each.rows}
-            for each in plan.tables
+            for each in plan.secondaries
         ],
         "kept_as": plan.kept_as,
         "positions": {str(at): offset for at, offset in sorted(plan.record.offsets.items())},

@@ -9,6 +9,7 @@ itself, so nothing that takes long stands before them.
 from __future__ import annotations
 
 import asyncio
+import re
 import resource
 import socket
 import ssl
@@ -16,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from email.utils import formatdate
+from itertools import islice
 from typing import Any
 
 import h11
@@ -28,6 +30,7 @@ from headgate.control_protocol.errors import ConfigurationError
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.sink_context import for_the_same_sink
 from headgate.operations.http.certificates import tls_of
+from headgate.operations.http.kept_sockets import KeptSelector, KeptSocket, next_caller
 from headgate.operations.http.responses import CAREFUL, Answer, refusal
 from headgate.operations.http.routes import Face, Request, Role, answer, is_probe, role_of
 
@@ -39,103 +42,154 @@ WHOLE_WITHIN_S = 10.0
 WAITING_MAX = 2_048
 """How many connections may wait at once, if they leave half of the descriptors to the sink."""
 ANSWERED_MAX = 16
-QUEUED_MAX = 1_024
+QUEUED_MAX = 4_096
 """The listen queue."""
-_ACCEPTED_AT_ONCE = 64
+_ACCEPTED_AT_ONCE = 256
+_CLOSED_AT_ONCE = 16
+_CLOSED_EACH_S = 0.01
+_BEGUN_AT_ONCE = 2
+_READ_BYTES = 4_096
+_HEAD_BYTES_MAX = 65_536
+_HANDSHAKE = 0x16
+_HEAD_ENDS = re.compile(rb"\n\r?\n")
 _TARGET_BYTES_MAX = 8_192
 _ANSWERS_END_WITHIN_S = 1.0
 _NO_ROOM_S = 0.05
 
 
 class _Waiting:
-    """Holds the connections whose request is not whole, the oldest first, each with a deadline."""
+    """Holds the callers whose request is not whole, by their deadlines, the nearest first.
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._timers: dict[_Connection | _Silent, asyncio.TimerHandle] = {}
-
-    def add(self, connection: _Connection | _Silent) -> None:
-        self.remove(connection)
-        loop = asyncio.get_running_loop()
-        self._timers[connection] = loop.call_later(WHOLE_WITHIN_S, self._drop, connection)
-        if len(self._timers) > self._most:
-            self.drop_oldest()
-
-    def take_over(self, silent: _Silent, connection: _Connection) -> None:
-        """Hold the connection that has begun to speak in place of its socket, for what is left."""
-        timer = self._timers[silent]
-        loop = asyncio.get_running_loop()
-        self._timers[connection] = loop.call_at(timer.when(), self._drop, connection)
-        self.remove(silent)
-
-    def remove(self, connection: _Connection | _Silent) -> None:
-        if (timer := self._timers.pop(connection, None)) is not None:
-            timer.cancel()
-
-    def drop_oldest(self) -> None:
-        if (oldest := next(iter(self._timers), None)) is not None:
-            self._drop(oldest)
-
-    def drop_all(self) -> None:
-        for connection in tuple(self._timers):
-            self._drop(connection)
-
-    def _drop(self, connection: _Connection | _Silent) -> None:
-        self.remove(connection)
-        connection.drop()
-
-
-class _Silent:
-    """A socket on which nothing was said yet.
-
-    What HTTP and TLS take is made with the first byte: a thousand clients that come at once and
-    never speak would otherwise cost a second in which no probe is answered.
+    ``to_serve``: those of them whose head is whole, and whom nobody serves yet.
     """
 
-    def __init__(self, taken: socket.socket, spoke: Callable[[_Silent], object]) -> None:
+    def __init__(self, most: int, serve_soon: Callable[[], object]) -> None:
+        self.to_serve: dict[_Caller, None] = {}
+        self._serve_soon = serve_soon
+        self._most = most
+        self._until: dict[_Caller, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, caller: _Caller) -> None:
+        self.remove(caller)
+        self._until[caller] = asyncio.get_running_loop().time() + WHOLE_WITHIN_S
+        if len(self._until) > self._most:
+            self.drop_oldest()
+        self._look_later()
+
+    def remove(self, caller: _Caller) -> None:
+        self._until.pop(caller, None)
+        self.to_serve.pop(caller, None)
+
+    def on_whole(self, caller: _Caller) -> None:
+        self.to_serve[caller] = None
+        self._serve_soon()
+
+    def drop_oldest(self) -> None:
+        if (oldest := next(iter(self._until), None)) is not None:
+            self.drop(oldest)
+
+    def drop(self, caller: _Caller) -> None:
+        self.remove(caller)
+        caller.drop()
+
+    def drop_all(self) -> None:
+        while self._until:
+            self.drop_oldest()
+
+    def _look_later(self, earliest: float = 0.0) -> None:
+        if self._timer is None and self._until:
+            nearest = max(earliest, next(iter(self._until.values())))
+            self._timer = asyncio.get_running_loop().call_at(nearest, self._drop_late)
+
+    def _drop_late(self) -> None:
+        """Close some of those whose time is over, and more a little later.
+
+        Who is closed comes again at once: a thousand would come in one moment.
+        """
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        for until in tuple(islice(self._until.values(), _CLOSED_AT_ONCE)):
+            if until <= now:
+                self.drop_oldest()
+        self._look_later(earliest=now + _CLOSED_EACH_S)
+
+
+def is_whole_head(said: bytes) -> bool:
+    """Return whether that is all of a head; what is none, or is too long, is refused as it is."""
+    is_none = said[0] <= ord(" ") or len(said) > _HEAD_BYTES_MAX
+    return is_none or _HEAD_ENDS.search(said, max(0, len(said) - _READ_BYTES - 2)) is not None
+
+
+def is_whole_hello(said: bytes) -> bool:
+    """Return whether that is all of TLS's first record, or is none."""
+    return said[0] != _HANDSHAKE or len(said) >= 5 + int.from_bytes(said[3:5].ljust(2, b"\xff"))
+
+
+class _Caller:
+    """Who has connected. Until a head is whole, this is a socket and what was said on it.
+
+    Nothing is made for HTTP or TLS before that: a thousand clients that come at once, and say half
+    of what they want, would otherwise cost a second in which no probe is answered.
+    """
+
+    def __init__(
+        self, taken: KeptSocket, waiting: _Waiting, is_whole: Callable[[bytes], bool]
+    ) -> None:
         self.socket = taken
-        self._spoke = spoke
-        asyncio.get_running_loop().add_reader(taken, self._speaks)
+        self.said = b""
+        self.drop: Callable[[], object] = self.hang_up
+        self._waiting, self._is_whole = waiting, is_whole
+        asyncio.get_running_loop().add_reader(taken.fileno(), self._listen)
+        waiting.add(self)
+        self._listen()  # it has mostly spoken by now, and a turn of the loop may take long
 
-    def _speaks(self) -> None:
-        self._forget()
-        self._spoke(self)
+    def _listen(self) -> None:
+        try:
+            part = self.socket.recv(_READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            part = b""
+        self.said += part
+        if not part:
+            self._waiting.drop(self)
+        elif self._is_whole(self.said):
+            asyncio.get_running_loop().remove_reader(self.socket.fileno())
+            self._waiting.on_whole(self)
 
-    def _forget(self) -> None:
-        asyncio.get_running_loop().remove_reader(self.socket)
-
-    def drop(self) -> None:
-        self._forget()
+    def hang_up(self) -> None:
+        asyncio.get_running_loop().remove_reader(self.socket.fileno())
         self.socket.close()
 
 
 class _Connection(H11Protocol):
     """One of uvicorn's connections; it waits until its request is whole, and after the answer."""
 
-    drop: Callable[[], object]
-
-    def __init__(self, config: uvicorn.Config, state: ServerState, waiting: _Waiting) -> None:
+    def __init__(
+        self, config: uvicorn.Config, state: ServerState, waiting: _Waiting, caller: _Caller
+    ) -> None:
         super().__init__(config, state, {}, asyncio.get_running_loop())
-        self._waiting = waiting
+        self._waiting, self._caller = waiting, caller
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.drop = transport.abort
+        self._caller.drop = transport.abort
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._waiting.remove(self)
+        self._waiting.remove(self._caller)
 
     def handle_events(self) -> None:
         super().handle_events()
         if self.cycle and not self.cycle.response_complete and not self.cycle.more_body:
-            self._waiting.remove(self)
+            self._waiting.remove(self._caller)
 
     def on_response_complete(self) -> None:
         # Before uvicorn goes on to a request that came behind this one; also where the connection
         # is being closed, because a client that does not read would keep it open for ever.
         if self in self.connections:
-            self._waiting.add(self)
+            self._waiting.add(self._caller)
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -247,6 +301,7 @@ class _Server:
     def __init__(self, face: Face, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
         self._listening = listening
         self._tls = tls
+        self._is_whole = is_whole_hello if tls else is_whole_head
         self._config = uvicorn.Config(
             _Application(face),
             interface="asgi3",
@@ -259,10 +314,13 @@ class _Server:
             timeout_keep_alive=int(2 * WHOLE_WITHIN_S),  # ours comes first
         )
         self._state = ServerState()
-        self._waiting = _Waiting(min(WAITING_MAX, _descriptors() // 2))
+        self._waiting = _Waiting(min(WAITING_MAX, _descriptors() // 2), self._serve_soon)
         self._arriving: set[asyncio.Task[Any]] = set()
         self._stopped = asyncio.Event()
-        self._loop = asyncio.new_event_loop()
+        self._begun: list[_Caller] = []
+        self._serves = False
+        self._selector = KeptSelector()
+        self._loop = asyncio.SelectorEventLoop(self._selector)
         self._loop.set_exception_handler(_note)
 
     def run(self) -> None:
@@ -275,11 +333,11 @@ class _Server:
             self._loop.call_soon_threadsafe(self._stopped.set)
 
     async def _serve(self) -> None:
-        accepting = asyncio.create_task(self._accept())
+        self._listen()
         try:
             await self._stopped.wait()
         finally:
-            accepting.cancel()
+            self._loop.remove_reader(self._listening)
             self._listening.close()
             if self._state.tasks:
                 await asyncio.wait(self._state.tasks, timeout=_ANSWERS_END_WITHIN_S)
@@ -289,35 +347,57 @@ class _Server:
             for connection in tuple(self._state.connections):
                 connection.transport.abort()
 
-    async def _accept(self) -> None:
-        """Accept a few connections in each turn of the loop, so that those accepted are read."""
-        while True:
-            try:
-                for _ in range(_ACCEPTED_AT_ONCE):  # at once, as long as somebody is in the queue
-                    taken, _peer = await self._loop.sock_accept(self._listening)
-                    self._waiting.add(_Silent(taken, self._arrives))
-            except OSError as error:
-                _log.debug("a connection was not accepted: %s", error)
-                self._waiting.drop_oldest()  # there may be no descriptor left
-                await asyncio.sleep(_NO_ROOM_S)
-            await asyncio.sleep(0)
+    def _listen(self) -> None:
+        if not self._stopped.is_set():
+            self._loop.add_reader(self._listening, self._accept)
 
-    def _arrives(self, silent: _Silent) -> None:
+    def _accept(self) -> None:
+        """Accept some connections in each turn of the loop, so that those accepted are read."""
+        try:
+            for _ in range(_ACCEPTED_AT_ONCE):
+                _Caller(next_caller(self._listening), self._waiting, self._is_whole)
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            _log.debug("a connection was not accepted: %s", error)
+            self._waiting.drop_oldest()  # there may be no descriptor left
+            self._loop.remove_reader(self._listening)
+            self._loop.call_later(_NO_ROOM_S, self._listen)
+
+    def _serve_soon(self) -> None:
+        if not self._serves:
+            self._serves = True
+            self._loop.call_soon(self._serve_newest)
+
+    def _serve_newest(self) -> None:
+        """Begin with the newest: a probe that comes last would else wait for all before it.
+
+        No more are begun while what a few have said is not read: with TLS that is a signature each.
+        Who is left over waits no longer than anybody may.
+        """
+        self._serves = False
+        self._begun = [each for each in self._begun if each.socket.has_unread]
+        while self._waiting.to_serve and len(self._begun) < _BEGUN_AT_ONCE:
+            self._begin(self._waiting.to_serve.popitem()[0])
+        if self._waiting.to_serve:
+            self._serve_soon()
+
+    def _begin(self, caller: _Caller) -> None:
         """Speak HTTP with a client that has begun to, or agree on TLS first."""
-        taken = silent.socket
-        connection = _Connection(self._config, self._state, self._waiting)
+        caller.socket.unread(caller.said, self._selector)
+        self._begun.append(caller)
+        connection = _Connection(self._config, self._state, self._waiting, caller)
         arriving = self._loop.create_task(
-            self._loop.connect_accepted_socket(lambda: connection, taken, ssl=self._tls)
+            self._loop.connect_accepted_socket(lambda: connection, caller.socket, ssl=self._tls)
         )
-        connection.drop = arriving.cancel
-        self._waiting.take_over(silent, connection)
+        caller.drop = arriving.cancel
         self._arriving.add(arriving)
 
         def arrived(task: asyncio.Task[Any]) -> None:
             self._arriving.discard(task)
             if task.cancelled() or task.exception():
-                self._waiting.remove(connection)
-                taken.close()
+                self._waiting.remove(caller)
+                caller.socket.close()
 
         arriving.add_done_callback(arrived)
 

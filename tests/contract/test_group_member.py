@@ -16,7 +16,7 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import GroupMember
 from headgate.control_protocol.testing import FakeGroup, FakeMember, FakeSource
 from headgate.kafka.consumer_group import GroupProtocol, KafkaGroupMember
-from headgate.kafka.group_offsets import stored_places
+from headgate.kafka.group_offsets import read_stored_offsets
 
 PARTITIONS = 4
 PATIENCE_S = 40.0
@@ -104,7 +104,7 @@ class KafkaWorld:
         asked = [(self.topic, number) for number in partitions]
         return {
             TopicPartition(p.topic, p.partition): (p.offset, p.metadata)
-            for p in stored_places(self.config, self.topic, asked, timeout_s=10)
+            for p in read_stored_offsets(self.config, self.topic, asked, timeout_s=10)
             if p.offset >= 0
         }
 

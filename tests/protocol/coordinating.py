@@ -25,6 +25,7 @@ from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Event, LogRecord
 from headgate.control_protocol.identifiers import Sender, TopicId
+from headgate.control_protocol.machine_io import Append, Heard, LogLine, Stop, Tick
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -40,7 +41,6 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.actions import (
     Action,
-    Append,
     ChangeTables,
     CommitAnswered,
     CommitTable,
@@ -51,17 +51,13 @@ from headgate.coordinator.actions import (
     Drafted,
     DraftManifests,
     EvolveTable,
-    Heard,
     Input,
-    Led,
+    LeadershipGained,
     ReadTable,
     SecondariesRead,
     SourcesDescribed,
-    Stop,
     TableEvolved,
     TableRead,
-    Tell,
-    Ticked,
 )
 from headgate.coordinator.machine import step
 from headgate.coordinator.phases import Phase
@@ -170,7 +166,7 @@ class Coordinator:
             case Append():
                 self.hears_itself(pending)
             case None if self.phase is Phase.FOLLOWING:
-                self.given(Led())
+                self.given(LeadershipGained())
             case None:
                 self.waits(self.state.settings.commit_interval_ms)
 
@@ -218,7 +214,7 @@ class Coordinator:
 
     def waits(self, ms: int) -> None:
         self.now_ms += ms
-        self.given(Ticked())
+        self.given(Tick())
 
     def hears(
         self,
@@ -242,8 +238,8 @@ class Coordinator:
         """All that it last said, in order."""
         said = said or self.only(Append)
         self.pending = None
-        for transaction, event in said.events:
-            self.hears(event, COORDINATOR, epoch=said.epoch, transaction=transaction)
+        for one in said.events:
+            self.hears(one.event, COORDINATOR, epoch=one.epoch, transaction=one.transaction)
 
     def lands(self, attempt: CommitAttempt | None = None) -> None:
         """The catalog takes the attempt and says so."""
@@ -294,7 +290,7 @@ class Coordinator:
     @property
     def said(self) -> tuple[Event, ...]:
         """The events that the last input made it say."""
-        return tuple(event for a in self.all(Append) for _, event in a.events)
+        return tuple(one.event for a in self.all(Append) for one in a.events)
 
     @property
     def error(self) -> HeadgateError:
@@ -302,7 +298,7 @@ class Coordinator:
 
     @property
     def told(self) -> str:
-        return "; ".join(tell.text for tell in self.all(Tell))
+        return "; ".join(tell.text for tell in self.all(LogLine))
 
     def all(self, kind: type[_Wanted]) -> list[_Wanted]:
         return [action for action in self.actions if isinstance(action, kind)]

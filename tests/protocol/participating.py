@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from participant_states import checked
 from protocol.values import ALICE, COORDINATOR, SINK, TABLE, data_file, folder, log_record
 
 from headgate.control_protocol.errors import HeadgateError
@@ -24,24 +25,22 @@ from headgate.control_protocol.events import (
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import ControlOffset, Sender, TopicPartition
+from headgate.control_protocol.machine_io import Append, Heard, OutgoingEvent, Tick
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
 from headgate.participant.actions import (
     Action,
-    Append,
     AppendFailed,
-    AskEnds,
     Assigned,
     BatchEnded,
-    EndsKnown,
-    Heard,
+    EndOffsetsRead,
     Input,
+    ReadEndOffsets,
     Submit,
-    Ticked,
 )
 from headgate.participant.machine import step
 from headgate.participant.settings import ParticipantSettings
-from headgate.participant.state import Draft, Phase, State
+from headgate.participant.state import Phase, State, Timer
 
 SETTINGS = ParticipantSettings(
     batch_records_max=100,
@@ -55,11 +54,11 @@ _Wanted = TypeVar("_Wanted", bound=Action)
 
 class Participant:
     def __init__(self, sender: Sender = ALICE, settings: ParticipantSettings = SETTINGS) -> None:
-        self.state = State(SINK, sender, settings, alive_due_ms=9_000_000)
+        self.state = State(SINK, sender, settings, deadlines={Timer.ALIVE: 9_000_000})
         self.now_ms = 1_000_000
         self.next_offset = 10
         self.actions: tuple[Action, ...] = ()
-        self.unheard: list[Draft] = []
+        self.unheard: list[OutgoingEvent] = []
         self.heard: list[LogRecord] = []
         self.walk: list[tuple[Phase, Phase]] = []
 
@@ -77,15 +76,16 @@ class Participant:
     # ------------------------------------------------------------------------------- inputs
 
     def given(self, given: Input) -> None:
-        before = self.phase
-        self.state, self.actions = step(self.state, given, self.now_ms)
-        self.unheard += [draft for append in self.all(Append) for draft in append.drafts]
-        if self.phase is not before:
-            self.walk.append((before, self.phase))
+        before = self.state
+        self.state, self.actions = step(before, given, self.now_ms)
+        checked(before, self.state)
+        self.unheard += [draft for append in self.all(Append) for draft in append.events]
+        if self.phase is not before.phase:
+            self.walk.append((before.phase, self.phase))
 
     def waits(self, ms: int) -> None:
         self.now_ms += ms
-        self.given(Ticked())
+        self.given(Tick())
 
     def owns(self, *partitions: TopicPartition) -> None:
         self.given(Assigned(frozenset(partitions)))
@@ -142,8 +142,8 @@ class Participant:
 
     def source_ends(self, ends: Mapping[TopicPartition, int]) -> None:
         """Answer the question for the source's ends, which must have been asked."""
-        asked = self.only(AskEnds).partitions
-        self.given(EndsKnown({p: end for p, end in ends.items() if p in asked}))
+        asked = self.only(ReadEndOffsets).partitions
+        self.given(EndOffsetsRead({p: end for p, end in ends.items() if p in asked}))
 
     def batch_written(self) -> None:
         """The running batch ends well: a row per offset, all in one file."""
@@ -160,7 +160,7 @@ class Participant:
 
     def writes(self, ends: Mapping[TopicPartition, int]) -> None:
         """Look at the source's ends and write all there is, as one batch."""
-        if not self.all(AskEnds):
+        if not self.all(ReadEndOffsets):
             self.waits(SETTINGS.end_offset_interval_ms)
         self.source_ends(ends)
         self.batch_written()
@@ -171,7 +171,7 @@ class Participant:
         """END, a last batch up to these ends, and the answer."""
         self.end(number, epoch=epoch)
         self.source_ends(ends)
-        if self.state.batch is not None:
+        if self.state.run.batch is not None:
             self.batch_written()
         return self.status
 
@@ -183,8 +183,8 @@ class Participant:
 
     @property
     def batch(self) -> Batch:
-        assert self.state.batch is not None
-        return self.state.batch
+        assert self.state.run.batch is not None
+        return self.state.run.batch
 
     @property
     def submitted(self) -> list[Batch]:
@@ -193,7 +193,7 @@ class Participant:
     @property
     def said(self) -> list[WriteStatus | Presence]:
         """The events that the last input made it append."""
-        events = [draft.event for append in self.all(Append) for draft in append.drafts]
+        events = [draft.event for append in self.all(Append) for draft in append.events]
         return [event for event in events if isinstance(event, WriteStatus | Presence)]
 
     @property

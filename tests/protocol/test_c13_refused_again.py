@@ -25,8 +25,8 @@ from headgate.control_protocol.errors import StatusRefused
 from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.coordinator.actions import Tell
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.repeated_refusals import PASSING_MS_MIN
 from headgate.coordinator.settings import CoordinatorSettings
@@ -44,7 +44,7 @@ class Wedged(Coordinator):
         answer: Callable[[], WriteStatus],
         sender: Sender = ALICE,
         first: Callable[[], WriteStatus] | None = None,
-    ) -> list[Tell]:
+    ) -> list[LogLine]:
         """Return what people were told from this END to the next open transaction, or the end.
 
         ``first``: what Bob answers before.
@@ -64,7 +64,7 @@ class Wedged(Coordinator):
         told = []
         while self.phase not in (Phase.OPEN, Phase.RECOVERING, Phase.STOPPED):
             self.goes_on()
-            told += [tell for tell in self.all(Tell) if tell.event is LogEvent.STATUS_REFUSED]
+            told += [tell for tell in self.all(LogLine) if tell.event is LogEvent.STATUS_REFUSED]
         return told
 
     def folder(self) -> str:

@@ -22,15 +22,16 @@ from protocol.values import (
 )
 
 from headgate.control_protocol.events import EndCommit, StartCommit
+from headgate.control_protocol.machine_io import Append, Stop
 from headgate.control_protocol.ports import CommitAttempt, Lineage
-from headgate.coordinator.actions import Append, CommitTable, DescribeSources, Led, ReadTable, Stop
+from headgate.coordinator.actions import CommitTable, DescribeSources, LeadershipGained, ReadTable
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 
 
 def test_a_leader_reads_table_and_sources_and_then_claims_with_an_empty_snapshot() -> None:
     coordinator = Coordinator()
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
     assert coordinator.wants(ReadTable)
     coordinator.reads()
     assert coordinator.wants(DescribeSources)
@@ -102,7 +103,7 @@ def test_a_refused_claim_is_tried_again_only_where_the_tag_is_untouched() -> Non
 
 def test_the_first_claim_of_all_stores_where_to_begin() -> None:
     coordinator = Coordinator(view(None))
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
     coordinator.reads()
     assert coordinator.only(DescribeSources).first_start
     coordinator.start = offsets(700, 800)
@@ -115,7 +116,7 @@ def test_the_first_claim_of_all_stores_where_to_begin() -> None:
 
 def test_later_claims_do_not_ask_where_to_begin() -> None:
     coordinator = Coordinator()
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
     coordinator.reads()
 
     assert not coordinator.only(DescribeSources).first_start
@@ -157,7 +158,7 @@ def claim_of(coordinator: Coordinator) -> CommitAttempt:
 def test_c2_what_a_person_stopped_is_not_claimed() -> None:
     stopped = replace(record(1, 3, offsets(10, 20)), stopped=True, actor="ann@one")
     coordinator = Coordinator()
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
     coordinator.reads(view(stopped))
     (told,) = coordinator.actions
     assert isinstance(told, Stop)

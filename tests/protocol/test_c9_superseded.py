@@ -8,7 +8,8 @@ from protocol.values import ALICE, P0, P1, RIVAL, gain, offsets, record, status,
 
 from headgate.control_protocol.events import AckCommit, EndCommit, Event, StartCommit
 from headgate.control_protocol.identifiers import ControlOffset, Sender
-from headgate.coordinator.actions import Led, ReadTable, Tell
+from headgate.control_protocol.machine_io import LogLine
+from headgate.coordinator.actions import LeadershipGained, ReadTable
 from headgate.coordinator.phases import Phase
 
 SILENCE_MS = SETTINGS.election_timeout_ms + SETTINGS.commit_interval_ms + SETTINGS.commit_timeout_ms
@@ -33,7 +34,7 @@ def test_f26_a_higher_epoch_said_by_another_coordinator_stops_it_in_any_phase(
     assert coordinator.phase is Phase.FOLLOWING
     assert coordinator.state.term is None
     (told,) = coordinator.actions
-    assert isinstance(told, Tell)
+    assert isinstance(told, LogLine)
     assert "HG-300" in told.text
 
 
@@ -84,10 +85,10 @@ def test_hc26_a_higher_epoch_in_the_table_stops_it() -> None:
 def test_it_claims_again_only_after_the_rivals_silence() -> None:
     coordinator = superseded()
     coordinator.now_ms += SILENCE_MS - 1
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
     assert coordinator.phase is Phase.FOLLOWING
     coordinator.now_ms += 1
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
 
     assert coordinator.phase is Phase.RECOVERING
 
@@ -105,7 +106,7 @@ def test_x3_a_rival_that_speaks_is_left_alone_for_ever() -> None:
     for round_ in range(100):
         coordinator.now_ms += SETTINGS.commit_interval_ms
         coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH + 1, transaction=round_)
-        coordinator.given(Led())
+        coordinator.given(LeadershipGained())
 
     assert coordinator.phase is Phase.FOLLOWING
 
@@ -119,7 +120,7 @@ def test_ever_new_rivals_take_bounded_memory_and_the_newest_counts() -> None:
 
     coordinator.now_ms += SILENCE_MS
     coordinator.hears(EndCommit(), rivals[-1], epoch=EPOCH + 1, sequence=0)  # said again
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
     assert coordinator.phase is Phase.RECOVERING
 
 
@@ -128,7 +129,7 @@ def test_what_participants_or_older_coordinators_say_is_no_sign_of_the_rival() -
     coordinator.now_ms += SILENCE_MS
     coordinator.hears(gain(P0), ALICE, epoch=EPOCH + 1)
     coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH)
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
 
     assert coordinator.phase is Phase.RECOVERING
 
@@ -146,7 +147,7 @@ def test_one_that_was_never_superseded_claims_at_once() -> None:
     """The new owner of the election partition waits for nobody: the old one is to be fenced."""
     coordinator = Coordinator()
     coordinator.hears(EndCommit(), RIVAL, epoch=EPOCH - 1, transaction=3)
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
 
     assert coordinator.wants(ReadTable)
 

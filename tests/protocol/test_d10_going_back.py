@@ -7,14 +7,15 @@ from dataclasses import replace
 from protocol.coordinating import Coordinator
 from protocol.values import offsets, record, view
 
-from headgate.coordinator.actions import CommitTable, Led, Stop
+from headgate.control_protocol.machine_io import Stop
+from headgate.coordinator.actions import CommitTable, LeadershipGained
 from headgate.coordinator.phases import Phase
 
 
 def test_d10_what_is_going_back_is_not_claimed() -> None:
     begun = replace(record(5, 0, offsets(10, 20)), going_back="4.17", actor="ann@one")
     coordinator = Coordinator()
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
     coordinator.reads(view(begun))
     (told,) = coordinator.actions
     assert isinstance(told, Stop)

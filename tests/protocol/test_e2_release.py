@@ -11,8 +11,9 @@ from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, gain, offsets, stat
 from headgate.control_protocol.errors import LeadershipReleased
 from headgate.control_protocol.events import Notice, NoticeKind, Presence, PresenceKind
 from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Refused, Unknown
-from headgate.coordinator.actions import CallFailed, CommitAnswered, CommitTable, ReadTable, Tell
+from headgate.coordinator.actions import CallFailed, CommitAnswered, CommitTable, ReadTable
 from headgate.coordinator.machine import PEERS_MAX
 from headgate.coordinator.outgoing_events import PATIENCE_MS_MIN
 from headgate.coordinator.phases import Phase
@@ -123,7 +124,7 @@ def test_the_only_participant_keeps_the_lead_and_says_so(peer: Sender | None) ->
     unanswered(made, 3 * PATIENCE_MS_MIN, peer=peer)
     assert made.phase is Phase.RECOVERING
     made.given(CallFailed("HG-401 no answer"))
-    (told,) = made.all(Tell)
+    (told,) = made.all(LogLine)
     assert told.text.startswith("HG-409 keeps the lead, for nobody else was heard: HG-401")
 
 

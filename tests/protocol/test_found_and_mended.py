@@ -34,14 +34,14 @@ from headgate.control_protocol.events import (
     TableStatus,
     WriteStatus,
 )
+from headgate.control_protocol.machine_io import Append
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Lineage
 from headgate.coordinator.actions import (
-    Append,
     CallFailed,
     CommitTable,
     DescribeSources,
-    Led,
+    LeadershipGained,
     Stopped,
 )
 from headgate.coordinator.phases import TRANSITIONS, Phase
@@ -79,7 +79,7 @@ def test_c10_a_failed_write_is_not_idle() -> None:
 
 def test_c8_waits_double_while_the_sources_do_not_answer() -> None:
     coordinator = Coordinator()
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
     waits = []
     for _ in range(5):
         coordinator.reads()
@@ -260,7 +260,7 @@ def test_c9_a_rival_that_collects_for_long_is_not_silent() -> None:
     a = Coordinator.at(Phase.OPEN, slow)
     a.hears(EndCommit(), RIVAL, epoch=EPOCH + 1)
     a.now_ms += b.now_ms - began_ms
-    a.given(Led())
+    a.given(LeadershipGained())
 
     assert a.phase is Phase.FOLLOWING
 
@@ -287,4 +287,4 @@ def test_p2_a_transaction_that_was_answered_is_not_opened_again() -> None:
     participant.hears_itself()
     participant.start(1, AT, settled_to=5)
 
-    assert participant.state.writing is None
+    assert participant.state.term.writing is None

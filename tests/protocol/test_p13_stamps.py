@@ -11,14 +11,9 @@ from protocol.values import ALICE, LOCATION, P0, P1, data_file, offsets, status
 from headgate.control_protocol.commit_tokens import belongs
 from headgate.control_protocol.events import AckCommit, StartCommit, WriteStatus
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Refused
-from headgate.coordinator.actions import (
-    CommitAnswered,
-    CommitTable,
-    ReadTable,
-    SourcesDescribed,
-    Tell,
-)
+from headgate.coordinator.actions import CommitAnswered, CommitTable, ReadTable, SourcesDescribed
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
 
@@ -107,7 +102,7 @@ def test_h6_a_participant_that_is_late_again_and_again_is_named_with_what_to_rai
     for number in range(1, 7):
         times_out(coordinator)
         late(coordinator, number, stamped=number, answers=number)
-        said = [each for each in coordinator.actions if isinstance(each, Tell)]
+        said = [each for each in coordinator.actions if isinstance(each, LogLine)]
         told += [(number, each) for each in said if each.event is LogEvent.PARTICIPANT_ALWAYS_LATE]
     assert [number for number, _ in told] == [3, 6]
     for number, each in told:

@@ -11,7 +11,7 @@ from protocol.values import P0, P1, P2, folder, offsets
 from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import BatchWritten, PartitionResult
-from headgate.participant.actions import AskEnds, BatchEnded, EndsKnown
+from headgate.participant.actions import BatchEnded, EndOffsetsRead, ReadEndOffsets
 
 AT = offsets(10, 20)
 
@@ -23,10 +23,10 @@ def test_hc06_nothing_is_read_before_start() -> None:
     participant.ack(1, AT, settled_to=participant.next_offset)  # a position, but no transaction
     assert participant.positions == AT
     participant.waits(1_000)
-    assert participant.all(AskEnds) == []
+    assert participant.all(ReadEndOffsets) == []
     participant.start(2, AT, settled_to=participant.next_offset)
 
-    assert participant.only(AskEnds).partitions == {P0, P1}
+    assert participant.only(ReadEndOffsets).partitions == {P0, P1}
 
 
 def test_hc06_nothing_is_read_between_the_answer_and_the_next_start() -> None:
@@ -34,7 +34,7 @@ def test_hc06_nothing_is_read_between_the_answer_and_the_next_start() -> None:
     participant.answers(1, {P0: 15})
     for _ in range(5):
         participant.waits(1_000)
-        assert participant.all(AskEnds) == []
+        assert participant.all(ReadEndOffsets) == []
 
 
 def test_a_transaction_is_open_to_a_participant_until_its_own_answer() -> None:
@@ -47,8 +47,8 @@ def test_a_transaction_is_open_to_a_participant_until_its_own_answer() -> None:
     (batch,) = participant.submitted
     assert batch.transaction.number == 1
     participant.batch_written()
-    assert participant.state.writing is not None
-    assert participant.state.writing.number == 2
+    assert participant.state.term.writing is not None
+    assert participant.state.term.writing.number == 2
     participant.hears_itself()
     participant.source_ends({P0: 115})
 
@@ -61,13 +61,13 @@ def test_a_source_that_answers_slower_than_it_is_asked_does_not_keep_the_partici
     """Asked again at once, it would be asked for ever: group and log were never heard."""
     participant = Participant.writing(AT)
     participant.waits(1_000)
-    assert participant.all(AskEnds)
+    assert participant.all(ReadEndOffsets)
     participant.now_ms += 10_000
-    participant.given(EndsKnown({}))
+    participant.given(EndOffsetsRead({}))
     assert participant.actions == ()
     participant.waits(SETTINGS.end_offset_interval_ms)
 
-    assert participant.all(AskEnds)
+    assert participant.all(ReadEndOffsets)
 
 
 def test_nothing_is_read_from_an_unknown_position() -> None:
@@ -75,7 +75,7 @@ def test_nothing_is_read_from_an_unknown_position() -> None:
     participant.owns(P0, P1, P2)
     participant.waits(1_000)
 
-    assert participant.only(AskEnds).partitions == {P0, P1}
+    assert participant.only(ReadEndOffsets).partitions == {P0, P1}
 
 
 def test_nothing_is_read_of_a_partition_outside_the_fixed_set() -> None:
@@ -86,7 +86,7 @@ def test_nothing_is_read_of_a_partition_outside_the_fixed_set() -> None:
     assert P2 in participant.positions
     participant.waits(1_000)
 
-    assert participant.only(AskEnds).partitions == {P0, P1}
+    assert participant.only(ReadEndOffsets).partitions == {P0, P1}
 
 
 def test_the_claim_is_exactly_what_the_batches_covered() -> None:
@@ -122,7 +122,7 @@ def test_a_failed_batch_leaves_the_claim_where_it_was() -> None:
     participant.batch_failed()
 
     assert participant.positions[P0] == 110
-    assert len(participant.state.files) == 1
+    assert len(participant.state.work.files) == 1
 
 
 def test_a_backlog_is_written_at_once_and_less_waits_for_end() -> None:
@@ -146,7 +146,7 @@ def test_a_paused_sink_reads_nothing_and_answers_all_the_same() -> None:
     participant.hears(paused_by(2, paused=True), transaction=2)
     participant.hears_itself()
     participant.waits(1_000)
-    assert participant.all(AskEnds) == []
+    assert participant.all(ReadEndOffsets) == []
     participant.end(2)
 
     assert claimed(participant.status) == {P0: (10, 10), P1: (20, 20)}
@@ -162,17 +162,17 @@ def test_a_resumed_one_reads_again() -> None:
     participant.hears_itself()
     participant.waits(SETTINGS.end_offset_interval_ms)
 
-    assert participant.only(AskEnds).partitions == {P0, P1}
+    assert participant.only(ReadEndOffsets).partitions == {P0, P1}
 
 
 def test_what_a_full_source_shows_is_read_at_once() -> None:
     """It shows no more before something is read: END would be waited for with idle hands."""
     participant = Participant.writing(AT)
     participant.waits(1_000)
-    participant.given(EndsKnown({P0: 15}))
+    participant.given(EndOffsetsRead({P0: 15}))
     assert participant.submitted == []
     participant.waits(1_000)
-    participant.given(EndsKnown({P0: 15}, full=True))
+    participant.given(EndOffsetsRead({P0: 15}, full=True))
 
     assert [batch.ranges for batch in participant.submitted] == [{P0: OffsetRange(10, 15)}]
 

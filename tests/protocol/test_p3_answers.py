@@ -8,7 +8,7 @@ from protocol.participating import SETTINGS, Participant, claimed, started
 from protocol.values import BOB, P0, P1, P2, gain, offsets
 
 from headgate.control_protocol.events import Pause
-from headgate.participant.actions import AskEnds
+from headgate.participant.actions import ReadEndOffsets
 from headgate.participant.state import Phase
 
 AT = offsets(10, 20)
@@ -67,7 +67,7 @@ def test_a_batch_that_runs_is_finished_first() -> None:
 def test_there_is_one_last_look_at_the_source_and_only_one() -> None:
     participant = Participant.writing(AT)
     participant.end(1)
-    assert participant.only(AskEnds)
+    assert participant.only(ReadEndOffsets)
     participant.source_ends({P0: 500})
     participant.batch_written()
 
@@ -97,8 +97,8 @@ def test_one_slow_answer_covers_several_ends() -> None:
     participant.waits(1)
 
     assert participant.phase is Phase.WRITING
-    assert participant.state.writing is not None
-    assert participant.state.writing.number == 3
+    assert participant.state.term.writing is not None
+    assert participant.state.term.writing.number == 3
     assert participant.said == []
 
 

@@ -24,8 +24,9 @@ from protocol.values import (
 from headgate.control_protocol.errors import FolderElsewhere
 from headgate.control_protocol.events import AckCommit, StartCommit
 from headgate.control_protocol.identifiers import TransactionNumber
+from headgate.control_protocol.machine_io import LogTruncated
 from headgate.coordinator import actions as coordinator_actions
-from headgate.coordinator.actions import CommitTable, Discontinued, ReadTable
+from headgate.coordinator.actions import CommitTable, ReadTable
 from headgate.coordinator.outgoing_events import prefixes
 from headgate.coordinator.phases import Phase
 from headgate.participant import actions as participant_actions
@@ -45,7 +46,7 @@ def test_no_machine_can_ask_for_a_deletion() -> None:
 
     assert {kind.__name__ for kind in wanted} == {
         "Append",
-        "AskEnds",
+        "ReadEndOffsets",
         "ChangeTables",
         "CommitTable",
         "CopyOffsets",
@@ -58,7 +59,7 @@ def test_no_machine_can_ask_for_a_deletion() -> None:
         "Stop",
         "AcknowledgeDelivered",
         "Submit",
-        "Tell",
+        "LogLine",
         "TidyDrafts",
     }
 
@@ -78,7 +79,7 @@ def test_dropped_work_asks_for_nothing() -> None:
     participant.ack(1, offsets(11, 20), settled_to=participant.next_offset)
 
     kinds = {type(action).__name__ for action in participant.actions}
-    assert kinds <= {"CopyOffsets", "AskEnds"}
+    assert kinds <= {"CopyOffsets", "ReadEndOffsets"}
 
 
 def test_f75_files_that_waited_too_long_are_given_up_and_not_committed() -> None:
@@ -200,7 +201,7 @@ def test_files_where_the_table_had_its_data_earlier_are_in_as_are_those_where_it
 def test_an_epoch_takes_nothing_from_where_the_data_lay_before_it() -> None:
     coordinator = moved()
     assert coordinator.term.tokens.former_data
-    coordinator.given(Discontinued("the control topic was created again"))
+    coordinator.given(LogTruncated("the control topic was created again"))
     coordinator.until(Phase.OPEN)
     assert not coordinator.term.tokens.former_data
     assert coordinator.term.primary.view.data_root == ELSEWHERE

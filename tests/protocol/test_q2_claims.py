@@ -15,7 +15,7 @@ from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.errors import SinkNameTaken
 from headgate.control_protocol.identifiers import Epoch, TopicId, tag_name
 from headgate.control_protocol.testing import CommitFault, FakeCatalog
-from headgate.coordinator.actions import Led
+from headgate.coordinator.actions import LeadershipGained
 from headgate.coordinator.pending_commits import deliveries
 from headgate.coordinator.recovery import next_epoch
 from headgate.coordinator.settings import (
@@ -97,7 +97,7 @@ def test_one_of_another_group_is_not_claimed() -> None:
     theirs = record(6, 4, offsets(10, 20), group="another")
     aside = replace(view(theirs), table="lake.aside", uuid="uuid-aside")
     coordinator.follow(aside)
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
     coordinator.reads()
     coordinator.follows()
     coordinator.described()

@@ -16,8 +16,9 @@ from headgate.control_protocol.errors import (
     TableRolledBack,
     TagMissing,
 )
+from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.coordinator.actions import CallFailed, DescribeSources, Led, ReadTable, Stop
+from headgate.coordinator.actions import CallFailed, DescribeSources, LeadershipGained, ReadTable
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import (
     CoordinatorSettings,
@@ -214,6 +215,6 @@ def test_a_table_rolled_back_under_an_idle_sink_is_found() -> None:
 
 def leading(found: TableView, settings: CoordinatorSettings) -> Coordinator:
     coordinator = Coordinator(found, settings)
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
     coordinator.reads()
     return coordinator

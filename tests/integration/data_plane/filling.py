@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.kafka.record_fetch import Reading, read_ranges
+from headgate.kafka.record_fetch import ReadRequest, read_ranges
 
 Place = tuple[str, int, int]
 
@@ -81,7 +81,9 @@ def read(
     wanted = {TopicPartition(*at): OffsetRange(*bounds) for at, bounds in ranges.items()}
     partitions = list(wanted)
     found: dict[Place, bytes | None] = {}
-    reading = Reading({"bootstrap.servers": bootstrap}, wanted, more.pop("topic_ids", {}), **more)
+    reading = ReadRequest(
+        {"bootstrap.servers": bootstrap}, wanted, more.pop("topic_ids", {}), **more
+    )
     for chunk in read_ranges(reading):
         columns = zip(chunk.values, chunk.places, chunk.offsets, chunk.lengths, strict=True)
         for value, place, offset, length in columns:

@@ -38,7 +38,7 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.write_plan import SourcePlan, plan_for
 from headgate.data_plane.write.write_batch import write_ranges
-from headgate.kafka.record_fetch import Reading, read_ranges
+from headgate.kafka.record_fetch import ReadRequest, read_ranges
 
 pytestmark = pytest.mark.integration
 
@@ -208,10 +208,10 @@ def test_what_nobody_asks_for_is_not_read(bootstrap: str, topic_factory: Any) ->
     produce(bootstrap, topic, [b"v"], key=b"k", headers=[("h", b"x")])
     at = {TopicPartition(topic, 0): OffsetRange(0, 1)}
     kafka = {"bootstrap.servers": bootstrap}
-    (plain,) = read_ranges(Reading(kafka, at, {}))
+    (plain,) = read_ranges(ReadRequest(kafka, at, {}))
     assert (plain.keys, plain.headers) == (None, None)
 
-    chunks = read_ranges(Reading(kafka, at, {}, with_keys=True, with_headers=True))
+    chunks = read_ranges(ReadRequest(kafka, at, {}, with_keys=True, with_headers=True))
     whole = next(chunks)
     assert whole.keys is not None
     assert whole.headers is not None

@@ -41,7 +41,7 @@ def paused_for_ever(right: Any, state: State, said: Any, now_ms: int) -> State:
     return state if isinstance(said.event, Resume) else right(state, said, now_ms)
 
 
-@FAMILY.replaces("C11", (participant, "readable"), (batches, "readable"))
+@FAMILY.replaces("C11", (participant, "readable_positions"), (batches, "readable_positions"))
 def reads_while_paused(right: Any, state: Participant) -> Any:
     """A participant reads whatever START says of a pause."""
-    return right(replace(state, paused=False))
+    return right(replace(state, term=replace(state.term, paused=False)))

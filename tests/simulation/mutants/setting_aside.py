@@ -12,7 +12,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.testing import FakeBatchWriter
 from headgate.coordinator import machine, outgoing_events, pending_commits, status_validation
 from headgate.coordinator.state import Sample, State
-from headgate.participant import batches, settlements
+from headgate.participant import batches
 from headgate.participant import machine as participant
 
 FAMILY = Family()
@@ -44,7 +44,7 @@ def _of_primary(tables: Any, writing: Any) -> Any:
     return tuple(table for table in tables if table.table == writing.table.table)
 
 
-@FAMILY.replaces("Q4", (batches, "_tables"))
+@FAMILY.replaces("Q4", (batches, "_table_statuses"))
 def bad_records_unsaid(right: Any, writing: Any, state: Any) -> Any:
     """A status does not name the quarantine's files."""
     return _of_primary(right(writing, state), writing)
@@ -53,9 +53,9 @@ def bad_records_unsaid(right: Any, writing: Any, state: Any) -> Any:
 @FAMILY.patches("Q4")
 def bad_records_unsaid_and_uncounted() -> tuple[Planted, ...]:
     """A status does not name the quarantine's files, and nobody counts them."""
-    tables = batches._tables
+    tables = batches._table_statuses
     return (
-        (batches, "_tables", lambda *given: _of_primary(tables(*given), given[0])),
+        (batches, "_table_statuses", lambda *given: _of_primary(tables(*given), given[0])),
         (status_validation, "_check_quarantine", lambda *_: None),
     )
 
@@ -63,15 +63,21 @@ def bad_records_unsaid_and_uncounted() -> tuple[Planted, ...]:
 @FAMILY.patches("Q4")
 def dropped_without_its_bad_records() -> tuple[Planted, ...]:
     """When work is dropped, the quarantine's files of it stay; nobody counts them."""
-    dropped = batches.dropped
+    dropped = batches.drop_work
 
     def drops(state: Any) -> Any:
-        return replace(dropped(state), quarantined=state.quarantined, followed=state.followed)
+        before, after = state.work, dropped(state)
+        work = replace(
+            after.work,
+            quarantine_files=before.quarantine_files,
+            secondary_files=before.secondary_files,
+        )
+        return replace(after, work=work)
 
     return (
         (status_validation, "_check_quarantine", lambda *_: None),
-        (participant, "dropped", drops),
-        (settlements, "dropped", drops),
+        (participant, "drop_work", drops),
+        (batches, "drop_work", drops),
     )
 
 

@@ -33,7 +33,8 @@ from protocol.values import (
 
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import EndCommit
-from headgate.coordinator.actions import Discontinued, Led, Stopped
+from headgate.control_protocol.machine_io import LogTruncated
+from headgate.coordinator.actions import LeadershipGained, Stopped
 from headgate.coordinator.outgoing_events import enter_phase
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
@@ -103,7 +104,7 @@ def adopting() -> Coordinator:
 
 def broken(phase: Phase) -> Coordinator:
     coordinator = at(phase)
-    coordinator.given(Discontinued("truncated"))
+    coordinator.given(LogTruncated("truncated"))
     return coordinator
 
 
@@ -176,7 +177,7 @@ def test_a_stopped_one_hears_nothing_more() -> None:
     state = coordinator.state
     coordinator.hears(gain(P0), ALICE)
     coordinator.hears(EndCommit(), COORDINATOR, epoch=EPOCH + 1)
-    coordinator.given(Led())
+    coordinator.given(LeadershipGained())
     coordinator.waits(1_000_000)
 
     assert coordinator.state == state
@@ -198,7 +199,7 @@ def tell(coordinator: Coordinator, told: int) -> None:
         case 0:
             coordinator.waits(SETTINGS.commit_interval_ms)
         case 1:
-            coordinator.given(Led())
+            coordinator.given(LeadershipGained())
         case 2:
             coordinator.reads()
         case 3:
@@ -210,4 +211,4 @@ def tell(coordinator: Coordinator, told: int) -> None:
         case 6:
             coordinator.hears(gain(P0), ALICE, epoch=EPOCH + 3)
         case _:
-            coordinator.given(Discontinued("truncated"))
+            coordinator.given(LogTruncated("truncated"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.kafka.client_settings import for_asking_offsets, for_other_clients, quiet
+from headgate.kafka.client_settings import for_offset_queries, for_other_clients, quiet
 
 
 def test_the_library_is_quiet_unless_a_person_says_otherwise() -> None:
@@ -15,5 +15,5 @@ def test_other_clients_do_not_get_what_only_a_consumer_understands() -> None:
 
 
 def test_who_asks_for_offsets_forgets_leaders_soon_whatever_a_person_says() -> None:
-    asking = for_asking_offsets({"metadata.max.age.ms": "900000", "fetch.min.bytes": "1"})
+    asking = for_offset_queries({"metadata.max.age.ms": "900000", "fetch.min.bytes": "1"})
     assert asking == {"metadata.max.age.ms": "5000", "log_level": "2"}

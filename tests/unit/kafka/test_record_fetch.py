@@ -13,7 +13,7 @@ from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.kafka import record_fetch
 from headgate.kafka.librdkafka import Event, Messages
-from headgate.kafka.record_fetch import Reading, _Pass
+from headgate.kafka.record_fetch import ReadRequest, _RangeReader
 from headgate.native.byte_arrays import Packed
 
 A0, A1, B1 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 1)
@@ -74,8 +74,8 @@ def read(
     spans = {at: OffsetRange(*span) for at, span in ranges.items()}
     names = [str(at) for at in spans]
     found = []
-    reading = Reading({}, spans, {}, stall_ms_max=stall_ms_max)
-    for chunk in _Pass(consumer, reading).chunks():  # type: ignore[arg-type]
+    reading = ReadRequest({}, spans, {}, stall_ms_max=stall_ms_max)
+    for chunk in _RangeReader(consumer, reading).chunks():  # type: ignore[arg-type]
         here = list(zip(chunk.places.tolist(), chunk.offsets.tolist(), strict=True))
         values = [f"{names[place]}:{offset}".encode() for place, offset in here]
         assert list(chunk.values) == values
@@ -139,7 +139,7 @@ def test_an_offset_that_is_not_in_the_log_is_named() -> None:
 def test_topic_ids_are_asked_after_the_last_record(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[Reading] = []
+    asked: list[ReadRequest] = []
 
     class Clients:
         def take(self, _: object) -> Consumer:
@@ -151,8 +151,8 @@ def test_topic_ids_are_asked_after_the_last_record(
             assert asked
 
     monkeypatch.setattr(record_fetch, "_CLIENTS", Clients())
-    monkeypatch.setattr(record_fetch, "_check_topic_ids", asked.append)
-    reading = Reading({}, {A0: OffsetRange(0, 1)}, {"a": TopicId("id")})
+    monkeypatch.setattr(record_fetch, "_require_same_topics", asked.append)
+    reading = ReadRequest({}, {A0: OffsetRange(0, 1)}, {"a": TopicId("id")})
     for chunk in record_fetch.read_ranges(reading):
         assert (len(chunk.values), asked) == (1, [])
     assert asked == [reading]

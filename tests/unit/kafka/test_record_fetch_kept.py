@@ -16,7 +16,7 @@ from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.kafka import record_fetch
 from headgate.kafka.librdkafka import Event, Messages
-from headgate.kafka.record_fetch import Chunk, Reading
+from headgate.kafka.record_fetch import Chunk, ReadRequest
 from headgate.native.byte_arrays import Packed
 
 
@@ -58,8 +58,8 @@ def test_an_end_of_partition_is_progress_too(clock: Clock) -> None:
 
 def test_the_callers_own_time_does_not_count(clock: Clock) -> None:
     consumer = Slow(clock, 0.01, (records(A0, 0), ()), ((), ()), (records(A0, 1), ()))
-    reading = Reading({}, {A0: OffsetRange(0, 2)}, {}, stall_ms_max=25)
-    for _ in record_fetch._Pass(consumer, reading).chunks():  # type: ignore[arg-type]
+    reading = ReadRequest({}, {A0: OffsetRange(0, 2)}, {}, stall_ms_max=25)
+    for _ in record_fetch._RangeReader(consumer, reading).chunks():  # type: ignore[arg-type]
         clock.now_s += 3_600
 
 
@@ -129,7 +129,7 @@ class Clients:
 def through(monkeypatch: pytest.MonkeyPatch, clients: Clients, ids: Mapping[str, str]) -> int:
     monkeypatch.setattr(record_fetch, "_CLIENTS", clients)
     topics = {name: TopicId(topic_id) for name, topic_id in ids.items()}
-    reading = Reading({}, {A0: OffsetRange(0, 1)}, topics, stall_ms_max=20)
+    reading = ReadRequest({}, {A0: OffsetRange(0, 1)}, topics, stall_ms_max=20)
     return sum(len(chunk.values) for chunk in record_fetch.read_ranges(reading))
 
 
@@ -208,8 +208,8 @@ def test_a_chunk_holds_so_many_bytes_and_no_more_than_are_left(size: int, count:
 @pytest.mark.parametrize("asked", [(False, False), (True, False), (False, True)])
 def test_keys_and_headers_are_read_when_asked_for(asked: tuple[bool, bool]) -> None:
     consumer = Counting(1, (records(A0, 0), ()))
-    reading = Reading({}, {A0: OffsetRange(0, 1)}, {}, 20, *asked)
-    assert len(list(record_fetch._Pass(consumer, reading).chunks())) == 1  # type: ignore[arg-type]
+    reading = ReadRequest({}, {A0: OffsetRange(0, 1)}, {}, 20, *asked)
+    assert len(list(record_fetch._RangeReader(consumer, reading).chunks())) == 1  # type: ignore[arg-type]
     assert consumer.wanted == {asked}
 
 

@@ -11,8 +11,15 @@ from protocol.values import P0, P1, P2, P3, offsets
 
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.participant.actions import EndsKnown
-from headgate.participant.batches import announced, backlog, capped, dropped, planned, readable
+from headgate.participant.actions import EndOffsetsRead
+from headgate.participant.batches import (
+    backlog,
+    cap_ranges,
+    drop_work,
+    plan_batch,
+    readable_positions,
+    take_status,
+)
 
 AT = offsets(10, 20)
 RANGES = st.dictionaries(
@@ -25,7 +32,7 @@ RANGES = st.dictionaries(
 def test_a_batch_is_never_larger_than_asked(
     ranges: Mapping[TopicPartition, OffsetRange], records_max: int
 ) -> None:
-    chosen = capped(ranges, records_max)
+    chosen = cap_ranges(ranges, records_max)
 
     assert sum(map(len, chosen.values())) <= records_max
     for partition, part in chosen.items():
@@ -37,17 +44,17 @@ def test_a_batch_is_never_larger_than_asked(
 def test_something_is_read_when_there_is_something(
     ranges: Mapping[TopicPartition, OffsetRange], records_max: int
 ) -> None:
-    assert bool(capped(ranges, records_max)) is bool(ranges)
+    assert bool(cap_ranges(ranges, records_max)) is bool(ranges)
 
 
 @given(RANGES)
 def test_a_batch_with_room_takes_all(ranges: Mapping[TopicPartition, OffsetRange]) -> None:
-    assert capped(ranges, sum(map(len, ranges.values()))) == ranges
+    assert cap_ranges(ranges, sum(map(len, ranges.values()))) == ranges
 
 
 def test_what_small_partitions_leave_goes_to_larger_ones() -> None:
     ranges = {P0: OffsetRange(0, 2), P1: OffsetRange(0, 1_000), P2: OffsetRange(5, 1_000)}
-    chosen = capped(ranges, 100)
+    chosen = cap_ranges(ranges, 100)
 
     assert chosen == {P0: OffsetRange(0, 2), P1: OffsetRange(0, 49), P2: OffsetRange(5, 54)}
 
@@ -56,7 +63,7 @@ def test_the_backlog_leaves_out_what_has_nothing_to_read() -> None:
     state = Participant.writing(AT).state
     assert dict(backlog(state)) == {}
     participant = Participant.writing(AT)
-    participant.given(EndsKnown({P0: 12, P1: 20, P2: 99}))
+    participant.given(EndOffsetsRead({P0: 12, P1: 20, P2: 99}))
 
     assert backlog(participant.state) == {P0: OffsetRange(10, 12)}
 
@@ -64,7 +71,7 @@ def test_the_backlog_leaves_out_what_has_nothing_to_read() -> None:
 def test_an_end_before_the_position_is_no_backlog() -> None:
     """A broker that lags behind, or a truncated log: the coordinator's to judge."""
     participant = Participant.writing(AT)
-    participant.given(EndsKnown({P0: 3, P1: 20}))
+    participant.given(EndOffsetsRead({P0: 3, P1: 20}))
 
     assert dict(backlog(participant.state)) == {}
 
@@ -73,17 +80,17 @@ def test_readable_is_owned_known_and_fixed() -> None:
     participant = Participant.writing(AT)
     participant.owns(P0, P2)
 
-    assert dict(readable(participant.state)) == {P0: 10}
+    assert dict(readable_positions(participant.state)) == {P0: 10}
 
 
 def test_batches_are_numbered_through_and_name_their_transaction() -> None:
     state = Participant.writing(AT).state
-    state, first = planned(state, {P0: OffsetRange(10, 12)})
-    state, second = planned(dropped(state), {P0: OffsetRange(10, 12)})
+    state, first = plan_batch(state, {P0: OffsetRange(10, 12)}, 0)
+    state, second = plan_batch(drop_work(state), {P0: OffsetRange(10, 12)}, 0)
 
     assert (first.number, second.number) == (1, 2)
     assert str(second.transaction) == "1.1"
-    assert state.batch == second
+    assert state.run.batch == second
 
 
 def test_dropping_goes_back_to_where_unannounced_work_began() -> None:
@@ -92,19 +99,19 @@ def test_dropping_goes_back_to_where_unannounced_work_began() -> None:
     participant.hears_itself()
     participant.start(2, AT, settled_to=12)
     participant.writes({P0: 90, P1: 60})
-    state = dropped(participant.state)
+    state = drop_work(participant.state)
 
     assert dict(state.positions) == {P0: 15, P1: 20}
-    assert state.files == ()
-    assert not state.unannounced
+    assert state.work.files == ()
+    assert not state.work.unannounced
 
 
 def test_announcing_empties_the_work_and_keeps_the_positions() -> None:
     participant = Participant.writing(AT)
     participant.writes({P0: 90, P1: 40})
-    state, status = announced(participant.state, 1)
+    state, status = take_status(participant.state, 1)
 
     assert claimed(status) == {P0: (10, 90), P1: (20, 40)}
     assert dict(state.positions) == {P0: 90, P1: 40}
-    assert not state.unannounced
-    assert state.files == ()
+    assert not state.work.unannounced
+    assert state.work.files == ()

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from protocol.values import ALICE, P0, P1, SINK, TABLE, folder, offsets, status
 
 from headgate.control_protocol.identifiers import ControlOffset, Epoch, TransactionNumber
+from headgate.control_protocol.machine_io import OutgoingEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.state import HeardStatus
 from headgate.coordinator.status_validation import AdmissionCriteria, validate_statuses
-from headgate.participant.batches import idle
+from headgate.participant.batches import empty_claim
 from headgate.participant.settings import ParticipantSettings
-from headgate.participant.settlements import entered, settled
-from headgate.participant.state import Draft, Ownership, OwnStatus, State
+from headgate.participant.settlements import apply_settlement, enter_epoch
+from headgate.participant.state import Announced, Ownership, OwnStatus, State, Term, Work
 
 BOTH = frozenset({P0, P1})
 RANGES = st.tuples(st.integers(0, 8), st.integers(0, 4)).map(lambda r: (r[0], r[0] + r[1]))
@@ -27,15 +28,17 @@ def pending(claims: list[dict]) -> tuple[OwnStatus, ...]:  # type: ignore[type-a
     own = []
     for number, claimed in enumerate(claims, start=1):
         said = status(number, claimed)
-        draft = Draft(number, Epoch(1), TransactionNumber(1), said)
+        draft = OutgoingEvent(Epoch(1), TransactionNumber(1), said, number)
         own.append(OwnStatus(draft, said, ControlOffset(100 + number)))
     return tuple(own)
 
 
 def participant(own: tuple[OwnStatus, ...], at: Offsets) -> State:
-    state = State(SINK, ALICE, ParticipantSettings(), epoch=Epoch(1), pending=own)
-    owned = {p: Ownership(1, ControlOffset(1), idle(at[p])) for p in at}
-    return replace(state, owned=owned)
+    state = State(
+        SINK, ALICE, ParticipantSettings(), term=Term(Epoch(1)), said=Announced(pending=own)
+    )
+    owned = {p: Ownership(1, ControlOffset(1), empty_claim(at[p])) for p in at}
+    return replace(state, work=Work(owned))
 
 
 @given(st.lists(CLAIMS, max_size=8), st.integers(0, 9))
@@ -46,7 +49,7 @@ def test_chained_positions_are_what_the_coordinators_judge_will_say(
     """Whatever of the own statuses L covers: the rest, judged on C, gives the next C."""
     own, c = pending(claims), offsets(3, 5)
     settled_to = ControlOffset(101 + settled_before)
-    after = settled(participant(own, c), c, settled_to)
+    after = apply_settlement(participant(own, c), c, settled_to)
 
     late = [o for o in own if o.offset is not None and o.offset >= settled_to]
     heard = [
@@ -57,7 +60,7 @@ def test_chained_positions_are_what_the_coordinators_judge_will_say(
     assert after.positions == dict(
         validate_statuses(heard, AdmissionCriteria(c, BOTH, TABLE, prefixes)).offsets
     )
-    assert after.pending == tuple(late)
+    assert after.said.pending == tuple(late)
 
 
 @given(st.lists(CLAIMS, max_size=8), st.lists(st.integers(95, 115), max_size=6))
@@ -69,9 +72,9 @@ def test_settlements_in_any_order_end_where_the_newest_does(
     own = pending(claims)
     state = participant(own, offsets(3, 5))
     for place in places:
-        state = settled(state, offsets(place, place + 1), ControlOffset(place))
+        state = apply_settlement(state, offsets(place, place + 1), ControlOffset(place))
     newest = max(places, default=0)
-    alone = settled(
+    alone = apply_settlement(
         participant(own, offsets(3, 5)), offsets(newest, newest + 1), ControlOffset(newest)
     )
 
@@ -80,18 +83,23 @@ def test_settlements_in_any_order_end_where_the_newest_does(
 
 @given(st.lists(CLAIMS, max_size=8))
 def test_the_same_settlement_twice_is_once(claims: list[dict]) -> None:  # type: ignore[type-arg]
-    once = settled(participant(pending(claims), offsets(3, 5)), offsets(4, 5), ControlOffset(103))
+    once = apply_settlement(
+        participant(pending(claims), offsets(3, 5)), offsets(4, 5), ControlOffset(103)
+    )
 
-    assert settled(once, offsets(4, 5), ControlOffset(103)) == once
+    assert apply_settlement(once, offsets(4, 5), ControlOffset(103)) == once
 
 
 def test_a_higher_epoch_leaves_only_what_the_group_gave() -> None:
     state = participant(pending([{P0: (3, 5)}]), offsets(5, 5))
-    state = replace(state, failure="disk full", settled_to=ControlOffset(99), statuses=7)
-    after = entered(state, Epoch(2))
+    work = replace(state.work, failure="disk full", failed=frozenset({P0}))
+    term = replace(state.term, settled_to=ControlOffset(99))
+    said = replace(state.said, status_number=7)
+    state = replace(state, work=work, term=term, said=said)
+    after = enter_epoch(state, Epoch(2), ALICE)
 
-    assert after.owned.keys() == state.owned.keys()
+    assert after.work.owned.keys() == state.work.owned.keys()
     assert dict(after.positions) == {}
-    assert (after.pending, after.files, after.failure) == ((), (), None)
-    assert after.settled_to == 0
-    assert after.statuses == 7, "numbers go on: a sender and a number name one status for ever"
+    assert (after.said.pending, after.work.files, after.work.failure) == ((), (), None)
+    assert after.term.settled_to == 0
+    assert after.said.status_number == 7, "a sender and a number name one status for ever"

@@ -34,7 +34,7 @@ def clock(
     said = Notice(NoticeKind.STOPPED if stops else NoticeKind.STARTED)
     sender = Sender("host", "life")
     heard = Envelope(settings.name, Epoch(0), TransactionNumber(0), sender, 0, now_ms, said)
-    monkeypatch.setattr(check, "appended_at", lambda *_: ago.pop(0))
+    monkeypatch.setattr(check, "newest_append_time", lambda *_: ago.pop(0))
     monkeypatch.setattr(check, "said_lately", lambda _: [heard])
     return _clock(settings)
 

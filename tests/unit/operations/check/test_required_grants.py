@@ -14,7 +14,7 @@ from unit.config.test_load import MINIMAL
 
 from headgate.config.load import parse
 from headgate.control_protocol.errors import MissingRights
-from headgate.kafka.cluster import Granted
+from headgate.kafka.cluster import ResourceRights
 from headgate.operations.check import check as module
 from headgate.operations.check.check import check
 from headgate.operations.check.required_grants import RIGHTS, Role, commands
@@ -75,12 +75,12 @@ class Cluster:
     def brokers(self) -> int:
         return 1
 
-    def topic(self, name: str) -> Granted:
+    def topic(self, name: str) -> ResourceRights:
         of = self.rights.control if name == SETTINGS.control.topic else self.rights.source
-        return Granted(1, frozenset(of) - {self.without})
+        return ResourceRights(1, frozenset(of) - {self.without})
 
-    def group(self, name: str) -> Granted:
-        return Granted(0, frozenset(self.rights.group) - {self.without}, "empty")
+    def group(self, name: str) -> ResourceRights:
+        return ResourceRights(0, frozenset(self.rights.group) - {self.without}, "empty")
 
 
 class Topics:
@@ -90,7 +90,7 @@ class Topics:
     def __exit__(self, *_: object) -> None: ...
 
     def describe(self) -> dict[str, object]:
-        return {"trips": replace(Granted(), partitions=0)}
+        return {"trips": replace(ResourceRights(), partitions=0)}
 
 
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.VIEWER])

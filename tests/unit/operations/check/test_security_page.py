@@ -7,7 +7,7 @@ from security_page import given_out
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
-from headgate.kafka.cluster import Cluster, Granted
+from headgate.kafka.cluster import Cluster, ResourceRights
 from headgate.operations.check.check import _control_topic, _events
 from headgate.operations.check.state import NotChecked
 
@@ -23,9 +23,9 @@ class Answering(Cluster):
     """A cluster that lets do what it is told to let do."""
 
     def __init__(self, *operations: str) -> None:
-        self._granted = Granted(1, frozenset(operations))
+        self._granted = ResourceRights(1, frozenset(operations))
 
-    def topic(self, name: str) -> Granted:
+    def topic(self, name: str) -> ResourceRights:
         del name
         return self._granted
 
@@ -46,7 +46,7 @@ def test_the_pages_rights_are_what_check_asks_for(
     assert "may be read and written" in _control_topic(settings(), cluster)
     assert "not signed" in _events(settings(), cluster)
     read = given_out()["User:trips-sink", "--topic", "trips"]
-    assert Granted(1, frozenset(read)).lacks("read", "describe") == []
+    assert ResourceRights(1, frozenset(read)).lacks("read", "describe") == []
 
 
 @pytest.mark.parametrize("wide", ["delete", "alter", "alter_configs"])

@@ -36,7 +36,7 @@ from headgate.operations.control import delete_rows
 from headgate.operations.control.delete_rows import Asked, Deleted, carry_out, plan
 from headgate.operations.control.maintain import STEPS, maintain
 from headgate.operations.control.operator_claim import acting
-from headgate.operations.control.rollback_impact import leaving_for
+from headgate.operations.control.removed_snapshots import removed_snapshots
 from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.row_deletion import MatchingRows, parsed
 
@@ -400,7 +400,9 @@ def test_a_rollback_says_which_deleted_rows_it_would_bring_back(make: Make) -> N
     head = table.current_snapshot()
     assert head is not None
 
-    leaving = leaving_for(sink.settings.name, table.metadata, head.snapshot_id, target.snapshot_id)
+    leaving = removed_snapshots(
+        sink.settings.name, table.metadata, head.snapshot_id, target.snapshot_id
+    )
 
     assert [text.partition(" (")[2] for text in leaving.foreign] == [
         "1 deleted rows would be back)"

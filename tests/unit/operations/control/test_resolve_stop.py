@@ -26,7 +26,7 @@ from headgate.control_protocol.testing import (
     FakeTable,
     FakeTopics,
 )
-from headgate.coordinator.driver import StartAt, described
+from headgate.coordinator.driver import StartAt, describe_sources
 from headgate.coordinator.epoch_claim import claim_epoch
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import record_to_resume
@@ -71,7 +71,7 @@ class Sink:
         """As the next start of the sink does it. Raises ``StopSink``."""
         view = self.table.read()
         first = record_to_resume(view, settings) is None
-        sources = described(self.topics, StartAt(), first_start=first)
+        sources = describe_sources(self.topics, StartAt(), first_start=first)
         state = State(identity, settings, phase=Phase.RECOVERING, recovery_view=view)
         attempt = claim_epoch(state, view, sources, now_ms=0)[0].attempt
         assert attempt is not None

@@ -15,17 +15,17 @@ from headgate.tables.iceberg.history import summary_of
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
-    """The snapshots that leave, newest first. ``target``: where to; ``None``: to nothing.
+class RemovedSnapshots:
+    """The snapshots that leave a branch, newest first.
 
-    ``untold``: how many rows people deleted from the table in all, if some of the snapshots have
-    expired.
+    ``target``: where the branch goes; ``None``: to nothing. ``unlisted``: how many rows
+    people deleted from the table in all, if some of the snapshots have expired.
     """
 
     sink: SinkName
     target: int | None
     snapshots: tuple[Snapshot, ...]
-    untold: int = 0
+    unlisted: int = 0
 
     @property
     def deleted(self) -> int:
@@ -47,9 +47,9 @@ class Leaving:
 
     def _foreign(self) -> Iterator[str]:
         for snapshot in self.snapshots:
-            said = summary_of(snapshot)
-            who = sink_of(said)
-            if rows := deleted_rows(self.sink, said):
+            summary = summary_of(snapshot)
+            who = sink_of(summary)
+            if rows := deleted_rows(self.sink, summary):
                 yield f"snapshot {snapshot.snapshot_id} ({rows} deleted rows would be back)"
             elif who != self.sink:
                 operation = snapshot.summary.operation.value if snapshot.summary else "append"
@@ -57,7 +57,7 @@ class Leaving:
                 yield f"snapshot {snapshot.snapshot_id} ({operation}{by})"
 
 
-def line(metadata: TableMetadata, head: int | None) -> Iterator[Snapshot]:
+def ancestors(metadata: TableMetadata, head: int | None) -> Iterator[Snapshot]:
     """Yield the snapshot and its ancestors, as far as they exist."""
     snapshot = metadata.snapshot_by_id(head) if head is not None else None
     while snapshot is not None:
@@ -66,10 +66,14 @@ def line(metadata: TableMetadata, head: int | None) -> Iterator[Snapshot]:
         snapshot = metadata.snapshot_by_id(parent) if parent is not None else None
 
 
-def leaving_for(sink: SinkName, metadata: TableMetadata, head: int | None, target: int) -> Leaving:
+def removed_snapshots(
+    sink: SinkName, metadata: TableMetadata, head: int | None, target: int
+) -> RemovedSnapshots:
     """Return what leaves the branch of this head on the way to the snapshot."""
-    kept = {snapshot.snapshot_id for snapshot in line(metadata, target)}
-    reached = tuple(line(metadata, head))
+    kept = {snapshot.snapshot_id for snapshot in ancestors(metadata, target)}
+    reached = tuple(ancestors(metadata, head))
     gone = tuple(s for s in reached if s.snapshot_id not in kept)
     gap = len(gone) == len(reached)
-    return Leaving(sink, target, gone, deleted_rows(sink, metadata.properties) if gap else 0)
+    return RemovedSnapshots(
+        sink, target, gone, deleted_rows(sink, metadata.properties) if gap else 0
+    )

@@ -1,0 +1,114 @@
+"""Has sockets whose calls keep the interpreter, and the selector of a loop that serves with them.
+
+Each call of Python's sockets gives up the interpreter, however short it is. Beside a thread that
+computes, getting it back takes five milliseconds: a thousand connections that are accepted, read
+and closed would keep a probe waiting for seconds. None of the calls here can wait for anything.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import selectors
+import socket
+import struct
+from typing import Any
+
+_C = ctypes.PyDLL(None, use_errno=True)
+_C.accept4.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
+for _moves in (_C.recv, _C.send):
+    _moves.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
+    _moves.restype = ctypes.c_ssize_t
+_ADDRESS_BYTES = 128
+_AT_ONCE_BYTES = 16_384
+_TURNS_WITHOUT_A_LOOK = 8
+
+
+def _value_or_error(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+class KeptSocket(socket.socket):
+    """One accepted connection, that never blocks."""
+
+    def __init__(self, family: int, descriptor: int, peer: tuple[Any, ...]) -> None:
+        super().__init__(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=descriptor)
+        self._peer = peer
+        self._unread = b""
+
+    @property
+    def has_unread(self) -> bool:
+        return bool(self._unread)
+
+    def unread(self, said: bytes, by: KeptSelector) -> None:
+        """Let whoever reads next get this first; the loop of that selector sees that it can."""
+        self._unread = said
+        by.unread(self)
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        if self._unread:
+            first, self._unread = self._unread[:size], self._unread[size:]
+            return first
+        size = min(size, _AT_ONCE_BYTES)
+        buffer = ctypes.create_string_buffer(size)
+        got = _value_or_error(_C.recv(self.fileno(), buffer, size, flags))
+        return buffer.raw[:got]
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        said = self.recv(nbytes or len(buffer), flags)
+        buffer[: len(said)] = said
+        return len(said)
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        part = bytes(memoryview(data)[:_AT_ONCE_BYTES])
+        return _value_or_error(_C.send(self.fileno(), part, len(part), flags | socket.MSG_NOSIGNAL))
+
+    def getpeername(self) -> Any:
+        return self._peer
+
+    def _real_close(self) -> None:
+        self._unread = b""
+        if (descriptor := self.detach()) >= 0:
+            _C.close(descriptor)
+
+
+def next_caller(listening: socket.socket) -> KeptSocket:
+    """Accept the next connection. Raises ``BlockingIOError`` if there is none."""
+    address = ctypes.create_string_buffer(_ADDRESS_BYTES)
+    size = ctypes.c_uint32(_ADDRESS_BYTES)
+    how = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    descriptor = _value_or_error(_C.accept4(listening.fileno(), address, ctypes.byref(size), how))
+    return KeptSocket(listening.family, descriptor, _peer(listening.family, address.raw))
+
+
+def _peer(family: int, address: bytes) -> tuple[Any, ...]:
+    (port,) = struct.unpack_from("!H", address, 2)
+    begin, end = (8, 24) if family == socket.AF_INET6 else (4, 8)
+    return socket.inet_ntop(family, address[begin:end]), port
+
+
+class KeptSelector(selectors.PollSelector):
+    """Asks the kernel when nothing else is left to do, or was not asked for some turns.
+
+    To register with ``poll`` is no call of the kernel's, unlike with ``epoll``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turns = 0
+        self._unread: set[KeptSocket] = set()
+
+    def unread(self, socket: KeptSocket) -> None:
+        self._unread.add(socket)
+
+    def select(self, timeout: float | None = None) -> Any:
+        self._unread = {each for each in self._unread if each.has_unread}
+        registered = [self.get_map().get(each.fileno()) for each in self._unread]
+        again = [(key, key.events & selectors.EVENT_READ) for key in registered if key]
+        self._turns += 1
+        if (again or timeout == 0) and self._turns % _TURNS_WITHOUT_A_LOOK:
+            return again
+        return [*again, *super().select(0 if again else timeout)]
