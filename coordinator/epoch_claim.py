@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from headgate.control_protocol.commit_record import CommitRecord, Suspended, kept, refuse_unfinished
@@ -156,8 +156,8 @@ def on_table_found(state: State, view: TableView) -> Step:
 
 
 def _secondaries_to_read(state: State, record: CommitRecord | None) -> tuple[str, ...]:
-    """Return the secondary tables of the settings, and those that the primary table has pending, or
-    may owe, something."""
+    """Return the secondary tables of the settings, and those for which something is, or may be,
+    pending."""
     pending = [pending_commit.table for pending_commit in record.pending_commits] if record else []
     return tuple(dict.fromkeys((*state.identity.secondaries, *pending, *sorted(state.suspects))))
 
@@ -207,9 +207,9 @@ def on_secondaries_found(state: State, given: SecondariesRead, now_ms: int) -> S
 
 
 def _suspensions_found(
-    state: State, given: SecondariesRead, needed: StatusCollection[str]
+    state: State, given: SecondariesRead, needed: Collection[str]
 ) -> dict[str, Suspended]:
-    """I1: return the routed tables that are pending something and are not in order."""
+    """I1: return the routed tables for which something is pending and that are not in order."""
     known = {*needed, *state.recovery_suspended}
     troubles = {
         name: error
@@ -244,6 +244,8 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         offsets = offsets.restricted(offsets.keys() - deferred_partitions(state))
     tables = (view, *secondaries.values())
     _refuse_deleted_back(state, tables, offsets, resumption.topic_ids)
+    # above the secondary tables', too: a primary table that was restored counts from an old value,
+    # while folders and records of a higher epoch exist already
     epoch = next_epoch(tables, state.highest_epoch)
     bare = CommitRecord(
         sink=state.identity.sink,
@@ -354,7 +356,7 @@ def _resumption(state: State, record: CommitRecord | None, found: SourcesDescrib
 
 
 def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
-    """C3: say the first START, whose L is its own place in the log. C is what the table holds.
+    """C3: append the first START, whose L is its own place in the log. C is what the table holds.
 
     Where secondary tables are claimed (D9), it waits until they are: whatever a delivery of long
     ago may still bring is then in them, or never will be.
@@ -365,6 +367,7 @@ def begin_epoch(state: State, view: TableView, now_ms: int) -> Step:
     epoch = record.transaction.epoch
     tables = (view, *state.recovery_secondaries.values())
     if credible_epoch(tables, state.highest_epoch) >= epoch:
+        # all who heard the higher one would ignore a START of this one
         return recover(state, f"epoch {state.highest_epoch} was heard: claims a higher one")
     secondaries = state.recovery_secondaries
     term = Term(

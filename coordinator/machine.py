@@ -1,9 +1,16 @@
 """The coordinator's behaviour: ``step(state, input, now) -> (state, actions)``, pure.
 
 The caller executes the actions in order and feeds the results back. Time is monotonic milliseconds.
-An event that was appended takes effect when it is *heard*: the log's order is the only order. Rules
-C1-C10 of PROTOCOL.md are named where they live: ``epoch_claim`` holds C2 and C3, ``commitment`` C6,
-C7, C8 and C10, and this module handles events and timers.
+An event that was appended takes effect when it is *heard*: the log's order is the only order.
+
+Every handler of an input stands here, in the order of a transaction: leadership, time, what is
+heard, END with the next START, and from collected statuses to a settled transaction. What a commit
+of one table needs besides is in ``status_validation`` (which statuses count), ``recovery`` (what
+the table and the sources say), ``commit_tokens`` (which files may come) and ``outgoing_events``
+(what is appended). ``epoch_claim`` leads from leadership to the first START. What serves secondary
+tables, keys and columns is asked only where there are any: ``pending_delivery``,
+``pending_commits``, ``secondary_tables``, ``source_partitions``, ``schema_changes``,
+``repeated_refusals``.
 """
 
 from __future__ import annotations
@@ -562,7 +569,7 @@ def collect(state: State, now_ms: int) -> Step:
 def on_unknown_tables_read(state: State, given: SecondariesRead, now_ms: int) -> Step:
     """R5: take in the routed tables that were read, as far as they can be.
 
-    A secondary table delivered beyond the primary table's decisions shows a newer coordinator, or a
+    A secondary table beyond the primary table's decisions shows a newer coordinator, or a
     primary table that was set back: a claim reads the primary table first, and finds out which.
     """
     if beyond := find_ahead(given.views, term_of(state).primary.view):
@@ -751,6 +758,7 @@ def on_commit_answer(state: State, outcome: CommitOutcome, now_ms: int) -> Step:
     if isinstance(outcome, Landed):
         return on_attempt_read(state, outcome.view, now_ms)
     if isinstance(outcome, Refused) and outcome.for_good:
+        # without a read: the files are gone, and the same ones would be asked for again for ever
         return recover(state, f"commit refused for good: {outcome.reason}")
     if isinstance(outcome, Refused) and state.failures < _REFUSALS_AT_ONCE:
         refused = replace(state, failures=state.failures + 1)
@@ -810,6 +818,7 @@ def settle(state: State, landed: TableView | None) -> Step:
     assert term.progress.settlement is not None
     tables = tuple(_with_snapshot(t, landed) for t in term.progress.settlement.tables)
     settlement = replace(term.progress.settlement, tables=tables)
+    # A participant chains its late statuses onto exactly this pair of C and L (P7).
     settled = replace(
         term,
         progress=replace(
@@ -990,8 +999,7 @@ PEERS_MAX = 256
 def with_peer(state: State, said: Envelope, now_ms: int) -> State:
     """Remember when another participant was heard; one that gave up all it had is no heir.
 
-    Only where the primary table may be released soon: at all other times it does not matter who is
-    there.
+    Only where the lead may be given up soon: at all other times it does not matter who is there.
     """
     since_ms, name = state.unanswered_since_ms, said.sender.member
     if since_ms is None or now_ms - since_ms < patience_ms(state.settings) // 2:
@@ -1011,8 +1019,7 @@ def _has_left(event: Presence | WriteStatus) -> bool:
 
 
 def lacks_answers(state: State, now_ms: int) -> bool:
-    """Return whether to release the primary table: nothing is answered for long, and others are
-    there."""
+    """Return whether to give up the lead: nothing is answered for long, and others are there."""
     since_ms, patient_ms = state.unanswered_since_ms, patience_ms(state.settings)
     if since_ms is None or now_ms - since_ms < patient_ms:
         return False

@@ -1,4 +1,5 @@
-"""The events that the coordinator appends, and repeats until it hears them (C3, C4, C10)."""
+"""What every phase does: enter the next one, begin again, step down, wait; and what it appends
+(C3, C4, C10)."""
 
 from __future__ import annotations
 
@@ -39,8 +40,7 @@ Step = tuple[State, tuple[Action, ...]]
 
 PATIENCE_INTERVALS = 3
 PATIENCE_MS_MIN = 60_000
-"""E2: a catalog that is restarted is back sooner, and a move of the primary table costs an
-epoch."""
+"""E2: a catalog that is restarted is back sooner, and another leader costs an epoch."""
 
 _ANSWERED = (Phase.FOLLOWING, Phase.STARTING, Phase.OPEN, Phase.CLOSING, Phase.SETTLING)
 """E2: whoever comes here got what it had asked for; a commit that is read again and again, did not.
@@ -181,7 +181,7 @@ def epoch_folder(state: State) -> str:
 
 
 def named_secondaries(state: State) -> Mapping[str, TableView]:
-    """Return the secondary tables that START names; other secondary tables are only delivered."""
+    """Return the secondary tables that START names; others only receive deliveries."""
     known = term_of(state).delivery.secondaries
     return {name: known[name] for name in state.identity.secondaries if name in known}
 

@@ -92,11 +92,13 @@ def deliveries(
     secondaries: Secondaries,
     late: Collection[PendingCommit],
 ) -> tuple[CommitAttempt, ...]:
-    """D5: return one call per secondary table for all that it is pending, the oldest first.
+    """D5: return one call per secondary table for all that is pending for it, the oldest first.
 
     A secondary table with a pending commit that is too ``late`` waits for the decision that lets it
     expire: otherwise its record would pass the transaction as if that had been delivered.
     """
+    # nothing newer either: its record would pass the transaction, and D6 would call lost rows
+    # delivered
     late_ones = {pending_commit.secondary for pending_commit in late}
     return tuple(
         _delivery(primary, pending, secondary)
@@ -153,6 +155,7 @@ def secondary_claims(
     back = (
         primary.lineage is not Lineage.CONTAINS_TAG or before is None or _went_back(before, claim)
     )
+    # ``back`` claims every secondary table: an old delivery may be under way to each of them
     return tuple(
         PendingCommit(claim.transaction, claim.coordinator, secondary.uuid, name)
         for name, secondary in sorted(secondaries.items())
@@ -220,8 +223,8 @@ def belong_to(secondaries: Secondaries, primary: TableView) -> bool:
 
 
 def find_ahead(secondaries: Secondaries, primary: TableView) -> frozenset[str]:
-    """Return the secondary tables that were delivered what this primary table, as it was read, has
-    not decided yet."""
+    """Return the secondary tables that hold what this primary table, as it was read, has not
+    decided yet."""
     return frozenset(
         name
         for name, secondary in secondaries.items()
@@ -281,7 +284,7 @@ def _objection(secondary: TableView, primary: TableView) -> str:
 def is_unfenced(
     secondary: TableView, expired: Iterable[PendingCommit], pending: Iterable[PendingCommit]
 ) -> bool:
-    """D8: return whether a delivery of a expired pending commit under way would still find the tag
+    """D8: return whether a delivery of an expired pending commit under way would still find the tag
     unmoved."""
     record = secondary.settled
     passed = any(

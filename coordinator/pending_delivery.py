@@ -1,8 +1,7 @@
-"""Delivering the secondary tables what the primary table has decided, and striking it off (rules D4
-to D8).
+"""Delivers to secondary tables what the primary table has decided, and acknowledges it (D4 to D8).
 
-Each round reads the primary table, then the secondary tables, and delivers those that are pending
-something; another round reads what came of it. The next END waits for that until
+Each round reads the primary table, then the secondary tables, and delivers what is pending for
+them; another round reads what came of it. The next END waits for that until
 ``deliver_until_ms``, and the first START of an epoch waits for the secondary tables that its claim
 claims (D9).
 """
@@ -92,7 +91,7 @@ from headgate.coordinator.status_validation import ValidationResult, age_ms, is_
 
 
 AT_ONCE = 20
-"""For one transaction this many tables are looked at, or delivered without rows."""
+"""In one transaction so many tables are looked at, or receive a delivery without rows."""
 
 
 def with_tables_to_look_at(state: State, now_ms: int) -> State:
@@ -120,8 +119,8 @@ def next_to_look_at(term: Term) -> tuple[str, ...]:
 
 
 def with_tables_seen(state: State, given: SecondariesRead) -> State:
-    """Remember the tables that were looked at, if this primary table has delivered them and they
-    are in order.
+    """Remember the tables that were looked at, if this primary table fills them and they are in
+    order.
 
     Nothing goes to the others, so what is wrong with them matters to nobody yet.
     """
@@ -151,7 +150,7 @@ def tables_behind(
 ) -> tuple[TableView, ...]:
     """Return the tables to be refreshed, those that are furthest behind first.
 
-    ``touched`` are about to be delivered anyway, as are those that are pending something.
+    ``touched`` receive a delivery anyway, as do those for which something is pending.
     """
     term, least_ms = term_of(state), state.identity.refresh_ms
     if not least_ms or through_ms is None:
@@ -323,7 +322,7 @@ def with_pending_and_expired(state: State, record: CommitRecord, now_ms: int) ->
 
 
 def has_unfenced(state: State) -> bool:
-    """D8: return whether the record names a expired pending commit whose secondary table has not
+    """D8: return whether the record names an expired pending commit whose secondary table has not
     moved since."""
     term = term_of(state)
     expired = term.primary.view.record.expired if term.primary.view.record else ()
@@ -458,8 +457,8 @@ LINGERING_MAX = 1_000
 
 
 def due_commits(state: State, now_ms: int) -> tuple[PendingCommit, ...]:
-    """Return what is to be delivered now. A table that was resumed takes rows only once it is
-    delivered to."""
+    """Return what is to be delivered now. A table that was resumed takes rows only once that is
+    there."""
     term = term_of(state)
     pending = deliverable_commits(term)
     gathering = {
@@ -549,6 +548,7 @@ def on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
     assert ours is not None
     if view.uuid == term.primary.view.uuid and is_rival(ours, view):
         return step_down(state, newest_epoch((view,)), now_ms)
+    # Both: a promoted or restored database has the same tag name and another history (D4).
     same = (view.uuid, view.tag) == (term.primary.view.uuid, term.primary.view.tag)
     intact = view.lineage is Lineage.CONTAINS_TAG and ours.same_commit(view.record)
     if not (same and intact):
@@ -589,7 +589,7 @@ def on_secondaries_read(state: State, given: SecondariesRead, now_ms: int) -> St
 
 
 def _deliver_next(state: State, given: SecondariesRead, now_ms: int) -> Step:
-    """Deliver to the next pending commits; not to a suspended table, for that would hide what is
+    """Deliver what is next; not to a suspended table, for that would hide what is
     wrong with it (I1)."""
     term = term_of(state)
     wanted = deliveries(
@@ -674,8 +674,7 @@ def _patience_is_over(state: State, now_ms: int) -> bool:
 
 
 def _must_come_first(state: State, now_ms: int) -> bool:
-    """Return whether delivery must come first: secondary tables are claimed, or pending too much
-    (D7)."""
+    """Return whether delivery must come first: of claims, or because too much is pending (D7)."""
     claims = any(pending_commit.claim for pending_commit in due_commits(state, now_ms))
     return claims or _has_too_many(state, now_ms)
 

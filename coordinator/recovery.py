@@ -383,6 +383,8 @@ def resolve(attempt: CommitAttempt, view: TableView) -> Resolution:
     Attempts still under way cannot harm: each requires the tag that it was built on, so that at
     most one of them lands, and ``same_commit`` recognises whichever did.
     """
+    # The order of the tests is the rule. With ``same_commit`` first, a commit that landed and was
+    # rolled back would count as landed: its offsets would be kept without its rows.
     ours, base = attempt.record, attempt.base
     if view.uuid != base.uuid:
         return Resolution.RECOVER
@@ -390,7 +392,7 @@ def resolve(attempt: CommitAttempt, view: TableView) -> Resolution:
         return Resolution.RECOVER  # even if it landed: the branch no longer holds it
     if ours.same_commit(view.record):
         return Resolution.LANDED
-    if view.tag == base.tag:
+    if view.tag == base.tag:  # every attempt requires the tag it was built on: one lands at most
         return Resolution.AGAIN
     if ours.claim:
         return Resolution.RECOVER  # C2: refused; read again, and claim above what is there

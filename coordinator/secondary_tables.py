@@ -48,8 +48,8 @@ from headgate.coordinator.state import State, Term
 # (N5).
 #
 # The ledger remembers the tables that it has filled beyond one epoch. A table that is made again is
-# first *forgotten* by a decision: what the old table was pending expires by name there, and a new
-# one has nothing pending.
+# first *forgotten* by a decision: what was pending for the old table expires by name there, and
+# nothing is pending for a new one.
 
 
 Troubles = Mapping[str, HeadgateError]
@@ -142,7 +142,7 @@ def log_replaced(state: State, given: SecondariesRead) -> tuple[LogLine, ...]:
 def commits_of(
     pending_commits: Collection[PendingCommit], gone: Collection[str]
 ) -> tuple[PendingCommit, ...]:
-    """Return the pending commits that nobody will ever be delivered: those of forgotten tables."""
+    """Return the pending commits of these tables."""
     return tuple(
         pending_commit for pending_commit in pending_commits if pending_commit.table in gone
     )
@@ -307,14 +307,14 @@ def refuse_too_many_suspended(suspended: Mapping[str, Suspended]) -> None:
 
 
 def closed_tables(term: Term) -> frozenset[str]:
-    """Return the tables that are not even delivered."""
+    """Return the tables that receive nothing at all."""
     return frozenset(
         name for name, suspended in term.suspensions.suspended.items() if not suspended.resuming
     )
 
 
 def deliverable_commits(term: Term) -> tuple[PendingCommit, ...]:
-    """Return what is pending for tables that are delivered now."""
+    """Return what is pending for tables that may receive it."""
     shut = closed_tables(term) | term.suspensions.forgotten
     return tuple(
         pending_commit
@@ -331,10 +331,10 @@ def suspend_overdue(
     *,
     many: bool,
 ) -> tuple[State, tuple[LogLine, ...]]:
-    """D8: suspend tables that could not be delivered for too long; if ``many`` pending commits
-    wait, those pending most.
+    """D8: suspend tables that have received nothing for too long; if ``many`` pending commits wait,
+    those for which most do.
 
-    That is a table that cannot be read now, or that was just delivered and does not show it.
+    That is a table that cannot be read now, or that was just delivered to and does not show it.
     Trouble of more tables than can be suspended is the catalog's: then nobody is suspended for the
     number of pending commits.
     """
@@ -375,8 +375,7 @@ def on_resume_request(state: State, tables: Iterable[str], now_ms: int) -> State
 
 
 def resume(state: State, given: SecondariesRead, now_ms: int) -> tuple[State, tuple[LogLine, ...]]:
-    """I5: open what was asked for, or let it be delivered first; what still has trouble stays
-    suspended.
+    """I5: open what was asked for, or deliver to it first; what still has trouble stays suspended.
 
     A table that lost rows is taken as it is: they stay out. One that is gone may be made again
     (N5).
@@ -438,7 +437,7 @@ def _shared_error(view: TableView, state: State, term: Term) -> HeadgateError | 
 
 
 def reopen(state: State, views: Mapping[str, TableView]) -> tuple[State, tuple[LogLine, ...]]:
-    """I5: let resumed tables take rows again, if they are in order and pending nothing."""
+    """I5: let resumed tables take rows again, if they are in order and nothing is pending."""
     term = term_of(state)
     owing = {pending_commit.secondary for pending_commit in term.delivery.pending}
     done = {
@@ -568,7 +567,7 @@ def with_tables(
 ) -> tuple[State, tuple[LogLine, ...]]:
     """Take in the answer. Raises ``SecondaryForeign``, which is the ledger's own trouble.
 
-    A missing table that only a expired pending commit names takes no delivery: it is asked for
+    A missing table that only an expired pending commit names takes no delivery: it is asked for
     again, not suspended, for whoever dropped it may have meant to.
     """
     named = _tables_named(state)

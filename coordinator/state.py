@@ -34,11 +34,9 @@ from headgate.coordinator.commit_tokens import Tokens
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, DeliveryLinger
 
-# Tells the coordinator which of the routed tables have a key (rule U1).
-
 
 class RoutedKeys(Protocol):
-    """By names; the answers never change during a coordinator's life."""
+    """Tells which of the routed tables have a key (U1); the answers never change in a life."""
 
     def of_table(self, table: str) -> bool:
         """Return whether records replace and delete rows of this table."""
@@ -66,18 +64,18 @@ class Identity:
 
     ``shared_with``: sinks that may fill the same branch from the same topics (rule T7).
     ``control_topic`` is for the record, ``configuration`` for START (rule P11). ``secondaries``:
-    the names of the tables that are delivered for what the primary table decides, the quarantine
-    first; ``routing``: the fingerprint of what decides where and what a row is (rule D3);
-    ``routed``: whether the primary table is a ledger, and rows go to tables that no START names
-    (rule R5); ``makes``: whether missing ones are made at all, ``makes_anew``: those too that were
-    filled before (rule N5); ``evolves``: whether columns are taken up at all (rule S1); ``paces``:
-    how long what tables are pending gathers, where the first that matches counts (rule V4);
-    ``refresh_ms``: how far behind idle tables may be (rule V2); ``keyed``: whether records replace
-    rows of their key in the primary table (rule U1); ``routed_keys``: and in which tables that rows
-    are routed to; ``growth_ms``: how long partitions that are added to their topics are held at
-    least; ``None``: they stop the sink; ``multiples_only``: keys are hashed by the number of
-    partitions (rule U8); ``deleted_back``: a person said that records whose rows were deleted may
-    be read again (rule T8).
+    the tables that receive what the primary table decides, the quarantine first; ``routing``: the
+    fingerprint of what decides where and what a row is (rule D3); ``routed``: whether the primary
+    table is a ledger, and rows go to tables that no START names (rule R5); ``makes``: whether
+    missing ones are made at all, ``makes_anew``: those too that were filled before (rule N5);
+    ``evolves``: whether columns are taken up at all (rule S1); ``paces``: how long what tables are
+    pending gathers, where the first that matches counts (rule V4); ``refresh_ms``: how far behind
+    idle tables may be (rule V2); ``keyed``: whether records replace rows of their key in the
+    primary table (rule U1); ``routed_keys``: and in which tables that rows are routed to;
+    ``growth_ms``: how long partitions that are added to their topics are held at least; ``None``:
+    they stop the sink; ``multiples_only``: keys are hashed by the number of partitions (rule U8);
+    ``deleted_back``: a person said that records whose rows were deleted may be read again (rule
+    T8).
     """
 
     sink: SinkName
@@ -457,31 +455,8 @@ class Progress:
 class Term:
     """What one epoch of this coordinator holds; gone with the epoch.
 
-    ``number`` is the newest transaction with a START on the log, ``awaited`` the partitions of the
-    first START and all that were gained or named since (C6). ``offsets`` is C,
-    ``settled_to`` L, ``heard_to`` the next control offset to hear. ``statuses`` lie behind L;
-    ``judged``: the newest judged one per sender. ``overtaken``: others have moved the table since
-    ``view``, as a look at ``looked_at_ms`` showed; ``look_soon``: a look is due with the next END.
-    ``pause_answered``: the transaction that last stored another answer to PAUSE or RESUME (C11).
-    ``ends``: where the sources' logs ended when they were last described; ``asks_ends``: they are
-    being asked for a judgement (C7); ``asks_tables``: so are tables that rows are routed to (R5).
-    ``secondaries`` are as they were read last, ``pending_commits`` what they are pending by the
-    primary table's record, oldest first; ``moved_at_ms``: when each one's tag was last moved, as
-    far as known. ``decision`` is the attempt that waits for the manifests of ``drafts``.
-    ``deliver_until_ms``: when the next END waits for deliveries no longer; ``asked``: deliveries
-    were made since the secondary tables were read; ``pending_told``: what was logged when
-    deliveries were last waited for no longer. ``gathering``: tables whose pending commits gather,
-    until they are delivered (V4). ``unseen``: tables to be looked at, for they may be idle, as of
-    ``unseen_at_ms`` (V2). ``started``: the epoch's first START was heard. ``held``: records and
-    bytes that each participant says it holds since the newest START (C12).
-    ``proposals`` wait for their answer since ``evolve_due_ms`` was set, ``answered`` have it;
-    ``tables`` is the answer that was not heard yet, ``refused`` what becomes no column (S3).
-    ``suspended``: tables that take nothing now; ``refusals`` and ``refused_deliveries``: how often
-    in a row a table answered that it may not be used; ``resume_asked``: suspended tables that a
-    person wants filled again (I5). ``forgotten``: tables that are gone, which the next decision
-    forgets; ``listed_at_ms``: when it was last looked which tables are gone (N5).
-    ``generations``: which partitions of ``offsets`` are younger than others (U8).
-    ``tokens``: what its STARTs issued (P9, P13).
+    Each value has one owner, which alone changes it (tests/unit/coordinator/test_owners.py). What
+    is promised above the fields holds in every state (tests/simulation/invariants.py).
     """
 
     epoch: Epoch
@@ -521,8 +496,8 @@ class State:
     the newest PRESENCE with a gain of each participant. ``wall_ahead_ms``: what the wall clock is
     ahead of the monotonic one, as of the last claim: where it jumps later, nothing grows older.
     ``doubted``: what a look at the secondary tables found wrong, to be confirmed by another;
-    ``suspects``: tables that were delivered more than the primary table decided, as far as it was
-    known; ``troubled``: tables that the next claim suspends besides those of the record;
+    ``suspects``: tables that hold more than the primary table has decided, as far as it was known;
+    ``troubled``: tables that the next claim suspends besides those of the record;
     ``recovery_forgotten``: those that it forgets (N5); ``recovery_stamp``: of the first transaction
     of the claim (P13); ``held``: partitions that nobody reads yet, in their order (U8).
     ``unanswered_since_ms``: since when what it asks for fails; ``peers``: when other participants

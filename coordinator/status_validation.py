@@ -172,7 +172,9 @@ def validate_statuses(statuses: Sequence[HeardStatus], by: AdmissionCriteria) ->
         if read:
             heeded.add(heard.sender)
         sure.update(claimed)
-        sure -= heard.status.unknown  # also beside a claim for what came before a failure
+        # also beside a claim for what came before a failure: more is to come, and valid-through
+        # must not pass it
+        sure -= heard.status.unknown
         if heard.transaction < by.closing:  # idle then says nothing of now (C10)
             sure -= {p for p, claim in claimed.items() if claim.range.empty}
     return ValidationResult(
@@ -319,6 +321,7 @@ def _check_possible(status: WriteStatus, by: AdmissionCriteria) -> str | None:
     for table in status.tables:
         if any(file.kind is FileKind.KEYS for file in table.files) and not _has_key(table, by):
             return f"key files of {table.table}, which has no key"
+    # ranges do not see files: announced again under the next range, one would be there twice
     files = [file.path for table in status.tables for file in table.files]
     again = [path for path in files if path in by.committed.get(_folder(path), ())]
     return f"a file was committed before: {again[0]}" if again else None
