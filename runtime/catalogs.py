@@ -8,7 +8,7 @@ from pyiceberg.catalog import Catalog
 
 from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import session_conf
+from headgate.config.table_formats import spark_session_conf
 from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def spark_options(settings: SinkSettings) -> SparkOptions:
     from headgate.data_plane.spark.session import SparkOptions
 
     spark = settings.spark
-    conf = {**(session_conf(settings) or {}), **spark.conf}
+    conf = {**(spark_session_conf(settings) or {}), **spark.conf}
     secret = spark.conf.secret_names | settings.catalog.properties.secret_names
     return SparkOptions(
         spark.master,

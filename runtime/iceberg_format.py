@@ -11,11 +11,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 
-from headgate.config.catalog_location import refuse_catalog, sqlite_file
+from headgate.config.catalog_location import require_location, sqlite_file
 from headgate.config.catalog_settings import CatalogSettings
 from headgate.config.route_checks import pattern_of, policy_of, section_of
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_declaration import declaration, declared, quarantine_declaration
+from headgate.config.table_declaration import declaration, declared_table, quarantine_declaration
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import HeadgateError, MissingRights, TableMissing
@@ -54,7 +54,7 @@ def opened_iceberg(
     """
     from headgate.runtime.missing_tables import PATIENCE_S, refuse_gone
 
-    refuse_catalog(place)
+    require_location(place)
     database = sqlite_file(place)
     if database and not database.exists():  # connecting to SQLite would create it
         if looks:
@@ -236,7 +236,7 @@ class IcebergFormat:
     def create(self, table: TableSettings, raw: str, inferred: Struct) -> bool:
         from headgate.tables.iceberg.table_creation import ensure_table  # not for readers
 
-        wanted = declared(table)
+        wanted = declared_table(table)
         marked = {**wanted.properties, RAW_NAME_PROPERTY: raw}
         made = replace(wanted, properties=marked, inferred=inferred)
         return ensure_table(self.catalog, table.identifier, made)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from headgate.config.shared_configuration import agreed, fingerprint
+from headgate.config.shared_configuration import agreed_settings, fingerprint
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import kind_of
+from headgate.config.table_formats import plugin_format_of
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
@@ -156,7 +156,7 @@ def secondary_names(settings: SinkSettings) -> tuple[str, ...]:
 
 def routing(settings: SinkSettings) -> str:
     """Fingerprint what decides a row and its table; all members must agree on it (P11, D3)."""
-    return fingerprint(agreed(settings))
+    return fingerprint(agreed_settings(settings))
 
 
 class SinkTables:
@@ -184,7 +184,7 @@ class SinkTables:
 
     def _opened(self, name: str) -> Format:
         settings = self.settings
-        if kind := kind_of(settings, name):
+        if kind := plugin_format_of(settings, name):
             from headgate.runtime.table_format_adapter import KindFormat
 
             self._opening.callback(kind.close)

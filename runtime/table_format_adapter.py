@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, cast
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import wanted_made, wanted_secondary, wanted_table
+from headgate.config.table_formats import created_spec, secondary_spec, table_spec
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import (
@@ -57,7 +57,7 @@ class KindFormat:
     def wanted(self, name: str) -> TableSpec:
         settings = self.settings
         primary = name == settings.table.identifier
-        return wanted_table(settings) if primary else wanted_secondary(settings, name)
+        return table_spec(settings) if primary else secondary_spec(settings, name)
 
     def file_schema(self, name: str) -> FileSchema:
         """Return how its files are written now. Raises what ``TableFormat.file_schema`` raises."""
@@ -163,7 +163,7 @@ class KindFormat:
         return sorted(name for name in names if not self.exists(name))
 
     def create(self, table: TableSettings, raw: str, inferred: Struct) -> bool:
-        wanted = wanted_made(self.settings, table, raw, inferred)
+        wanted = created_spec(self.settings, table, raw, inferred)
         self.kind.refuse(wanted)
         return self.kind.create(wanted)
 

@@ -8,7 +8,7 @@ from pyiceberg.catalog import Catalog
 
 from headgate.config.column_options import rules_of
 from headgate.config.multi_table_settings import CreateFrom
-from headgate.config.route_checks import FileTables
+from headgate.config.route_checks import DeclaredTables
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_declaration import transform_plan
 from headgate.control_protocol.identifiers import tag_name
@@ -53,7 +53,7 @@ def iceberg_planning(settings: SinkSettings, catalog: Catalog) -> Planning:
 
 def planning_of(settings: SinkSettings, plans: TablePlans, stock: TableStock) -> Planning:
     """Return the plans for these tables, some of which routes may name."""
-    routed = RoutedPlans(stock, plans, FileTables(settings)) if settings.tables else None
+    routed = RoutedPlans(stock, plans, DeclaredTables(settings)) if settings.tables else None
     return Planning(settings, plans, routed)
 
 

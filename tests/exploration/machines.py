@@ -62,13 +62,13 @@ class Appending:
             case "lost":
                 return world, False
             case "torn":
-                return world.appended(*envelopes[:-1]), False
+                return world.find_appended(*envelopes[:-1]), False
             case "turned":
-                return world.appended(*envelopes[::-1]), True
+                return world.find_appended(*envelopes[::-1]), True
             case "doubled":
-                return world.appended(*envelopes, *envelopes), True
+                return world.find_appended(*envelopes, *envelopes), True
             case _:
-                return world.appended(*envelopes), fate != "doubted"
+                return world.find_appended(*envelopes), fate != "doubted"
 
     def _may_strike(self, envelopes: list[Envelope]) -> bool:
         """Of one message nothing is torn; only a status may be whole by another order (G2)."""

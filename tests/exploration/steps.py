@@ -464,7 +464,7 @@ def _strokes_of_fate(world: World, bounds: Bounds) -> Iterator[Step]:
         yield Step("the log is re-created", True, _recreated(world.delivered("log lost")))
     if world.left("event doubled") and world.log:
         said = world.log[-1].envelope
-        after = world.delivered("event doubled").appended(said)
+        after = world.delivered("event doubled").find_appended(said)
         yield Step(f"{_brief(said.event)} is in the log again", True, after)
     for index, member in enumerate(world.members):
         if world.left("participant dies"):

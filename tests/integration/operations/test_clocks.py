@@ -86,7 +86,7 @@ def test_a_control_topic_of_headgate_s_takes_every_clock(
         assert line.startswith("wrong"), line
         assert f"s {away} the brokers' [HG-410] - synchronize the clocks" in line
         sink.stop()
-        sink.judge()
+        sink.compare()
 
 
 @pytest.mark.parametrize("away", ["ahead of"], indirect=True)

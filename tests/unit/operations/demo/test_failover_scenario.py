@@ -18,7 +18,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import EndCommit, Envelope, LogRecord
 from headgate.control_protocol.identifiers import ControlOffset
 from headgate.operations.demo import failover_scenario as playing
-from headgate.operations.demo.failover_scenario import COMMITS_BEFORE_KILL, Play
+from headgate.operations.demo.failover_scenario import COMMITS_BEFORE_KILL, FailoverScenario
 from headgate.operations.demo.screen import Screen
 
 RECORDS = 1_000
@@ -71,11 +71,13 @@ TAKEOVER = said(HEIR, 2, 1, start(4))
 ALL_IN = said(HEIR, 2, 1, ack(RECORDS // 2, 200, RECORDS - 8))
 
 
-def played(*envelopes: Envelope, signals: Sequence[int] = ()) -> tuple[Play, str, Stream]:
+def played(
+    *envelopes: Envelope, signals: Sequence[int] = ()
+) -> tuple[FailoverScenario, str, Stream]:
     output, stream = io.StringIO(), Stream()
     screen = Screen(Console(file=output, width=200))
     processes = [Process(11), Process(22)]
-    play = Play(screen, Conversation(*envelopes), stream, processes)  # type: ignore[arg-type]
+    play = FailoverScenario(screen, Conversation(*envelopes), stream, processes)  # type: ignore[arg-type]
     play.run(signals)
     return play, output.getvalue(), stream
 
@@ -109,13 +111,13 @@ def test_it_waits_for_the_moment(script: tuple[Envelope, ...]) -> None:
 
 def test_without_rows_on_their_way_nobody_dies() -> None:
     all_but_confirmed = said(LEADER, 1, 5, ack(RECORDS // 2, 200, RECORDS))
-    Stream.confirmed = RECORDS - 1  # one is still on its way into Kafka
+    Stream.count_confirmed = RECORDS - 1  # one is still on its way into Kafka
     try:
         script = (LEADS, *BOTH_READ, *commits(COMMITS_BEFORE_KILL), all_but_confirmed, END)
         with pytest.raises(AssertionError, match="more than was said"):
             played(*script)
     finally:
-        Stream.confirmed = RECORDS
+        Stream.count_confirmed = RECORDS
 
 
 def test_a_standstill_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

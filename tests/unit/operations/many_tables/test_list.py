@@ -22,8 +22,8 @@ from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.operations.cli import tables
 from headgate.operations.cli.main import main
 from headgate.operations.many_tables import replay_quarantined, resume, rewrite_expired
-from headgate.operations.many_tables.replay_quarantined import GivenBack
-from headgate.operations.many_tables.rewrite_expired import Reread
+from headgate.operations.many_tables.replay_quarantined import ReplayedTable
+from headgate.operations.many_tables.rewrite_expired import RewrittenTable
 from headgate.operations.status.report import MEND_TABLES
 from headgate.tables.iceberg.catalog import load_catalog
 from headgate.tables.iceberg.table import IcebergTable
@@ -229,7 +229,9 @@ def test_reread_resumes_first(
     desk.write('[tables.record_columns]\ntopic = "t"\npartition = "p"\noffset = "o"\n')
     monkeypatch.setattr(tables, "resume_and_open", lambda _, names: tuple(names))
     monkeypatch.setattr(
-        rewrite_expired, "reread_tables", lambda _, names: tuple(Reread(n, 7, 2) for n in names)
+        rewrite_expired,
+        "rewrite_tables",
+        lambda _, names: tuple(RewrittenTable(n, 7, 2) for n in names),
     )
     told = desk.asks("resume", "db.one", "--reread").stdout.splitlines()
     assert told == [
@@ -245,9 +247,9 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """The tables that are given back what they missed, once they are open."""
     given: list[tuple[str, ...]] = []
 
-    def replay(_: SinkSettings, names: Sequence[str]) -> tuple[GivenBack, ...]:
+    def replay(_: SinkSettings, names: Sequence[str]) -> tuple[ReplayedTable, ...]:
         given.append(tuple(names))
-        return tuple(GivenBack(name, 7) for name in names)
+        return tuple(ReplayedTable(name, 7) for name in names)
 
     monkeypatch.setattr(replay_quarantined, "replay_tables", replay)
     return given

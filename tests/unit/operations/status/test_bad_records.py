@@ -19,7 +19,7 @@ from headgate.control_protocol.identifiers import SinkName
 from headgate.operations.http.status_page import sink_page
 from headgate.operations.render import show_status
 from headgate.operations.status import status as module
-from headgate.operations.status.bad_records import newest_among
+from headgate.operations.status.bad_records import select_newest
 from headgate.operations.status.report import BadRecord, StatusReport
 from headgate.operations.status.status import status
 from headgate.tables.iceberg import dead_letter_rows
@@ -30,8 +30,8 @@ def settings(
     settings: SinkSettings, filled: FilledTable, monkeypatch: pytest.MonkeyPatch
 ) -> SinkSettings:
     """Of a sink whose last commit put seven records aside; there are no brokers."""
-    monkeypatch.setattr(module, "_logs", lambda *_, **__: {})
-    monkeypatch.setattr(module, "_heard", lambda *_: [])
+    monkeypatch.setattr(module, "_read_logs", lambda *_, **__: {})
+    monkeypatch.setattr(module, "_read_events", lambda *_: [])
     filled.commit(filled.record(1, 0, {0: 0}))
     filled.commit(filled.record(1, 1, {0: 9}, quarantined=7))
     aside = replace(settings.quarantine, table=IDENTIFIER)
@@ -122,4 +122,4 @@ def test_of_a_table_that_is_not_told_by_files_the_rows_say_which_are_the_newest(
         {"sink": sink, "epoch": epoch, "transaction": number, "offset": offset}
         for offset, (sink, epoch, number) in enumerate(said)
     )
-    assert [row["offset"] for row in newest_among(rows, SinkName("t"))] == [1, 4]
+    assert [row["offset"] for row in select_newest(rows, SinkName("t"))] == [1, 4]
