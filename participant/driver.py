@@ -7,41 +7,34 @@ up, so that a coordinator never outlives its ownership (rule E1).
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from headgate.control_protocol.commit_record import table_note
 from headgate.control_protocol.errors import HeadgateError, RetryLater
-from headgate.control_protocol.event_reader import Listener
-from headgate.control_protocol.events import Envelope, Presence, PresenceKind, WriteStatus
+from headgate.control_protocol.events import Presence, PresenceKind, WriteStatus
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent, about
-from headgate.control_protocol.multipart_status import split
+from headgate.control_protocol.machine_driver import MachineDriver
+from headgate.control_protocol.machine_io import Append, OutgoingEvent, Tick
 from headgate.control_protocol.ports import BatchWriter, Clock, ControlLog, GroupMember, Leadership
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.redaction import Redaction
 from headgate.participant.actions import (
     Action,
-    Append,
     AppendFailed,
     Assigned,
     BatchEnded,
     CopyOffsets,
     EndOffsetsRead,
-    Heard,
     Input,
-    LogLine,
-    LogTruncated,
     ReadEndOffsets,
     ReleaseRequested,
     ReleaseTimedOut,
-    Stop,
     Submit,
-    Tick,
 )
 from headgate.participant.machine import step
-from headgate.participant.state import OutgoingEvent, State
+from headgate.participant.state import State
 
 # Logs a participant's main events: most participants have no coordinator that would.
 
@@ -98,13 +91,19 @@ class World:
     redaction: Redaction = field(default_factory=Redaction)
 
 
-class ParticipantDriver:
+class ParticipantDriver(MachineDriver[State, Input, Action]):
     """One life of one participant. Not thread-safe."""
 
     def __init__(self, initial: State, world: World) -> None:
-        self.state = initial
+        super().__init__(
+            initial,
+            (initial.sink, initial.sender),
+            world.log,
+            world.clock,
+            redaction=world.redaction,
+            logger=_log,
+        )
         self._world = world
-        self._listener = Listener(world.log, initial.sink)
         self._complaint = ""
 
     def run_once(self, timeout_ms: int) -> None:
@@ -165,83 +164,45 @@ class ParticipantDriver:
         """Take in what the writer and the log have."""
         self._await_batch(0)
         try:
-            for record in self._listener.hear(timeout_ms):
-                self._feed(Heard(record))
+            self._hear(timeout_ms)
         except RetryLater as error:
             _log.warning("%s", error)
-
-    def _catch_up(self) -> None:
-        """Seek the log's end *before* anything is appended: every own event must be heard."""
-        broken = self._listener.stand()
-        if broken is not None:
-            self._feed(LogTruncated(broken))
 
     def _await_batch(self, timeout_ms: int) -> None:
         outcome = self._world.writer.outcome(timeout_ms)
         if outcome is not None:
             self._feed(BatchEnded(outcome))
 
-    def _feed(self, given: Input) -> None:
-        inputs: deque[Input] = deque([given])
-        while inputs:
-            before = self.state.paused
-            self.state, actions = step(
-                self.state, inputs.popleft(), self._world.clock.monotonic_ms()
-            )
-            if self.state.paused is not before:
-                log_pause(_log, self.state)
-            for action in actions:
-                answer = self._execute(action)
-                if answer is not None:
-                    inputs.append(answer)
+    def _step(self, given: Input) -> Sequence[Action]:
+        was_paused = self.state.paused
+        self.state, actions = step(self.state, given, self._clock.monotonic_ms())
+        if self.state.paused is not was_paused:
+            log_pause(_log, self.state)
+        return actions
 
-    def _execute(self, action: Action) -> Input | None:
+    def _call(self, action: Action) -> Input | None:
         match action:
-            case Append(drafts):
-                return self._append(drafts)
             case ReadEndOffsets(partitions):
-                return self._ends(partitions)
+                group = self._world.group
+                return EndOffsetsRead(group.end_offsets(sorted(partitions)), full=group.full())
             case Submit(batch):
                 self._world.writer.submit(batch)
             case CopyOffsets(offsets, uuid):
-                self._world.group.commit(offsets, table_note(uuid, self.state.sink))
-            case LogLine(text, trouble, event=event):
-                level = logging.WARNING if trouble else logging.INFO
-                extra = about(event, epoch=self.state.epoch)
-                _log.log(level, "sink %s: %s", self.state.sink, text, extra=extra)
-            case Stop(error):
-                raise self._world.redaction.of_error(error)
+                self._world.group.commit(offsets, table_note(uuid, self._sink))
         return None
 
-    def _append(self, drafts: tuple[OutgoingEvent, ...]) -> Input | None:
-        try:
-            self._world.log.append([e for draft in drafts for e in self._envelopes(draft)])
-        except RetryLater as error:
-            return AppendFailed(str(error))
-        for draft in drafts:
-            log_own_event(_log, self.state.sink, draft)
-        return None
+    def _on_failure(self, action: Action, error: HeadgateError) -> Input:
+        match action, error:
+            case Append(), RetryLater():
+                return AppendFailed(str(error))
+            case ReadEndOffsets(), RetryLater():
+                _log.warning("%s", error)
+                return EndOffsetsRead({})
+        raise error
 
-    def _envelopes(self, draft: OutgoingEvent) -> Iterator[Envelope]:
-        envelope = Envelope(
-            sink=self.state.sink,
-            epoch=draft.epoch,
-            transaction=draft.transaction,
-            sender=self.state.sender,
-            sequence=draft.sequence,
-            time_ms=self._world.clock.wall_ms(),
-            event=self._world.redaction.of_event(draft.event),
-        )
-        if isinstance(envelope.event, WriteStatus):
-            for part in split(envelope.event):
-                yield replace(envelope, event=part)
-        else:
-            yield envelope
+    def _on_appended(self, events: Sequence[OutgoingEvent]) -> None:
+        for event in events:
+            log_own_event(_log, self._sink, event)
 
-    def _ends(self, partitions: frozenset[TopicPartition]) -> Input:
-        try:
-            group = self._world.group
-            return EndOffsetsRead(group.end_offsets(sorted(partitions)), full=group.full())
-        except RetryLater as error:
-            _log.warning("%s", error)
-            return EndOffsetsRead({})
+    def _epoch(self) -> int:
+        return self.state.epoch

@@ -30,27 +30,30 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import (
+    Append,
+    Heard,
+    LogLine,
+    LogTruncated,
+    Stop,
+    Tick,
+    backoff_ms,
+)
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchNeeds, BatchOutcome
 from headgate.participant.actions import (
     RELEASE_TIMED_OUT,
     Action,
-    Append,
     AppendFailed,
     Assigned,
     BatchEnded,
     CopyOffsets,
     EndOffsetsRead,
-    Heard,
     Input,
-    LogLine,
-    LogTruncated,
     ReadEndOffsets,
     ReleaseRequested,
     ReleaseTimedOut,
-    Stop,
     Submit,
-    Tick,
     control_log_warning,
 )
 from headgate.participant.batches import (
@@ -201,13 +204,16 @@ def _retry_or_stop(
 
 
 def _retry_later(state: State, batch: Batch, reason: str, now_ms: int) -> Step:
-    doubled_ms = state.settings.retry_backoff_ms * 2 ** min(max(state.foreign - 1, 0), 16)
+    settings = state.settings
+    wait_ms = backoff_ms(
+        max(state.foreign - 1, 0), settings.retry_backoff_ms, settings.retry_backoff_max_ms
+    )
     failed = replace(
         state,
         batch=None,
         failure=reason,
         failed=state.failed | batch.ranges.keys(),
-        retry_at_ms=now_ms + min(doubled_ms, state.settings.retry_backoff_max_ms),
+        retry_at_ms=now_ms + wait_ms,
     )
     told = f"batch {batch.number} failed: {reason}"
     return failed, (LogLine(told, trouble=True, event=LogEvent.BATCH_FAILED),)

@@ -12,9 +12,10 @@ from headgate.control_protocol.events import (
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import LEAP_MAX, TopicPartition, TransactionNumber
-from headgate.participant.actions import Action, Append
+from headgate.control_protocol.machine_io import Append, OutgoingEvent
+from headgate.participant.actions import Action
 from headgate.participant.batches import backlog
-from headgate.participant.state import OutgoingEvent, State
+from headgate.participant.state import State
 
 # A participant's sign of life, and how much its next status will hold (rule P12).
 
@@ -69,7 +70,7 @@ def number_event(
 ) -> tuple[State, OutgoingEvent]:
     sequence = state.sequence + 1
     return replace(state, sequence=sequence), OutgoingEvent(
-        sequence, state.epoch, transaction, event
+        state.epoch, transaction, event, sequence
     )
 
 

@@ -16,16 +16,16 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import LEAP_MAX, TopicPartition
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import Append, LogLine, OutgoingEvent
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten, TableNeed
 from headgate.control_protocol.schema_evolution import COLUMNS_MAX
-from headgate.participant.actions import Action, Append, LogLine
+from headgate.participant.actions import Action
 from headgate.participant.batches import backlog, describe_proposal
 from headgate.participant.outgoing_events import number_event
 from headgate.participant.state import (
     Need,
     OpenTransaction,
-    OutgoingEvent,
     Phase,
     State,
     TableAnswer,

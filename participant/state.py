@@ -10,7 +10,6 @@ from headgate.control_protocol.errors import StopBefore
 from headgate.control_protocol.events import (
     Claim,
     Destination,
-    Event,
     Limits,
     Proposal,
     StartCommit,
@@ -27,6 +26,7 @@ from headgate.control_protocol.identifiers import (
     TopicPartition,
     TransactionNumber,
 )
+from headgate.control_protocol.machine_io import OutgoingEvent
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.participant.settings import ParticipantSettings
@@ -86,16 +86,6 @@ class Ownership:
     presence: int
     since: ControlOffset | None = None
     work: Claim | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OutgoingEvent:
-    """An event to append; ``sequence`` identifies it when it is heard."""
-
-    sequence: int
-    epoch: Epoch
-    transaction: TransactionNumber
-    event: Event
 
 
 @dataclass(frozen=True, slots=True)

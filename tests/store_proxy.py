@@ -59,7 +59,7 @@ class Handler(BaseHTTPRequestHandler):
         asked = self._body()
         request = Request(self.command, self.path, {k.lower(): v for k, v in self.headers.items()})
         self.server.seen.append(request)
-        own = self.server.first(request) or self.server.compare(request)
+        own = self.server.first(request) or self.server.judge(request)
         if own is not None:
             self._answer(own)
             return

@@ -7,8 +7,6 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, Protocol
 
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-
 from headgate.control_protocol.errors import TableChanged, Unreachable
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Batch
@@ -17,15 +15,12 @@ from headgate.control_protocol.table_history import TableReader
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.batch.write_plan import (
     SourcePlan,
-    TableShape,
     WriterPlan,
-    check_columns,
     check_folder,
+    plan_of_layout,
     source_aside,
 )
 from headgate.data_plane.quarantine.already_quarantined import Again, known_offsets, rows_of_reader
-from headgate.tables.neutral_schema import schema_of, spec_of
-from headgate.tables.storage.object_stores import for_files
 
 
 class PlansAside(Protocol):
@@ -118,28 +113,4 @@ def another_table(start: TableStart, uuid: str) -> TableChanged:
     return TableChanged(
         f"{start.table} is another table now: UUID {uuid}, not {start.uuid}",
         "it was dropped and created again",
-    )
-
-
-def plan_of_layout(
-    layout: FileSchema, table: str, source: SourcePlan, shaping: Shaping | None = None
-) -> WriterPlan:
-    """Plan for a layout. Raises ``ConfigurationError`` for record columns that the table lacks."""
-    schema = schema_of(layout.columns)
-    check_columns(table, schema, source.record_columns)
-    shape = TableShape(
-        schema_json=schema.model_dump_json(),
-        spec_json=spec_of(layout).model_dump_json(),
-        sort_order_json=UNSORTED_SORT_ORDER.model_dump_json(),
-        table_properties={},
-        location=layout.location,
-        dressing=layout.dressing,
-    )
-    return WriterPlan(
-        source=source,
-        shape=shape,
-        io_properties=for_files(dict(layout.storage), layout.location),
-        shaping=(shaping or Shaping()).settled(table, {}),
-        values=layout.values,
-        tamed=layout.tamed,
     )

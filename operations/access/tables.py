@@ -29,10 +29,10 @@ from headgate.control_protocol.ports import PrimaryTable, Secondaries
 from headgate.control_protocol.table_history import History, TableReader
 from headgate.coordinator.recovery import recorded
 from headgate.operations.status.report import MEND_TABLES
-from headgate.runtime.iceberg_format import IcebergFormat
 from headgate.runtime.missing_tables import refuse_gone
 from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, looked_at
 from headgate.tables.iceberg.reader import IcebergReader
+from headgate.tables.iceberg.table_format import IcebergFormat
 
 # ``open_table`` and ``open_catalog`` are for commands that only Iceberg supports.
 
@@ -167,14 +167,14 @@ def open_filled_tables(tables: SinkTables, sure: Collection[str]) -> Iterator[tu
     Today's routes may not name the latter. A table that only has a fitting name, and cannot be
     read, is somebody else's. The caller closes the readers.
     """
-    names = {*tables.primary.named_by_routes(), *sure} - own_tables(tables.settings)
+    names = {*tables.named_by_routes(), *sure} - own_tables(tables.settings)
     return _open_named(tables, names, sure)
 
 
 def _open_named(
     tables: SinkTables, names: Collection[str], sure: Collection[str]
 ) -> Iterator[tuple[str, Answer]]:
-    for name, answer in tables.primary.each_at_rest(sorted(names)):
+    for name, answer in tables.each_at_rest(sorted(names)):
         if name in sure or (isinstance(answer, TableAtRest) and answer.tagged):
             yield name, answer
 
@@ -208,7 +208,7 @@ def open_one_by_one(
     """
     sure = _names_in_ledger(tables.settings, history)
     own = own_tables(tables.settings)
-    names = {*(tables.primary.named_by_routes() - own), *sure, *named}
+    names = {*(tables.named_by_routes() - own), *sure, *named}
     for name, answer in _open_named(tables, names, sure.union(named)):
         if isinstance(answer, HeadgateError):
             yield name, answer
@@ -245,7 +245,7 @@ def describe_unusable_tables(tables: SinkTables, history: History) -> list[str]:
         return []
     suspended = history.record.suspended if history.record else ()
     notes = [f"{each.table} is suspended: {each.why}" for each in suspended]
-    gone = tables.primary.missing(history.filled.keys() - {each.table for each in suspended})
+    gone = tables.missing(history.filled.keys() - {each.table for each in suspended})
     creates = settings.tables.on_missing is OnMissing.CREATE
     then = "it is created again" if creates else "it will be suspended"
     return notes + [f"{name} was filled, and is gone: {then}" for name in gone]

@@ -54,7 +54,7 @@ from headgate.operations.access.tables import (
     open_table,
 )
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.iceberg_format import IcebergFormat
+from headgate.runtime.sink_tables import looked_at
 from headgate.runtime.start_checks import (
     future_location,
     refuse_apart,
@@ -366,8 +366,8 @@ def check_quarantine(
     catalog = wanted.catalog if settings.apart else settings.catalog
     refuse_read_only(catalog)
     try:
-        with open_quarantine_catalog(settings) as opened:
-            uuid = IcebergFormat(settings, opened).refuse_quarantine()
+        with looked_at(settings) as tables:
+            uuid = tables.refuse_unfit_quarantine()
     except TableMissing:
         refuse_place(wanted.location or catalog.properties.get("warehouse", ""))
         refuse_replaced(None)

@@ -87,15 +87,15 @@ class FailoverScenario:
                 self._screen.show(self._scene())
 
     def _is_drained(self) -> bool:
-        return self._stream.count_confirmed == self._stream.records == self._observation.in_table
+        return self._stream.confirmed == self._stream.records == self._observation.in_table
 
     def _scene(self) -> Scene:
         lives = {pid: participant.running for pid, participant in self._participants.items()}
-        return Scene(self._stream.records, self._stream.count_confirmed, self._observation, lives)
+        return Scene(self._stream.records, self._stream.confirmed, self._observation, lives)
 
     def _check_moving(self) -> None:
         seen = self._observation
-        moved = (seen.epoch, seen.in_table, self._stream.count_confirmed)
+        moved = (seen.epoch, seen.in_table, self._stream.confirmed)
         if moved != self._moved:
             self._moved, self._moved_s = moved, time.monotonic()
         elif time.monotonic() - self._moved_s > STUCK_SECONDS_MAX:
@@ -130,7 +130,7 @@ class FailoverScenario:
 
     @property
     def _on_their_way(self) -> int:
-        return self._stream.count_confirmed - self._observation.in_table
+        return self._stream.confirmed - self._observation.in_table
 
     def _do_kill(self, end: TransactionEnding) -> None:
         pid = pid_of(end.member)

@@ -198,7 +198,7 @@ class TripStream:
             self._thread.join(STOP_SECONDS_MAX)
 
     @property
-    def count_confirmed(self) -> int:
+    def confirmed(self) -> int:
         """Return how many records the broker has confirmed. Raises what ended the stream early."""
         if self._failure:
             raise self._failure

@@ -57,10 +57,14 @@ _NO_ROOM_S = 0.05
 
 
 class _Waiting:
-    """Holds the callers whose request is not whole, by their deadlines, the nearest first."""
+    """Holds the callers whose request is not whole, by their deadlines, the nearest first.
 
-    def __init__(self, most: int, speaks: Callable[[_Caller], object]) -> None:
-        self.speaks = speaks
+    ``to_serve``: those of them whose head is whole, and whom nobody serves yet.
+    """
+
+    def __init__(self, most: int, speaks: Callable[[], object]) -> None:
+        self.to_serve: dict[_Caller, None] = {}
+        self._speaks = speaks
         self._most = most
         self._until: dict[_Caller, float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -74,6 +78,11 @@ class _Waiting:
 
     def remove(self, caller: _Caller) -> None:
         self._until.pop(caller, None)
+        self.to_serve.pop(caller, None)
+
+    def speaks(self, caller: _Caller) -> None:
+        self.to_serve[caller] = None
+        self._speaks()
 
     def drop_oldest(self) -> None:
         if (oldest := next(iter(self._until), None)) is not None:
@@ -129,6 +138,7 @@ class _Caller:
         self._waiting, self._is_whole = waiting, is_whole
         asyncio.get_running_loop().add_reader(taken.fileno(), self._listen)
         waiting.add(self)
+        self._listen()  # it has mostly spoken by now, and a turn of the loop may take long
 
     def _listen(self) -> None:
         try:
@@ -300,11 +310,11 @@ class _Server:
             timeout_keep_alive=int(2 * WHOLE_WITHIN_S),  # ours comes first
         )
         self._state = ServerState()
-        self._waiting = _Waiting(min(WAITING_MAX, _descriptors() // 2), self._speaks)
-        self._speaking: list[_Caller] = []
+        self._waiting = _Waiting(min(WAITING_MAX, _descriptors() // 2), self._serve_soon)
         self._arriving: set[asyncio.Task[Any]] = set()
         self._stopped = asyncio.Event()
         self._begun: list[_Caller] = []
+        self._serves = False
         self._selector = KeptSelector()
         self._loop = asyncio.SelectorEventLoop(self._selector)
         self._loop.set_exception_handler(_note)
@@ -350,10 +360,10 @@ class _Server:
             self._loop.remove_reader(self._listening)
             self._loop.call_later(_NO_ROOM_S, self._listen)
 
-    def _speaks(self, caller: _Caller) -> None:
-        if not self._speaking:
+    def _serve_soon(self) -> None:
+        if not self._serves:
+            self._serves = True
             self._loop.call_soon(self._serve_newest)
-        self._speaking.append(caller)
 
     def _serve_newest(self) -> None:
         """Begin with the newest: a probe that comes last would else wait for all before it.
@@ -361,13 +371,12 @@ class _Server:
         No more are begun while what a few have said is not read: with TLS that is a signature each.
         Who is left over waits no longer than anybody may.
         """
+        self._serves = False
         self._begun = [each for each in self._begun if each.socket.has_unread]
-        while self._speaking and len(self._begun) < _BEGUN_AT_ONCE:
-            caller = self._speaking.pop()
-            if caller.socket.fileno() >= 0:  # else its time was over
-                self._begin(caller)
-        if self._speaking:
-            self._loop.call_soon(self._serve_newest)
+        while self._waiting.to_serve and len(self._begun) < _BEGUN_AT_ONCE:
+            self._begin(self._waiting.to_serve.popitem()[0])
+        if self._waiting.to_serve:
+            self._serve_soon()
 
     def _begin(self, caller: _Caller) -> None:
         """Speak HTTP with a client that has begun to, or agree on TLS first."""

@@ -109,7 +109,7 @@ def _find_unopened(
             pending = {
                 pending_commit.table for pending_commit in tables.undelivered(history.record)
             }
-            there = recreated - set(tables.primary.missing(recreated))
+            there = recreated - set(tables.missing(recreated))
         for name in recreated - (there & history.filled.keys() - pending):
             waiting[name] = (
                 "was gone, and is created again with the next record for it",
@@ -133,4 +133,4 @@ def _read_suspended(settings: SinkSettings) -> tuple[dict[str, Suspended], set[s
         record = tables.reader.history().record
         suspended = {each.table: each for each in (record.suspended if record else ())}
         dropped = {n for n, each in suspended.items() if each.why.startswith(TableMissing.code)}
-        return suspended, {name for name in dropped if not tables.primary.exists(name)}
+        return suspended, {name for name in dropped if not tables.exists(name)}

@@ -17,7 +17,7 @@ def find_start_error(settings: SinkSettings) -> HeadgateError | None:
     """
     try:
         with looked_at(settings) as tables:
-            tables.primary.refuse_unfit()
+            tables.refuse_unfit()
     except TableMissing:
         return error_of_missing_table(settings) or _find_error_of_new(settings)
     except RetryLater:

@@ -23,6 +23,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.messages import SkipReason
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.table_history import History, Newest, nothing_of
+from headgate.kafka.cluster import Cluster
 from headgate.kafka.first_records import first_timestamps
 from headgate.operations.access.kafka import read_control_tail, source_topics
 from headgate.operations.access.tables import describe_unusable_tables, error_at_start, open_reader
@@ -125,6 +126,7 @@ def status(
     heard_events = heard(
         envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
     )
+    unheard = _count_unheard(settings, notes) if notes.reachable and heard_events.silent else 0
     if not (wrong or record) and notes.reachable:
         wrong = _start_error(settings)
     error = wrong or notes.wrong or heard_events.error
@@ -140,6 +142,7 @@ def status(
             error=error,
             stalled=stalled,
             stopped=record is not None and record.stopped,
+            unheard=unheard,
             overdue=record is None
             and (heard_events.since_ms or now_ms) < now_ms - overdue_ms(settings),
         )
@@ -387,6 +390,23 @@ def _read_events(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
         notes.texts.append(f"{count} {_REFUSED[reason]}")
         notes.exit_code = notes.exit_code or 1
     return envelopes
+
+
+def _count_unheard(settings: SinkSettings, notes: _Notes) -> int:
+    """Return how many are in the group although nobody is heard, and note who they are."""
+    group, topic = settings.source.group_id, settings.control.topic
+    try:
+        members = Cluster(settings.kafka).group(group).members
+    except HeadgateError as error:  # the report is whole without them
+        notes.texts.append(settings.redacted(f"members of group {group} not known: {error}"))
+        return 0
+    if members:
+        notes.texts.append(
+            f"group {group} has members that nobody hears on control topic {topic}: "
+            f"{', '.join(members)} - were they killed just now, is their clock wrong (HG-410), or "
+            "their control topic another one? their logs say it"
+        )
+    return len(members)
 
 
 def _alive_participants(heard_events: Heard, now_ms: int) -> Iterable[ParticipantStatus]:

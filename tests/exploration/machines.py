@@ -16,6 +16,7 @@ from exploration.small_world import (
 )
 from verdicts import Kind, Violation
 
+from headgate.control_protocol import machine_io
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import (
     Destination,
@@ -62,13 +63,13 @@ class Appending:
             case "lost":
                 return world, False
             case "torn":
-                return world.find_appended(*envelopes[:-1]), False
+                return world.appended(*envelopes[:-1]), False
             case "turned":
-                return world.find_appended(*envelopes[::-1]), True
+                return world.appended(*envelopes[::-1]), True
             case "doubled":
-                return world.find_appended(*envelopes, *envelopes), True
+                return world.appended(*envelopes, *envelopes), True
             case _:
-                return world.find_appended(*envelopes), fate != "doubted"
+                return world.appended(*envelopes), fate != "doubted"
 
     def _may_strike(self, envelopes: list[Envelope]) -> bool:
         """Of one message nothing is torn; only a status may be whole by another order (G2)."""
@@ -141,7 +142,7 @@ def coordinator_fed(
                 inputs.append(answer)
         waits = state.phase in WAITS_TO_HEAR_ITSELF and not world.seats[index].calls
         if waits and state.retry_at_ms is None:
-            inputs.append(c.Tick())  # as the driver does after every turn
+            inputs.append(machine_io.Tick())  # as the driver does after every turn
     return _seat_in_abstract_time(world, index)
 
 
@@ -168,15 +169,15 @@ def _coordinator_calls(
             return world, c.Drafted(tuple(map(drafted, drafts)))
         case c.DeliverPendingCommits(deliveries):
             return world.seated(index, replace(seat, calls=deliveries)), None
-        case c.Append():
+        case machine_io.Append():
             sender = seat.state.identity.sender
             said = [
-                Envelope(SINK, action.epoch, number, sender, 0, 0, event)
-                for number, event in action.events
+                Envelope(SINK, one.epoch, one.transaction, sender, 0, 0, one.event)
+                for one in action.events
             ]
             world, confirmed = appending.to(world, said)
             return world, None if confirmed else c.CallFailed("not confirmed")
-        case c.Stop(error):
+        case machine_io.Stop(error):
             raise Violation(Kind.STOP, f"the coordinator stopped without a reason to: {error}")
     return world, None
 
@@ -247,7 +248,7 @@ def _participant_calls(
             raise Violation(Kind.UNTRUTH, "a participant reads though START said that it must not")
         case p.Submit(batch) if index not in bounds.slow:
             return world, p.BatchEnded(ended(bounds, batch, state.sender.member))
-        case p.Append(drafts):
+        case machine_io.Append(drafts):
             said = [
                 Envelope(SINK, d.epoch, d.transaction, state.sender, d.sequence, 0, d.event)
                 for d in drafts
@@ -255,7 +256,7 @@ def _participant_calls(
             said = [part for whole in said for part in in_parts(whole)] if bounds.parts else said
             world, confirmed = appending.to(world, said)
             return world, None if confirmed else p.AppendFailed("not confirmed")
-        case p.Stop(error):
+        case machine_io.Stop(error):
             raise Violation(Kind.STOP, f"a participant stopped without a reason to: {error}")
     return world, None
 

@@ -20,13 +20,13 @@ def operator(world: World) -> Iterator[tuple[str, bool, World]]:
     """Steps: their name, whether they are faults, and the world after them."""
     if world.left("pause") and world.table.record is not None:
         said = _said(world, Pause())
-        after = replace(world.delivered("pause"), pause=said).find_appended(said)
+        after = replace(world.delivered("pause"), pause=said).appended(said)
         yield "an operator says PAUSE", True, after
     if world.left("pause again") and world.pause is not None:
-        after = world.delivered("pause again").find_appended(world.pause)
+        after = world.delivered("pause again").appended(world.pause)
         yield "the operator's PAUSE comes again", True, after
     if _has_to_resume(world):
-        yield "the operator says RESUME", False, world.find_appended(_said(world, Resume()))
+        yield "the operator says RESUME", False, world.appended(_said(world, Resume()))
 
 
 def _has_to_resume(world: World) -> bool:

@@ -28,6 +28,7 @@ from exploration.small_world import (
 )
 from verdicts import Kind, Violation
 
+from headgate.control_protocol import machine_io
 from headgate.control_protocol.events import (
     AbortCommit,
     EndCommit,
@@ -112,7 +113,7 @@ def _member_hears(world: World, bounds: Bounds, index: int, appending: Appending
     ahead = world.with_member(index, replace(member, position=member.position + 1, held=held))
     if whole is None:
         return ahead
-    return participant_fed(ahead, bounds, index, p.Heard(whole), appending, NOW_MS)
+    return participant_fed(ahead, bounds, index, machine_io.Heard(whole), appending, NOW_MS)
 
 
 def _left_alone(world: World, bounds: Bounds, index: int) -> bool:
@@ -192,7 +193,7 @@ def _coordinator(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterat
     if seat.broken:
         healed = world.seated(index, replace(seat, position=world.end, broken=False, held=()))
         after = coordinator_fed(
-            healed, bounds, index, c.LogTruncated("re-created"), Appending(), NOW_MS
+            healed, bounds, index, machine_io.LogTruncated("re-created"), Appending(), NOW_MS
         )
         yield Step(f"{name} notices the discontinuity", False, after)
         return
@@ -205,11 +206,15 @@ def _coordinator(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterat
         heard = _brief(record.envelope.event)
         yield Step(f"{name} hears {heard}", False, _hears(world, bounds, index, seat))
     if phase is Coordinating.COLLECTING:
-        for step in _fated(f"{name} decides", world, lambda fate: fed(c.Tick(), NOW_MS, fate)):
+        for step in _fated(
+            f"{name} decides", world, lambda fate: fed(machine_io.Tick(), NOW_MS, fate)
+        ):
             if step.world != world:
                 yield step
     if _timer_may_fire(world, bounds, seat):
-        for step in _fated(f"{name}'s time", world, lambda fate: fed(c.Tick(), LATE_MS, fate)):
+        for step in _fated(
+            f"{name}'s time", world, lambda fate: fed(machine_io.Tick(), LATE_MS, fate)
+        ):
             if step.world != world:
                 _clean(bounds, index, seat, step.world)
                 yield step
@@ -222,7 +227,7 @@ def _hears(world: World, bounds: Bounds, index: int, seat: Seat) -> World:
     ahead = world.seated(index, replace(seat, position=seat.position + 1, held=held)).trimmed()
     if whole is None:
         return ahead
-    after = coordinator_fed(ahead, bounds, index, c.Heard(whole), Appending(), NOW_MS)
+    after = coordinator_fed(ahead, bounds, index, machine_io.Heard(whole), Appending(), NOW_MS)
     _clean(bounds, index, seat, after)
     return after
 
@@ -366,7 +371,7 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
     if member.broken:
         standing = replace(member, position=world.end, broken=False, held=())
         healed = world.with_member(index, standing)
-        given = p.LogTruncated("re-created")
+        given = machine_io.LogTruncated("re-created")
         after = participant_fed(healed, bounds, index, given, Appending(), NOW_MS)
         yield Step(f"{name} notices the discontinuity", False, after)
         return
@@ -381,11 +386,11 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
     waits = state.retry_at_ms is not None and not state.unheard and not state.unconfirmed
     waits = waits or any(need.since_ms > NOW_MS - WAIT_MS for need in state.needs)
     if waits or _has_to_repeat(world, index):
-        waiting = participant_fed(world, bounds, index, p.Tick(), Appending(), NOW_MS)
+        waiting = participant_fed(world, bounds, index, machine_io.Tick(), Appending(), NOW_MS)
         for step in _fated(
             f"{name}'s time",
             world,
-            lambda fate: participant_fed(waiting, bounds, index, p.Tick(), fate, LATE_MS),
+            lambda fate: participant_fed(waiting, bounds, index, machine_io.Tick(), fate, LATE_MS),
         ):
             if step.world != world:
                 yield step
@@ -464,7 +469,7 @@ def _strokes_of_fate(world: World, bounds: Bounds) -> Iterator[Step]:
         yield Step("the log is re-created", True, _recreated(world.delivered("log lost")))
     if world.left("event doubled") and world.log:
         said = world.log[-1].envelope
-        after = world.delivered("event doubled").find_appended(said)
+        after = world.delivered("event doubled").appended(said)
         yield Step(f"{_brief(said.event)} is in the log again", True, after)
     for index, member in enumerate(world.members):
         if world.left("participant dies"):

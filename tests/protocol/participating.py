@@ -24,24 +24,22 @@ from headgate.control_protocol.events import (
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import ControlOffset, Sender, TopicPartition
+from headgate.control_protocol.machine_io import Append, Heard, OutgoingEvent, Tick
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
 from headgate.participant.actions import (
     Action,
-    Append,
     AppendFailed,
     Assigned,
     BatchEnded,
     EndOffsetsRead,
-    Heard,
     Input,
     ReadEndOffsets,
     Submit,
-    Tick,
 )
 from headgate.participant.machine import step
 from headgate.participant.settings import ParticipantSettings
-from headgate.participant.state import OutgoingEvent, Phase, State
+from headgate.participant.state import Phase, State
 
 SETTINGS = ParticipantSettings(
     batch_records_max=100,
@@ -79,7 +77,7 @@ class Participant:
     def given(self, given: Input) -> None:
         before = self.phase
         self.state, self.actions = step(self.state, given, self.now_ms)
-        self.unheard += [draft for append in self.all(Append) for draft in append.drafts]
+        self.unheard += [draft for append in self.all(Append) for draft in append.events]
         if self.phase is not before:
             self.walk.append((before, self.phase))
 
@@ -193,7 +191,7 @@ class Participant:
     @property
     def said(self) -> list[WriteStatus | Presence]:
         """The events that the last input made it append."""
-        events = [draft.event for append in self.all(Append) for draft in append.drafts]
+        events = [draft.event for append in self.all(Append) for draft in append.events]
         return [event for event in events if isinstance(event, WriteStatus | Presence)]
 
     @property

@@ -34,10 +34,10 @@ from headgate.control_protocol.events import (
     TableStatus,
     WriteStatus,
 )
+from headgate.control_protocol.machine_io import Append
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Lineage
 from headgate.coordinator.actions import (
-    Append,
     CallFailed,
     CommitTable,
     DescribeSources,

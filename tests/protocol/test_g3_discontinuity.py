@@ -8,9 +8,10 @@ from protocol.participating import Participant, claimed
 from protocol.values import ALICE, P0, P1, offsets, status
 
 from headgate.control_protocol.events import PresenceKind
-from headgate.coordinator.actions import Append, LogTruncated, ReadTable
+from headgate.control_protocol.machine_io import Append, LogTruncated
+from headgate.control_protocol.machine_io import LogTruncated as ParticipantDiscontinued
+from headgate.coordinator.actions import ReadTable
 from headgate.coordinator.phases import Phase
-from headgate.participant.actions import LogTruncated as ParticipantDiscontinued
 
 AT = offsets(10, 20)
 LOST = LogTruncated("the control topic was truncated")

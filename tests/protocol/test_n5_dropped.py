@@ -29,6 +29,7 @@ from headgate.control_protocol.commit_record_codec import (
 )
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import Resume, StartCommit, Tables, TableStart
+from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.ports import Changed, CommitAttempt
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.actions import (
@@ -37,7 +38,6 @@ from headgate.coordinator.actions import (
     DeliveriesAnswered,
     DescribeSecondaries,
     Drafted,
-    Stop,
     TablesChanged,
 )
 from headgate.coordinator.outgoing_events import start_event

@@ -8,8 +8,9 @@ from protocol.participating import SETTINGS, Participant
 from protocol.values import P0, P1, offsets
 
 from headgate.control_protocol.errors import BatchHopeless, BatchStuck, StopSink
+from headgate.control_protocol.machine_io import LogLine, Stop
 from headgate.control_protocol.ports import BatchFailed
-from headgate.participant.actions import BatchEnded, LogLine, Stop
+from headgate.participant.actions import BatchEnded
 
 AT = offsets(10, 20)
 FEW = replace(SETTINGS, batch_attempts_max=3, batch_timeout_ms=60_000)

@@ -13,11 +13,11 @@ from headgate.control_protocol.commit_record import table_note
 from headgate.control_protocol.errors import GroupTaken, OtherConfiguration
 from headgate.control_protocol.events import DIGEST, StartCommit
 from headgate.control_protocol.identifiers import TopicId
+from headgate.control_protocol.machine_io import Append, LogLine, Stop
+from headgate.control_protocol.machine_io import Stop as Refusal
 from headgate.control_protocol.offsets import Offsets
-from headgate.coordinator.actions import Append, CommitTable, LogLine
-from headgate.coordinator.actions import Stop as Refusal
+from headgate.coordinator.actions import CommitTable
 from headgate.coordinator.phases import Phase
-from headgate.participant.actions import Stop
 
 SAID = {"table.branch": "main", "format": f"{DIGEST}1", "source.topics": "trips"}
 
@@ -54,12 +54,12 @@ def hears(said: dict[str, str], own: dict[str, str]) -> Participant:
     coordinator.state = replace(coordinator.state, identity=identity)
     coordinator.until(Phase.STARTING)
     (append,) = coordinator.all(Append)
-    ((number, start),) = append.events
-    assert isinstance(start, StartCommit)
+    (start,) = append.events
+    assert isinstance(start.event, StartCommit)
     participant = Participant()
     participant.state = replace(participant.state, configuration=own)
     participant.owns(P0)
-    participant.hears(start, COORDINATOR, epoch=append.epoch, transaction=number)
+    participant.hears(start.event, COORDINATOR, epoch=start.epoch, transaction=start.transaction)
     return participant
 
 

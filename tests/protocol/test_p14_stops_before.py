@@ -6,9 +6,10 @@ from protocol.participating import SETTINGS, Participant, claimed, rows
 from protocol.values import P0, P1, offsets
 
 from headgate.control_protocol.errors import PoisonRecord
+from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import BatchFailed
-from headgate.participant.actions import BatchEnded, Stop
+from headgate.participant.actions import BatchEnded
 from headgate.participant.machine import CUTS_MAX
 
 AT = offsets(10, 20)

@@ -7,7 +7,8 @@ from protocol.values import P0, P1, offsets
 
 from headgate.control_protocol.errors import PoisonRecord
 from headgate.control_protocol.events import WriteStatus
-from headgate.participant.actions import Stop, Submit
+from headgate.control_protocol.machine_io import Stop
+from headgate.participant.actions import Submit
 
 AT = offsets(10, 20)
 

@@ -17,7 +17,8 @@ PURE_LIBRARY = {
 }
 IMPURE = {
     "headgate.control_protocol": {
-        *("event_reader", "messages", "multipart_status", "redacted_log", "sink_context"),
+        *("event_reader", "machine_driver", "messages", "multipart_status", "redacted_log"),
+        "sink_context",
         "testing",
     },
     "headgate.coordinator": {"driver", "service"},
@@ -77,10 +78,9 @@ ADAPTERS = {
         "headgate.operations.many_tables.replay_quarantined",
         "headgate.operations.many_tables.rewrite_expired",
         "headgate.runtime.catalogs",
-        "headgate.runtime.iceberg_format",
+        "headgate.runtime.sink_tables",
         "headgate.runtime.maintenance",
         "headgate.runtime.start_checks",
-        "headgate.runtime.write_planning",
         "headgate.tables",
     },
     "pyspark": {

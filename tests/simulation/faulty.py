@@ -102,7 +102,7 @@ class FaultyLog(Struck):
         try:
             self._log.append(envelopes)
         finally:
-            self._world.find_appended(envelopes, begin)
+            self._world.appended(envelopes, begin)
 
     def read(self, timeout_ms: int) -> list[LogRecord]:
         """Readers lag: only some of what is there is heard now."""
@@ -345,7 +345,7 @@ class FaultyWriter(FakeBatchWriter, Struck):
             self.route = world.quarantine.router((node.number, node.life))
             self.takes = world.quarantine.takes((node.number, node.life))
         if world.columns is not None:
-            self.wants, self.has = world.columns.wants, world.columns.is_keyed
+            self.wants, self.has = world.columns.wants, world.columns.has
         if world.keys is not None:
             self.deletes = world.keys.deletes
 

@@ -23,9 +23,7 @@ class Whole:
         if now == self._seen:
             return
         self._seen = now
-        missing = sorted(
-            path for path in catalog.from_reference() if not catalog.storage.holds(path)
-        )
+        missing = sorted(path for path in catalog.referred() if not catalog.storage.holds(path))
         if missing:
             raise Violation(Kind.LOSS, f"{catalog.table} refers to what is gone: {missing[:3]}")
         for name, files in catalog.foreign.items():

@@ -142,7 +142,7 @@ def test_pyiceberg_reads_a_partitioned_table_of_orc_files(
 ) -> None:
     written = fill_partitions(sqlite_catalog, "db.t", transform, "orc")
     location = sqlite_catalog.catalog.load_table("db.t").metadata_location
-    seen = partitioned.load_unchanged(read_with_pyiceberg(location))
+    seen = partitioned.in_order(read_with_pyiceberg(location))
     assert seen == partitioned.rows(18).to_pylist()
     assert {FileDetail.decode(file.detail).file_format for file in written} == {"orc"}
 
@@ -157,7 +157,7 @@ def test_spark_reads_partitioned_tables_of_other_formats_and_prunes_them(
         written = fill_partitions(sqlite_catalog, identifier, transform, kind, commits=1)
         assert {FileDetail.decode(file.detail).file_format for file in written} == {kind}
         seen = iceberg_spark.read(name, database, identifier)
-        assert partitioned.load_unchanged(seen) == partitioned.rows(12).to_pylist()
+        assert partitioned.in_order(seen) == partitioned.rows(12).to_pylist()
         query = f"SELECT id FROM {name}.{identifier} WHERE {predicate} ORDER BY id"
         assert iceberg_spark.sql(name, database, query)["id"].to_pylist() == matching
 

@@ -92,10 +92,10 @@ def run(options: argparse.Namespace, home: Path, console: Console) -> Mapping[st
             sink.wait_until_lag_zero()
             sink.stop()
             unproven = [f"{strikes.foreign_rows} rows"]
-            judged = sink.compare(unproven=unproven)
+            judged = sink.judge(unproven=unproven)
             if isinstance(catalog, Delta):
                 catalog.age(sink)
-                sink.compare(unproven=unproven)
+                sink.judge(unproven=unproven)
             return {**document(options, strikes, judged), **gaps(sink, store)}
 
 

@@ -42,7 +42,7 @@ class StoreOfChaos:
         own = {"s3.session-token": "for-a-while"}
         if keys is not None:
             own = {"s3.access-key-id": None, "s3.secret-access-key": None}
-            proxy.first = keys.compare
+            proxy.first = keys.judge
         self.properties: Mapping[str, str | None] = {
             **store.s3(proxy.uri),
             **own,
@@ -107,7 +107,7 @@ class StoreOfChaos:
             answer, (methods, path) = self._spoilt[kind]
             self.proxy.spoils(methods, answer, path=path)
         else:
-            self.proxy.compare = self._late
+            self.proxy.judge = self._late
 
     def _end(self) -> None:
         self.proxy.pass_on()

@@ -34,4 +34,4 @@ def test_f40_the_broker_is_restarted_and_killed_and_then_the_control_topic_goes(
         sink.produce()
         sink.wait_until_lag_zero()
         sink.stop()
-        sink.compare()
+        sink.judge()

@@ -31,4 +31,4 @@ def test_f57_f61_hc22_hc23_a_commit_whose_answer_is_lost(
     sink.wait_until_lag_zero()
     sink.stop()
     # Every file that the table refers to is read, by the audit and by the independent reader.
-    assert len(sink.compare().epochs) == 1
+    assert len(sink.judge().epochs) == 1

@@ -28,6 +28,6 @@ def test_a_full_disk_delays_and_loses_nothing(deploy: Deploy) -> None:
     resource.prlimit(participant.pid, resource.RLIMIT_FSIZE, (soft, hard))
     sink.wait_until_lag_zero()
     sink.stop()
-    sink.compare()
+    sink.judge()
     failed = {path for path in sink.warehouse.rglob("*.parquet") if not path.stat().st_size}
     assert not failed, "a failed batch leaves no file behind"

@@ -20,7 +20,7 @@ def test_hc07_hc08_hc09_f05_the_coordinator_is_killed_three_times(deploy: Deploy
             sink.wait_for_commits(2)
     sink.wait_until_lag_zero()
     sink.stop()
-    assert len(sink.compare().epochs) >= 4
+    assert len(sink.judge().epochs) >= 4
 
 
 def test_hc12_a_participant_that_does_not_lead_is_killed(deploy: Deploy) -> None:
@@ -36,7 +36,7 @@ def test_hc12_a_participant_that_does_not_lead_is_killed(deploy: Deploy) -> None
         sink.wait_until(lambda: sink.shares() == [4], "partitions with the one that is left")
     sink.wait_until_lag_zero()
     sink.stop()
-    sink.compare()
+    sink.judge()
 
 
 def test_hc08_f10_f11_the_coordinator_is_killed_while_it_commits(deploy: Deploy) -> None:
@@ -49,4 +49,4 @@ def test_hc08_f10_f11_the_coordinator_is_killed_while_it_commits(deploy: Deploy)
         sink.wait_for_commits(2)
     sink.wait_until_lag_zero()
     sink.stop()
-    sink.compare()
+    sink.judge()

@@ -40,7 +40,7 @@ def test_hc42_f75_clean_up_by_others_takes_the_orphans_and_leaves_the_table(
         os.utime(file, (time.time() - DAYS, time.time() - DAYS))
     sink.call(iceberg_spark, "remove_orphan_files", clean_up)
     assert set(files(sink)) == live
-    sink.compare()
+    sink.judge()
 
 
 def files(sink: Deployment) -> list[Path]:

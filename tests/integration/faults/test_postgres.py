@@ -30,4 +30,4 @@ def test_hc23_postgresql_is_killed_in_mid_commit_and_at_any_time(deploy: Deploy)
         sink.wait_until_lag_zero()
         sink.stop()
         # It was never the coordinator's fault: the same files are committed again, or had landed.
-        assert sink.compare().epochs[-1] == epoch
+        assert sink.judge().epochs[-1] == epoch

@@ -21,4 +21,4 @@ def test_rolling_restarts_under_load(deploy: Deploy, rounds: int) -> None:
         sink.wait_until(sink.all_share, "partitions with all three")
     sink.wait_until_lag_zero()
     sink.stop()
-    sink.compare()
+    sink.judge()

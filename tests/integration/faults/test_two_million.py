@@ -45,7 +45,7 @@ def test_two_million_records_with_the_coordinator_killed_on_the_way(
     took = time.monotonic() - began
     sink.wait_until(sink.all_share, "partitions with both", 300)
     sink.stop()
-    report = sink.compare()
+    report = sink.judge()
     assert report.live_rows == records
     print(f"{kills} kills: {took:.0f} s with Spark's start, {report.commits} commits,", end=" ")
     print(f"{len(report.epochs)} epochs, {report.live_files} files")

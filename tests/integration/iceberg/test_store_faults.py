@@ -391,7 +391,7 @@ def test_keys_that_expire_in_mid_upload_cost_one_batch_and_no_row(
         return s3_error(400, "ExpiredToken") if old and expired[0] else None
 
     expired = [False]
-    proxy.compare = judge
+    proxy.judge = judge
 
     def renewed() -> None:
         catalog_properties["s3.session-token"] = "new"
@@ -415,7 +415,7 @@ def test_a_minute_in_which_the_store_asks_to_slow_down_is_waited_out(
 
     def slow_for_a_minute() -> None:
         until_s = clock.now_s + 60.0
-        proxy.compare = lambda _: ANSWERS["SlowDown"] if clock.now_s < until_s else None
+        proxy.judge = lambda _: ANSWERS["SlowDown"] if clock.now_s < until_s else None
 
     def failed_once() -> None:
         assert max(clock.by_thread.values(), default=0) <= BOUND_S

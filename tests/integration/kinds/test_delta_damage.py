@@ -91,4 +91,4 @@ def test_what_is_damaged_is_named_and_stops_the_sink_or_costs_nothing(
     sink.start()
     sink.wait_until_lag_zero()
     sink.stop()
-    assert sink.compare().rows == sink.produced
+    assert sink.judge().rows == sink.produced

@@ -68,7 +68,7 @@ def test_what_a_delta_quarantine_is_pending_is_delivered_by_whoever_comes_next(
     sink.start()
     sink.wait_until_lag_zero()
     sink.stop()
-    report = sink.compare()
+    report = sink.judge()
     assert (report.total("in_table"), report.total("in_quarantine")) == (160, 40)
     shown = status(sink.settings)
     assert len(shown.bad_records) == 5

@@ -119,6 +119,6 @@ def test_a_sink_with_a_quarantine_goes_on_with_a_replica_that_lacks_its_deliveri
     sink.produce(100)
     sink.wait_until_lag_zero()
     sink.stop()
-    report = sink.compare()
+    report = sink.judge()
     assert report.total("in_quarantine") == 20 * (lost + 2)
     examined(sink)

@@ -34,7 +34,7 @@ def shared(sink: Deployment) -> None:
 def judged(sink: Deployment) -> None:
     sink.wait_until_lag_zero()
     sink.stop()
-    assert sink.compare().rows == sink.produced
+    assert sink.judge().rows == sink.produced
     examined(sink)
 
 

@@ -76,7 +76,7 @@ def test_what_a_postgres_quarantine_is_pending_is_delivered_by_whoever_comes_nex
     sink.start()
     sink.wait_until_lag_zero()
     sink.stop()
-    report = sink.compare()
+    report = sink.judge()
     assert (report.total("in_table"), report.total("in_quarantine")) == (160, 40)
     assert len(status(sink.settings).bad_records) == 5
     examined(sink)
@@ -110,7 +110,7 @@ def test_a_quarantine_takes_whatever_postgresql_does_not_hold(
     assert message == "zone: a text of PostgreSQL holds no NUL"
     assert len(others) == 2
     assert server.ask("SELECT id, zone FROM db.rows") == [(2, "b")]
-    sink.compare()
+    sink.judge()
     examined(sink)
 
 

@@ -72,7 +72,7 @@ def named(name: str) -> Mapping[str, object]:
 
 def judged(sink: Deployment) -> None:
     """Nothing is lost or doubled, and every command says so."""
-    report = sink.compare()
+    report = sink.judge()
     bad = -(-sink.produced // 5)
     assert report.total("in_quarantine") == bad
     assert sink.rows().num_rows == sink.produced - bad

@@ -131,7 +131,7 @@ def test_executors_that_know_no_keys_are_told_before_the_first_batch(
             signed = f"Credential={KEY}/" in request.headers.get("authorization", "")
             return None if signed else DENIED
 
-        proxy.compare = signed_by_us
+        proxy.judge = signed_by_us
         check = asked(without)
         assert "was written, read and removed" in check.storage()
         with pytest.raises(MissingRights, match=r"on executor .* the store refuses") as refused:

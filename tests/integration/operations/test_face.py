@@ -91,7 +91,7 @@ def test_metrics_page_and_moves_through_a_kill(deploy: Deploy, tmp_path: Path) -
     sink.wait_until(lambda: told(sink, names.LAG_RECORDS) == [0.0], "metrics say: no lag")
     survivor = next(p for p in sink.participants if p.running)
     sink.wait_until(lambda: json.loads(asked(survivor, path)[1])["lag"] == 0, "a report: no lag")
-    sink.compare()
+    sink.judge()
 
 
 def test_a_stopped_sink_stays_stopped_until_it_is_started(deploy: Deploy, tmp_path: Path) -> None:
@@ -129,4 +129,4 @@ def test_a_stopped_sink_stays_stopped_until_it_is_started(deploy: Deploy, tmp_pa
     status, text = asked(anew, f"{path}/start", "PUT", OPERATOR)
     assert (status, json.loads(text)["stopped"]) == (200, False)
     sink.wait_until_lag_zero()
-    sink.compare()
+    sink.judge()

@@ -57,7 +57,7 @@ def test_a_broker_that_is_silent_makes_every_participant_unready(
             os.kill(own_kafka.pid, signal.SIGCONT)
         sink.wait_until(lambda: all_ready(sink), "all are ready again")
         assert status(sink.sink_file)[1] == 0
-        sink.compare()
+        sink.judge()
 
 
 def test_a_source_topic_that_is_deleted_makes_a_participant_unready(

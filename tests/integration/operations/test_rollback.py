@@ -50,7 +50,7 @@ def test_a_rollback_beside_a_paused_zombie(deploy: Deploy) -> None:
     sink.wait_until_lag_zero()
     sink.wait_until(lambda: sink.rows().num_rows == sink.produced, "everything is there again")
     sink.stop()
-    sink.compare()
+    sink.judge()
 
 
 def test_d10_many_tables_go_back_beside_a_paused_zombie_and_come_again(

@@ -190,4 +190,4 @@ def test_lag_and_freshness_as_told_are_kafkas_and_the_tables(deploy: Deploy) -> 
     assert contradictions == []
     sink.wait_until(lambda: asked(sink.leader(), "/readyz")[0] == 200, "the leader is ready")
     sink.stop()
-    sink.compare()
+    sink.judge()

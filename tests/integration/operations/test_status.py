@@ -141,4 +141,4 @@ def test_a_catalog_that_takes_no_commits(deploy: Deploy) -> None:
     assert past is not None
     assert past["past"]
     sink.stop()
-    sink.compare()
+    sink.judge()

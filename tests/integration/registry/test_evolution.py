@@ -27,7 +27,7 @@ def test_a_new_version_of_a_schema_brings_its_columns(deploy: Deploy, registry_u
         writer.write(range(500, 600), new=False)
         sink.wait_until_lag_zero()
     sink.stop()
-    sink.compare()
+    sink.judge()
     found = dict(rows_by_id(sink))
     assert sorted(found) == list(range(600))
     for number, got in found.items():

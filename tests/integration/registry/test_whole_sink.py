@@ -117,7 +117,7 @@ def test_avro_of_two_writers_keys_and_headers_arrive_as_they_were(
             writer.write(range(begin + 50, begin + 100), new=False)
     sink.wait_until_lag_zero()
     sink.stop()
-    sink.compare()
+    sink.judge()
     found = dict(rows_by_id(sink))
     assert sorted(found) == list(range(1000))
     for number, got in found.items():
@@ -148,7 +148,7 @@ def test_a_registry_that_fails_for_a_while_holds_the_sink_up_and_loses_nothing(
     sink.start()
     sink.wait_until_lag_zero()
     sink.stop()
-    assert sink.compare().live_rows == 100
+    assert sink.judge().live_rows == 100
 
 
 def test_an_id_that_the_registry_does_not_know_stops_the_sink_before_its_record(

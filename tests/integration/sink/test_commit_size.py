@@ -24,4 +24,4 @@ def test_what_is_enough_is_committed_before_its_time(deploy: Deploy, limit: dict
     sink.start()
     sink.wait_until_lag_zero()
     sink.stop()
-    sink.compare()
+    sink.judge()

@@ -28,7 +28,7 @@ def test_f40_the_control_topic_is_deleted_between_two_runs(
     sink.start(2)
     sink.wait_until_lag_zero()
     sink.stop()
-    sink.compare()
+    sink.judge()
 
 
 def test_f40_the_control_topic_is_deleted_while_the_sink_runs(
@@ -42,4 +42,4 @@ def test_f40_the_control_topic_is_deleted_while_the_sink_runs(
         sink.wait_for_commits(3)
     sink.wait_until_lag_zero()
     sink.stop()
-    sink.compare()
+    sink.judge()

@@ -69,7 +69,7 @@ def test_bad_records_are_sent_once_and_those_of_a_dead_coordinator_by_the_next(
     sink.wait_until(lambda: offsets(bootstrap, topic) >= expected, "more dead letters")
     sink.stop()
     assert offsets(bootstrap, topic) == expected
-    sink.compare()
+    sink.judge()
 
 
 def new_topic(bootstrap: str, topic: str) -> DeadLetterTopic:

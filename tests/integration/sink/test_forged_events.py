@@ -58,7 +58,7 @@ def all_comes_all_the_same(sink: Deployment) -> None:
     sink.produce(500)
     sink.wait_until_lag_zero()
     sink.stop()
-    sink.compare()
+    sink.judge()
 
 
 def at_work(deploy: Deploy) -> Deployment:

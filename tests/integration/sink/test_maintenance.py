@@ -59,7 +59,7 @@ def test_ten_minutes_beside_a_stream(deploy: Deploy) -> None:
     sink.wait_until_lag_zero()
     sink.stop()
     commits = sum(commit.record.records > 0 for commit in history(sink))
-    report = sink.compare()
+    report = sink.judge()
     rewritten, orphans = told(sink, ": compacted "), told(sink, "orphans deleted")
     print(f"{MINUTES:g} minutes, {report.live_rows} rows, {commits} commits on the branch still")
     print(f"live files: {report.live_files} at the end, at most {most} when looked at")

@@ -45,7 +45,7 @@ def all_is_there(sink: Deployment, right: Sections) -> None:
     sink.start()
     sink.wait_until_lag_zero()
     sink.stop()
-    sink.compare()
+    sink.judge()
 
 
 def test_another_table_ends_by_name(deploy: Deploy) -> None:

@@ -67,4 +67,4 @@ def test_a_column_of_another_type(deploy: Deploy) -> None:
     report = json.loads(told.stdout)
     assert (report["condition"], report["last_error"]["code"]) == ("failed", "HG-208")
     assert told.exit_code == 1
-    sink.compare()
+    sink.judge()

@@ -52,7 +52,7 @@ def test_a_file_that_changes_holds_live_or_anew_and_no_record_is_lost(
     assert after.transaction.epoch > record.transaction.epoch
     assert participant.running, "in the same process"
     sink.stop()
-    sink.compare()
+    sink.judge()
 
 
 def test_a_start_with_another_file_is_an_order_to_work_with_it(deploy: Deploy) -> None:
@@ -81,7 +81,7 @@ def test_a_start_with_another_file_is_an_order_to_work_with_it(deploy: Deploy) -
     sink.wait_until_lag_zero()
     assert new.running
     sink.stop()
-    sink.compare()
+    sink.judge()
 
 
 def test_a_change_is_rolled_out_one_participant_after_the_other(deploy: Deploy) -> None:
@@ -106,4 +106,4 @@ def test_a_change_is_rolled_out_one_participant_after_the_other(deploy: Deploy) 
     assert first.running
     assert last.running
     sink.stop()
-    sink.compare()
+    sink.judge()

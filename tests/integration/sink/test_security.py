@@ -67,7 +67,7 @@ def test_hc44_consumer_producer_and_admin_bring_it(sink: Deployment) -> None:
     sink.wait_until_lag_zero()
     sink.wait_until(lambda: sink.shares() == [1, 1], "partitions with both")
     sink.stop()
-    sink.compare()
+    sink.judge()
     assert not any(participant.said(PASSWORD) for participant in participants)
 
 

@@ -27,7 +27,7 @@ def test_the_same_file_under_another_name(deploy: Deploy) -> None:
     assert "table.shared_with" in answers["stored offsets"]["hint"]
     copy.start()
     copy.stopped_by_itself("HG-113")
-    sink.compare()
+    sink.judge()
     copy.change({"table": {"shared_with": ["sink"]}})
     copy.start()
     copy.wait_until_lag_zero()

@@ -83,4 +83,4 @@ def test_forged_and_repeated_events_move_nothing(
     assert after is not None
     assert (after.transaction.epoch, after.paused) == (before.transaction.epoch, False)
     sink.stop()
-    sink.compare()
+    sink.judge()

@@ -122,4 +122,4 @@ def test_one_command_runs_two_sinks_and_the_end_of_one_is_that_ones(
         assert (name, "sink.stopped") in ended
         assert (name, "transaction.settled") in ended
     assert {who for who, event in ended if event != "note"} == {"trips", "zones"}
-    zones.compare()
+    zones.judge()

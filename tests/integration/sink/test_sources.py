@@ -31,7 +31,7 @@ def test_hc31_a_partition_is_added_while_the_sink_runs(deploy: Deploy, admin: Ad
     sink.produce()
     sink.wait_until_lag_zero()
     sink.stop()
-    assert [partition.begin for partition in sink.compare().partitions] == [0, 0, 0]
+    assert [partition.begin for partition in sink.judge().partitions] == [0, 0, 0]
 
 
 def test_gaps_of_aborted_transactions_and_of_compaction(
@@ -52,7 +52,7 @@ def test_gaps_of_aborted_transactions_and_of_compaction(
         end()
         sink.wait_until_lag_zero()
     sink.stop()
-    report = sink.compare()
+    report = sink.judge()
     assert report.live_rows == 300
     assert [partition.next_offset for partition in report.partitions] == [306, 306]
 
@@ -66,7 +66,7 @@ def test_hc37_two_topics_into_one_table(deploy: Deploy) -> None:
     sink.produce(topic=sink.topics[1])
     sink.wait_until_lag_zero()
     sink.stop()
-    assert [p.in_table for p in sink.compare().partitions] == [500, 500, 1000, 1000]
+    assert [p.in_table for p in sink.judge().partitions] == [500, 500, 1000, 1000]
 
 
 @pytest.mark.parametrize("where", ["latest", "time"])
@@ -84,14 +84,14 @@ def test_a_first_start_behind_the_beginning(deploy: Deploy, where: str) -> None:
     sink.wait_until_lag_zero()
     sink.stop()
     begins = {(sink.topics[0], partition): 100 for partition in range(2)}
-    report = sink.compare(since=begins)
+    report = sink.judge(since=begins)
     assert [partition.begin for partition in report.partitions] == [100, 100]
     # The place is stored: what the sink file says now is of no importance any more.
     sink.change({"source": {"start_at": "earliest"}})
     sink.start()
     sink.wait_until(lambda: sink.record().transaction.epoch == 2, "second claim")
     sink.stop()
-    sink.compare(since=begins)
+    sink.judge(since=begins)
 
 
 def test_hg207_the_sink_stops_at_the_record_and_goes_on_there_under_another_policy(

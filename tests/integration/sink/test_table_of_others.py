@@ -38,7 +38,7 @@ def test_hc40_f72_foreign_appends_between_the_commits(deploy: Deploy) -> None:
         sink.wait_for_commits()
     sink.wait_until_lag_zero()
     sink.stop()
-    sink.compare(unproven=["9 rows of others"])
+    sink.judge(unproven=["9 rows of others"])
     assert sink.rows().num_rows == sink.own_rows().num_rows + 9
 
 
@@ -59,7 +59,7 @@ def test_f72_compaction_and_expiry_by_spark_while_the_sink_commits(
         sink.wait_for_commits(2)
     sink.wait_until_lag_zero()
     sink.stop()
-    report = sink.compare()
+    report = sink.judge()
     expired = "older snapshots have expired: their commits cannot be examined"
     assert expired in report.remarks, "something did expire, and every record was compared"
 
@@ -75,7 +75,7 @@ def test_hc37_two_sinks_into_one_table(deploy: Deploy) -> None:
         sink.wait_until_lag_zero()
     for sink in sinks:
         sink.stop()
-        sink.compare()
+        sink.judge()
     assert sinks[0].rows().num_rows == sum(sink.own_rows().num_rows for sink in sinks)
 
 
@@ -89,4 +89,4 @@ def test_one_name_belongs_to_one_group(deploy: Deploy) -> None:
     sink.change({"source": {"group_id": f"not-{group}"}})
     sink.start()
     assert group in sink.stopped_by_itself("HG-101")
-    sink.compare()
+    sink.judge()

@@ -35,7 +35,7 @@ def test_a_record_that_kills_sparks_worker_is_quarantined(deadly: Deployment) ->
     send(deadly)
     deadly.wait_until_lag_zero(START_S)
     deadly.stop()
-    deadly.compare()
+    deadly.judge()
     (aside,) = deadly.quarantined()
     assert aside["kafka_offset"].to_pylist() == [5]
 

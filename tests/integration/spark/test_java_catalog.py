@@ -49,5 +49,5 @@ def test_a_sink_runs_in_java_and_is_checked(
         assert "its metastore compares and sets" in asked["catalog rights"].detail
     assert {answer.what for answer in asked.values() if answer.state is State.WRONG} == set()
     sink.stop()
-    sink.compare()
+    sink.judge()
     assert str(properties["uri"]) not in participant.log_text()

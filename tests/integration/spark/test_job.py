@@ -53,7 +53,7 @@ def test_the_job_fills_the_table_and_ends_when_told(
         sink.produce(1_000)
         sink.wait_until_lag_zero()
         end(sink)
-    sink.compare()
+    sink.judge()
 
 
 def test_the_job_runs_through_spark_connect(deploy: Deploy) -> None:
@@ -64,7 +64,7 @@ def test_the_job_runs_through_spark_connect(deploy: Deploy) -> None:
         sink.start(command=[sys.executable, *JOB])
         sink.wait_until_lag_zero(START_S)
         sink.stop()
-    sink.compare()
+    sink.judge()
 
 
 def test_ctrl_c_ends_a_run_with_spark_in_order(deploy: Deploy) -> None:
@@ -76,7 +76,7 @@ def test_ctrl_c_ends_a_run_with_spark_in_order(deploy: Deploy) -> None:
     assert participant.ended() == 0, str(participant)
     assert "Aborted" not in participant.log_text()
     sink.participants.remove(participant)
-    sink.compare()
+    sink.judge()
 
 
 def end(sink: Deployment) -> None:

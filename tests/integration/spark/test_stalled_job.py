@@ -38,7 +38,7 @@ def test_f43_the_group_is_polled_while_a_job_hangs_and_for_too_long_ends_the_sin
         assert sink.lag() == 1_000
         jvm.resume()
         sink.wait_until_lag_zero()
-        assert sink.compare().epochs == (1,)
+        assert sink.judge().epochs == (1,)
         assert not participant.said("lost without notice")
         jvm.suspend()
         sink.produce()

@@ -8,11 +8,11 @@ from typing import Any
 
 from simulation.mutants.mutant import Family
 
+from headgate.control_protocol import machine_io
 from headgate.control_protocol.events import Presence, StartCommit, WriteStatus
 from headgate.control_protocol.ports import BatchFailed, BatchWritten, PartitionResult
 from headgate.coordinator import machine
 from headgate.coordinator.commit_tokens import Prefixes
-from headgate.participant import actions as asked
 from headgate.participant import batches
 from headgate.participant import machine as participant
 from headgate.participant.state import State
@@ -121,7 +121,7 @@ def _said_again(change: Callable[[State, WriteStatus], tuple[State, WriteStatus]
         for own in state.pending:
             state, status = change(state, own.status)
             drafts.append(replace(own.draft, event=status))
-        return state, (asked.Append(tuple(drafts)),) if drafts else ()
+        return state, (machine_io.Append(tuple(drafts)),) if drafts else ()
 
     return ended
 
@@ -171,4 +171,4 @@ def stops_before_it_is_committed(right: Any, state: State) -> Any:
     """A record stops the sink at once, whatever lies before it."""
     if state.stop is None:
         return state, ()
-    return replace(state, stop=None), (asked.Stop(state.stop.error),)
+    return replace(state, stop=None), (machine_io.Stop(state.stop.error),)

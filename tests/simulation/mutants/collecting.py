@@ -7,8 +7,8 @@ from typing import Any
 
 from simulation.mutants.mutant import Family, Planted
 
+from headgate.control_protocol.machine_io import Append, OutgoingEvent
 from headgate.coordinator import machine, status_validation
-from headgate.coordinator.actions import Append
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import Resolution
 from headgate.coordinator.state import HeardStatus, State
@@ -173,5 +173,5 @@ def says_before_it_lands(right: Any, state: State, *given: Any) -> Any:
     judged, actions = right(state, *given)
     term = judged.term
     if judged.phase is Phase.COMMITTING and term and term.settlement:
-        actions = (Append(term.epoch, ((term.closing, term.settlement),)), *actions)
+        actions = (Append((OutgoingEvent(term.epoch, term.closing, term.settlement),)), *actions)
     return judged, actions

@@ -10,13 +10,11 @@ from simulation.mutants.mutant import Family, Place
 
 import headgate.coordinator.driver as coordinator_driver
 import headgate.participant.driver as participant_driver
-from headgate.control_protocol import multipart_status
+from headgate.control_protocol import machine_io, multipart_status
 from headgate.control_protocol.events import WriteStatus
-from headgate.coordinator import actions as told
 from headgate.coordinator import machine
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import State
-from headgate.participant import actions as asked
 from headgate.participant import machine as participant
 
 FAMILY = Family()
@@ -70,13 +68,17 @@ def last_number_makes_it_whole(right: Callable[..., Any], self: Any, envelope: A
 @FAMILY.replaces("G3", *COORDINATOR_STEP)
 def coordinator_keeps_epoch(right: Callable[..., Any], state: Any, given: Any, now_ms: int) -> Any:
     """The coordinator goes on in its epoch behind a discontinuity."""
-    return (state, ()) if isinstance(given, told.LogTruncated) else right(state, given, now_ms)
+    return (
+        (state, ()) if isinstance(given, machine_io.LogTruncated) else right(state, given, now_ms)
+    )
 
 
 @FAMILY.replaces("G3", *PARTICIPANT_STEP)
 def participant_keeps_places(right: Callable[..., Any], state: Any, given: Any, now_ms: int) -> Any:
     """A participant keeps its places in a log that lost them."""
-    return (state, ()) if isinstance(given, asked.LogTruncated) else right(state, given, now_ms)
+    return (
+        (state, ()) if isinstance(given, machine_io.LogTruncated) else right(state, given, now_ms)
+    )
 
 
 @FAMILY.replaces("E1", (coordinator_driver.CoordinatorDriver, "primary"))

@@ -181,7 +181,7 @@ def test_hg151_a_kind_that_declares_what_no_port_carries(
 ) -> None:
     able = frozenset({Capability.KEYS, declared})
     monkeypatch.setattr(folder.FolderFormat, "capabilities", able)
-    with pytest.raises(KindLacks, match=f"kind folder declare {declared}, for which there is no"):
+    with pytest.raises(KindLacks, match=f"format folder declare {declared}, for which there is no"):
         sink('type = "folder"\nlocation = "/lake/trips"\ncreate = true')
 
 
@@ -490,7 +490,7 @@ def test_hg151_what_delta_has_not_is_refused_by_name(table: str, more: str) -> N
 @pytest.mark.parametrize(
     ("table", "more", "said"),
     [
-        ('branch = "audit"', COLUMN, "kind hudi do not support that"),
+        ('branch = "audit"', COLUMN, "format hudi do not support that"),
         ('sort_by = ["id"]', COLUMN, r"table\.sort_by: tables of format hudi"),
         (
             'key = ["id"]',
@@ -502,13 +502,17 @@ def test_hg151_what_delta_has_not_is_refused_by_name(table: str, more: str) -> N
             f'{COLUMN}[catalog]\nbackend = "java"\n[spark]\nmaster = "local[1]"',
             r"catalog\.backend: tables of format hudi",
         ),
-        ("", f'{COLUMN}[table.schema]\nunknown_fields = "evolve"', "kind hudi do not support that"),
+        (
+            "",
+            f'{COLUMN}[table.schema]\nunknown_fields = "evolve"',
+            "format hudi do not support that",
+        ),
         (
             "",
             f'{COLUMN}[quarantine]\npolicy = "quarantine"\ndead_letter_topic = "dead"',
-            "kind hudi do not support that",
+            "format hudi do not support that",
         ),
-        ("", f"{COLUMN}[maintenance]\ncompact = true", "kind hudi do not support that"),
+        ("", f"{COLUMN}[maintenance]\ncompact = true", "format hudi do not support that"),
         ("", f'{COLUMN}[spark]\nremote = "sc://127.0.0.1"', r"spark\.remote"),
     ],
 )
@@ -612,7 +616,7 @@ def test_what_a_table_stamps_its_files_with_reaches_the_coordinator(
     topics = FakeTopics(FakeSource(), ())
     monkeypatch.setattr(HudiFormat, "open", lambda *_: table)
     with ExitStack() as opening:
-        found = SinkTables(hudi(), opening).coordinated(hudi(), topics, opening, None)
+        found = SinkTables(hudi(), opening).coordinated(hudi(), topics, opening)
     assert found.stamp() == ("/lake/trips/*_7.parquet" if stamps else "")
     assert found.table.read() == table.read()
 

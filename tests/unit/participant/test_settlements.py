@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from protocol.values import ALICE, P0, P1, SINK, TABLE, folder, offsets, status
 
 from headgate.control_protocol.identifiers import ControlOffset, Epoch, TransactionNumber
+from headgate.control_protocol.machine_io import OutgoingEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.state import HeardStatus
@@ -16,7 +17,7 @@ from headgate.coordinator.status_validation import Standard, judge
 from headgate.participant.batches import empty_claim
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.settlements import apply_settlement, enter_epoch
-from headgate.participant.state import OutgoingEvent, Ownership, OwnStatus, State
+from headgate.participant.state import Ownership, OwnStatus, State
 
 BOTH = frozenset({P0, P1})
 RANGES = st.tuples(st.integers(0, 8), st.integers(0, 4)).map(lambda r: (r[0], r[0] + r[1]))
@@ -27,7 +28,7 @@ def pending(claims: list[dict]) -> tuple[OwnStatus, ...]:  # type: ignore[type-a
     own = []
     for number, claimed in enumerate(claims, start=1):
         said = status(number, claimed)
-        draft = OutgoingEvent(number, Epoch(1), TransactionNumber(1), said)
+        draft = OutgoingEvent(Epoch(1), TransactionNumber(1), said, number)
         own.append(OwnStatus(draft, said, ControlOffset(100 + number)))
     return tuple(own)
 

@@ -33,8 +33,8 @@ Beside = Callable[..., AuditReport]
 @pytest.fixture
 def beside(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> Beside:
     """The audit beside a source that holds these offsets of each partition, and no more."""
-    monkeypatch.setattr(delete_rows, "tell", lambda *_: None)
-    monkeypatch.setattr(delete_rows, "behind_a_commit", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "announce", lambda *_: None)
+    monkeypatch.setattr(delete_rows, "wait_for_commits", lambda *_: lambda: None)
     assert settings.source.start_at == "earliest"
 
     def audited(held: Offsets, *, of: SinkSettings = settings) -> AuditReport:

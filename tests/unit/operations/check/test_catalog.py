@@ -37,7 +37,7 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.operations.check.table import NotChecked, TableCheck
-from headgate.runtime.iceberg_format import IcebergFormat
+from headgate.runtime.sink_tables import SinkTables
 
 COLUMNS = (
     ColumnSettings(name="topic", type="string", from_record=True),
@@ -90,7 +90,7 @@ def test_rights_are_asked_of_a_catalog_that_is_open(
         return "may be committed"
 
     monkeypatch.setattr(SqlCatalog, "close", close)
-    monkeypatch.setattr("headgate.operations.check.table.may_commit", asked)
+    monkeypatch.setattr("headgate.operations.check.table.check_may_commit", asked)
     check = TableCheck(settings)
     check.table()
     assert check.rights() == "may be committed"
@@ -402,7 +402,7 @@ def test_the_quarantine_is_asked_for_and_so_at_a_start(
     settings = replace(settings, quarantine=kept)
     assert "does not exist yet" in TableCheck(settings).quarantine()
     catalog.create_table("db.aside", Schema(NestedField(1, "topic", StringType())))
-    tables = IcebergFormat(settings, catalog)
+    tables = SinkTables.in_catalog(settings, catalog)
     for ask in (TableCheck(settings).quarantine, tables.ready_quarantine):
         with pytest.raises(TableUnfit, match="no column partition, no column offset, no column"):
             ask()

@@ -57,8 +57,8 @@ def local(tmp_path: Path) -> Iterator[LocalCatalog]:
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """On the control topic; and nobody waits for a good moment."""
     told: list[str] = []
-    monkeypatch.setattr(delete_rows, "tell", lambda _, what: told.append(what))
-    monkeypatch.setattr(delete_rows, "behind_a_commit", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "announce", lambda _, what: told.append(what))
+    monkeypatch.setattr(delete_rows, "wait_for_commits", lambda *_: lambda: None)
     return told
 
 
@@ -294,7 +294,7 @@ def test_what_landed_without_an_answer_is_not_done_twice(
 
     def lost(self: Catalog, *call: Any) -> Any:
         monkeypatch.undo()
-        monkeypatch.setattr(delete_rows, "tell", lambda *_: None)
+        monkeypatch.setattr(delete_rows, "announce", lambda *_: None)
         real(self, *call)
         raise ConnectionError("the answer was lost")
 

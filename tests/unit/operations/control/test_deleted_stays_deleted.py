@@ -38,8 +38,8 @@ from headgate.tables.iceberg.table import IcebergTable
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is told, and nobody waits for a good moment; the brokers are not there."""
-    monkeypatch.setattr(delete_rows, "tell", lambda *_: None)
-    monkeypatch.setattr(delete_rows, "behind_a_commit", lambda *_: lambda: None)
+    monkeypatch.setattr(delete_rows, "announce", lambda *_: None)
+    monkeypatch.setattr(delete_rows, "wait_for_commits", lambda *_: lambda: None)
     for module in (rollback, set_offsets):
         monkeypatch.setattr(module, "require_stopped", lambda _: None)
 

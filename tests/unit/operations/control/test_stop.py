@@ -128,7 +128,7 @@ def test_commits_between_look_and_claim_are_no_reason_to_give_up(
     filled: FilledTable,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real, raced = module.land, []
+    real, raced = module.commit_claim, []
 
     def land(*given: object) -> None:
         if not raced:
@@ -136,7 +136,7 @@ def test_commits_between_look_and_claim_are_no_reason_to_give_up(
             table.commit(CommitAttempt(table.read(), filled.record(1, 3, {0: 12, 1: 12})))
         real(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "land", land)
+    monkeypatch.setattr(module, "commit_claim", land)
     assert sum(stop(settings).record.offsets.values()) == 24
 
 
@@ -232,7 +232,7 @@ def test_who_has_not_heard_it_is_told_again(
 ) -> None:
     said: list[str] = []
     assert table.read().record is not None
-    monkeypatch.setattr(module, "tell", lambda _, what: said.append(what))
+    monkeypatch.setattr(module, "announce", lambda _, what: said.append(what))
     monkeypatch.setattr(module, "_SAID_AGAIN_S", -1)
     monkeypatch.setattr(module, "pause", lambda _: None)
     alive += [SimpleNamespace(member="deaf") for _ in range(3)]

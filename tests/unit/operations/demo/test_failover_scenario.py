@@ -111,13 +111,13 @@ def test_it_waits_for_the_moment(script: tuple[Envelope, ...]) -> None:
 
 def test_without_rows_on_their_way_nobody_dies() -> None:
     all_but_confirmed = said(LEADER, 1, 5, ack(RECORDS // 2, 200, RECORDS))
-    Stream.count_confirmed = RECORDS - 1  # one is still on its way into Kafka
+    Stream.confirmed = RECORDS - 1  # one is still on its way into Kafka
     try:
         script = (LEADS, *BOTH_READ, *commits(COMMITS_BEFORE_KILL), all_but_confirmed, END)
         with pytest.raises(AssertionError, match="more than was said"):
             played(*script)
     finally:
-        Stream.count_confirmed = RECORDS
+        Stream.confirmed = RECORDS
 
 
 def test_a_standstill_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

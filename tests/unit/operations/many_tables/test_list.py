@@ -168,7 +168,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> list[tuple[str, ...]]:
         assert holds(answer)
         return answer
 
-    monkeypatch.setattr(resume, "ask", ask)
+    monkeypatch.setattr(resume, "send_until", ask)
     return said
 
 
@@ -269,7 +269,7 @@ def test_replay_resumes_first_and_asks_for_open_tables_at_once(
         record: CommitRecord = answer(settings, event, *more)
         return desk.decides(suspended=tuple(replace(p, resuming=True) for p in record.suspended))
 
-    monkeypatch.setattr(resume, "ask", resuming)
+    monkeypatch.setattr(resume, "send_until", resuming)
     told = desk.asks("resume", "db.one", "db.open", "--replay")
     assert told.stdout.splitlines() == [
         "resumed: db.one",

@@ -239,7 +239,7 @@ def _roll_the_quarantine_back(shop: Shop) -> None:
     [
         (_suspend, f"{CLICKS} is suspended: HG-201 rolled back"),
         (_lose_the_tag, f"{CLICKS} is not as sink shop left it"),
-        (_make_anew, f"{CLICKS} is not as sink shop left it, or has not been delivered yet"),
+        (_make_anew, f"{CLICKS} is not as sink shop left it, or has received nothing yet"),
         (_roll_the_quarantine_back, "the quarantine .* is not as sink shop left it: tag-missing"),
     ],
 )

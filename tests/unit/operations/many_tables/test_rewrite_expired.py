@@ -268,7 +268,7 @@ def _drop_a_column(shop: Shop) -> None:
         (_clear_the_file_away, RereadRefused, "files of expired rows are gone"),
         (_clear_the_manifest_away, RereadRefused, "files of expired rows are gone"),
         (_only_count, RereadRefused, "so much that the ledger counts it only: 1 rows"),
-        (_of_a_table_that_is_gone, RereadRefused, "a table of that name that is gone"),
+        (_of_a_table_that_is_gone, RereadRefused, "an earlier table of that name, which is gone"),
         (_drop_a_column, RereadRefused, "rows cannot be read here"),
     ],
 )

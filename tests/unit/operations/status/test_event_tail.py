@@ -74,7 +74,7 @@ def test_every_event_in_words(event: Event, named: str, text: str) -> None:
 
 def test_the_newest_without_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = [said(START, 3), said(ALIVE, 2), said(ACK, 1)]
-    monkeypatch.setattr(module, "control_tail", lambda *_: heard)
+    monkeypatch.setattr(module, "read_control_tail", lambda *_: heard)
     settings = parse(MINIMAL)
     assert [e.event for e in follow_events(settings, 50, follow=False)] == [START, ACK]
     assert [e.event for e in follow_events(settings, 1, follow=False)] == [ACK]
@@ -100,7 +100,7 @@ def test_brokers_that_are_away_are_one_line(
     def away(*_: object) -> list[Envelope]:
         raise Unreachable("no broker answers")
 
-    monkeypatch.setattr(module, "control_tail", away)
+    monkeypatch.setattr(module, "read_control_tail", away)
     path = f"{tmp_path}/sink.toml"
     with open(path, "w") as file:  # noqa: PTH123
         file.write(MINIMAL)
@@ -141,7 +141,7 @@ def test_following_shows_each_event_once_and_survives_a_new_log(
 ) -> None:
     tail = [said(START, 2), said(ACK, 1)]
     log = Log(tail)
-    monkeypatch.setattr(module, "control_tail", lambda *_: tail)
+    monkeypatch.setattr(module, "read_control_tail", lambda *_: tail)
     monkeypatch.setattr(module, "control_log", lambda _: log)
     settings = replace(parse(MINIMAL), name=tail[0].sink)
     shown: list[Event] = []

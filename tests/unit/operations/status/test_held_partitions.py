@@ -51,7 +51,7 @@ def report(settings: SinkSettings, monkeypatch: pytest.MonkeyPatch) -> StatusRep
     source.produce(TopicPartition("topic", 2), 7)
     topics = FakeTopics(source, ["topic"])
     monkeypatch.setattr(module, "source_topics", lambda _: nullcontext(topics))
-    monkeypatch.setattr(module, "control_tail", lambda *_: [])
+    monkeypatch.setattr(module, "read_control_tail", lambda *_: [])
     return status(settings)
 
 

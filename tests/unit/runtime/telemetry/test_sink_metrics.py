@@ -154,7 +154,7 @@ def test_sink_wide_series_end_with_the_coordinators_life(meters: SinkMeters, kep
     newer.close()
     assert {name for name, _ in kept.gauges()} == {names.BUILD_INFO, names.CONFIG_INFO}
     meters.close()
-    assert kept.masked == []
+    assert kept.shown == []
 
 
 def test_lag_in_records_and_in_seconds(meters: SinkMeters, kept: Kept) -> None:

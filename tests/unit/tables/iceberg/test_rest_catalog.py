@@ -60,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def do_GET(self) -> None:
-        self.server.masked.append(self.headers.get("Authorization", ""))
+        self.server.shown.append(self.headers.get("Authorization", ""))
         self.server.together.wait(30)
         self._say(200, {"defaults": {}, "overrides": {}, "namespaces": []})
 
@@ -129,7 +129,7 @@ def test_a_catalog_shows_the_newest_token() -> None:
             before = server.given
             while server.given < before + 2:
                 catalog.list_namespaces()
-        assert server.masked[-1] == f"Bearer token-{server.given}"
+        assert server.shown[-1] == f"Bearer token-{server.given}"
 
 
 def test_a_server_of_tokens_that_never_answers_is_not_waited_for() -> None:
