@@ -227,10 +227,6 @@ def _key(sink: SinkName, name: str) -> str:
     return f"headgate.{sink}.{name}"
 
 
-def _key(sink: SinkName, name: str) -> str:
-    return f"headgate.{sink}.{name}"
-
-
 class _NotOne(ValueError):
     """The text is none of its kind; the message follows "is"."""
 
@@ -276,17 +272,27 @@ class _Leaf(NamedTuple):
     of: Callable[[Any], Any]
 
 
-_hints = cache(get_type_hints)
+@cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+    return {
+        name: getattr(hint, "__supertype__", hint) for name, hint in get_type_hints(kind).items()
+    }
+
+
+def _is_nested(hint: Any) -> bool:
+    return is_dataclass(hint)
 
 
 @cache
 def _leaves(kind: Any, prefix: str = "") -> tuple[_Leaf, ...]:
     leaves: list[_Leaf] = []
     for name, hint in _hints(kind).items():
-        path, declared = f"{prefix}{name}", getattr(hint, "__supertype__", hint)
-        key = _KEYS.get(path, name.replace("_", "-"))
-        inside = _leaves(declared, f"{path}.") if is_dataclass(declared) else None
-        leaves += inside or [_Leaf(path, key, declared, attrgetter(path))]
+        path = f"{prefix}{name}"
+        if _is_nested(hint):
+            leaves += _leaves(hint, f"{path}.")
+        else:
+            key = _KEYS.get(path, name.replace("_", "-"))
+            leaves.append(_Leaf(path, key, hint, attrgetter(path)))
     return tuple(leaves)
 
 
@@ -297,14 +303,15 @@ def _build(kind: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
         path = f"{prefix}{name}"
         if path in values:
             made[name] = values[path]
-        elif is_dataclass(hint):
+        elif _is_nested(hint):
             made[name] = _build(hint, values, f"{path}.")
     return kind(**made)
 
 
 def _form(value: Any) -> dict[str, Any]:
     """Return the dataclass as an object of JSON."""
-    form = {leaf.key: leaf.of(value) for leaf in _leaves(type(value))}
+    kind: Any = type(value)
+    form = {leaf.key: leaf.of(value) for leaf in _leaves(kind)}
     if not form.get("deletes", True):
         del form["deletes"]
     return form
