@@ -20,7 +20,12 @@ from headgate.control_protocol.commit_record import KEY_COUNTS
 from headgate.control_protocol.redaction import printable
 from headgate.operations.audit.files import OnProgress
 from headgate.operations.audit.report import AuditReport, Verdict
-from headgate.operations.status.report import MEND_TABLES, BadRecord, PartitionStatus, StatusReport
+from headgate.operations.status.report import (
+    MEND_TABLES,
+    PartitionStatus,
+    RejectedRecord,
+    StatusReport,
+)
 from headgate.runtime.health import LastError
 
 if TYPE_CHECKING:
@@ -162,7 +167,7 @@ def show_status(console: Console, report: StatusReport) -> None:
             ],
         )
     )
-    _show_bad(console, report.bad_records)
+    _show_bad(console, report.rejected_records)
     show_notes(console, report.notes)
 
 
@@ -188,7 +193,7 @@ def show_all(console: Console, sinks: Iterable[tuple[str, StatusReport | None, s
     console.print(_table(("sink", "condition", "lag", "epoch", "last rows", "error"), rows))
 
 
-def _show_bad(console: Console, records: Iterable[BadRecord]) -> None:
+def _show_bad(console: Console, records: Iterable[RejectedRecord]) -> None:
     for bad in records:
         where = f"{bad.topic} partition {bad.partition} offset {bad.offset}"
         told = printable(f"{where}, in transaction {bad.transaction}: {bad.reason}")

@@ -34,10 +34,10 @@ from headgate.operations.status.held_partitions import (
 )
 from headgate.operations.status.report import (
     MEND_TABLES,
-    BadRecord,
     OffsetsReport,
     ParticipantStatus,
     PartitionStatus,
+    RejectedRecord,
     StatusReport,
     TransactionStatus,
     lag_of,
@@ -165,7 +165,7 @@ def status(
         if condition is Condition.UNKNOWN and notes.exit_code
         else EXIT_CODES[condition] or notes.exit_code,
         stalled=tuple(map(str, stalled)),
-        bad_records=found.bad,
+        rejected_records=found.bad,
     )
     if with_age and notes.reachable:
         return replace(report, lag_seconds=_lag_ages(settings, report, now_ms))
@@ -226,7 +226,7 @@ class _TableStatus:
     history: History
     wrong: LastError | None = None
     pending: tuple[PendingCommit, ...] = ()
-    bad: tuple[BadRecord, ...] = ()
+    bad: tuple[RejectedRecord, ...] = ()
 
 
 def _table(settings: SinkSettings, newest: Newest, notes: _Notes) -> _TableStatus:
@@ -237,7 +237,7 @@ def _table(settings: SinkSettings, newest: Newest, notes: _Notes) -> _TableStatu
             pending = tables.undelivered(history.record)
             gone = describe_unusable_tables(tables, history)
             notes.texts += map(settings.redacted, [*gone, MEND_TABLES] if gone else [])
-            bad = _bad_records(settings, tables, history, notes)
+            bad = _rejected_records(settings, tables, history, notes)
     except TableMissing:
         if not settings.table.create:
             raise
@@ -246,12 +246,12 @@ def _table(settings: SinkSettings, newest: Newest, notes: _Notes) -> _TableStatu
     return _TableStatus(history, wrong, pending, bad)
 
 
-def _bad_records(
+def _rejected_records(
     settings: SinkSettings, tables: SinkTables, history: History, notes: _Notes
-) -> tuple[BadRecord, ...]:
+) -> tuple[RejectedRecord, ...]:
     if not any(commit.record.quarantined for commit in history.commits):
         return ()
-    from headgate.operations.status.bad_records import (
+    from headgate.operations.status.rejected_records import (
         read_rejected_records,
     )  # only if there are some
 

@@ -64,7 +64,6 @@ ADAPTERS = {
         "headgate.data_plane.batch",
         "headgate.data_plane.files",
         "headgate.data_plane.quarantine",
-        "headgate.data_plane.routing",
         "headgate.data_plane.write",
         "headgate.operations.access.secondary_tables",
         "headgate.operations.access.tables",

@@ -76,7 +76,7 @@ def judged(sink: Deployment) -> None:
     bad = -(-sink.produced // 5)
     assert report.total("in_quarantine") == bad
     assert sink.rows().num_rows == sink.produced - bad
-    assert len(status(sink.settings).bad_records) == 5
+    assert len(status(sink.settings).rejected_records) == 5
     for command in ("status", "audit", "check"):
         done = CliRunner().invoke(main, [command, str(sink.sink_file)])
         assert done.exit_code == 0, done.output

@@ -26,7 +26,7 @@ from headgate.operations.check.required_grants import Role, grant_commands
 from headgate.operations.check.table import NotChecked, check_quarantine, check_quarantine_rights
 from headgate.operations.control.maintain import maintain
 from headgate.operations.many_tables.list import tables
-from headgate.operations.status.bad_records import read_rejected_records
+from headgate.operations.status.rejected_records import read_rejected_records
 from headgate.operations.status.status import status
 from headgate.runtime.maintenance.rounds import Done
 from headgate.tables.iceberg.maintenance.snapshot_selection import KEEP_MIN, MAX_AGE_MS

@@ -128,4 +128,4 @@ def test_topics_that_share_tables_are_read_together() -> None:
     assert tables._group_topics({"a", "b", "c"}) == [{"a", "b"}, {"c"}]
     assert [tables.may_take(topic) for topic in "abcd"] == [True, True, True, False]
     assert [tables.takes_all(topic) for topic in "abcd"] == [False, False, True, False]
-    assert tables.takes("a") == {"db.of_one"}
+    assert tables.tables_of("a") == {"db.of_one"}

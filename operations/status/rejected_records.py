@@ -12,7 +12,7 @@ from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import SupportsDeadLetters
 from headgate.control_protocol.table_history import Newest, TableReader
-from headgate.operations.status.report import BadRecord
+from headgate.operations.status.report import RejectedRecord
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.dead_letter_rows import ROWS_LOOKED_AT
@@ -25,7 +25,7 @@ _ROWS_SOUGHT_AMONG = 100_000
 _COLUMNS = ("topic", "partition", "offset", "error_class", "message", "epoch", "transaction")
 
 
-def read_rejected_records(tables: SinkTables) -> tuple[BadRecord, ...]:
+def read_rejected_records(tables: SinkTables) -> tuple[RejectedRecord, ...]:
     """Return some records of the newest commit that added any, the last first.
 
     Without ``quarantine.excerpts`` the reason is only its class. Raises ``HeadgateError``.
@@ -38,7 +38,7 @@ def read_rejected_records(tables: SinkTables) -> tuple[BadRecord, ...]:
     except Exception as error:
         raise catalog_failure(error, f"table {name} cannot be read") from error
     return tuple(
-        BadRecord(
+        RejectedRecord(
             str(row["topic"]),
             int(row["partition"]),
             int(row["offset"]),
