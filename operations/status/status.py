@@ -126,7 +126,7 @@ def status(
     heard_events = heard(
         envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms
     )
-    unheard = _count_unheard(settings, notes) if notes.reachable and heard_events.silent else 0
+    unheard = _note_unheard(settings, notes) if notes.reachable and heard_events.silent else 0
     if not (wrong or record) and notes.reachable:
         wrong = _start_error(settings)
     error = wrong or notes.wrong or heard_events.error
@@ -392,7 +392,7 @@ def _read_events(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
     return envelopes
 
 
-def _count_unheard(settings: SinkSettings, notes: _Notes) -> int:
+def _note_unheard(settings: SinkSettings, notes: _Notes) -> int:
     """Return how many are in the group although nobody is heard, and note who they are."""
     group, topic = settings.source.group_id, settings.control.topic
     try:
