@@ -263,7 +263,7 @@ def test_replay_resumes_first_and_asks_for_open_tables_at_once(
 ) -> None:
     suspends(desk, one="HG-201 was rolled back")
     monkeypatch.setattr(resume.time, "sleep", lambda _: desk.decides())
-    answer = resume.ask
+    answer = resume.send_until
 
     def resuming(settings: SinkSettings, event: Resume, *more: Any) -> CommitRecord:
         record: CommitRecord = answer(settings, event, *more)
