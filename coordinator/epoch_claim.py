@@ -126,11 +126,6 @@ def is_paused_at_start(state: State, attempt: CommitAttempt | None, *, stored: b
     return request.paused
 
 
-def last_answer(term: Term, *, before: bool, now: bool) -> TransactionNumber:
-    """Return the transaction that last answered a request, once the closing one has landed."""
-    return term.pause.answered if before == now else term.closing
-
-
 _NOT_BY_POLICY = (
     "take the policy out of the sink file, and answer the error that it answers by headgate resume "
     "SINK --accept CODE=CHOICE, with --bring-back-deleted if the deletion was a mistake"

@@ -82,7 +82,6 @@ from headgate.coordinator.actions import (
 from headgate.coordinator.epoch_claim import (
     begin_epoch,
     claim_epoch,
-    last_answer,
     on_request,
     on_secondaries_found,
     on_table_found,
@@ -741,7 +740,7 @@ def _commit_record(state: State, verdict: ValidationResult, through: int | None)
         valid_through_ms=through,
         paused=term.pause.paused,
         control_topic=state.identity.control_topic,
-        secondaries=uuids_to_record(state),
+        secondaries=uuids_to_record(state) if term.delivery.secondaries else {},
         routing=state.identity.routing,
         control_topic_id=stored.control_topic_id,
         suspended=tuple(term.suspensions.suspended.values()),
@@ -794,7 +793,7 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
     stored, found = term.primary.view.record, view.record
     assert stored is not None
     assert found is not None
-    answered = last_answer(term, before=stored.paused, now=found.paused)
+    answered = term.pause.answered if stored.paused == found.paused else term.closing
     committed = replace(
         term,
         primary=term.primary.with_landed(view, now_ms),
@@ -805,10 +804,14 @@ def _on_landed(state: State, view: TableView, now_ms: int) -> Step:
         files = (*attempt.files, *(file for draft in term.delivery.drafts for file in draft.files))
         known = with_committed(admission_criteria(landed, now_ms), files)
         tokens = term.tokens.with_committed(known)
-        committed = without_forgotten(replace(committed, tokens=tokens), attempt.forgets)
+        committed = replace(committed, tokens=tokens)
+        if attempt.forgets:
+            committed = without_forgotten(committed, attempt.forgets)
     told = log_expired(found, stored) if found.expired else ()
     landed = replace(landed, term=committed)
-    settled, actions = settle(replace(landed, term=with_linger(landed, now_ms)), view)
+    if committed.delivery.pending or committed.delivery.lingering:
+        landed = replace(landed, term=with_linger(landed, now_ms))
+    settled, actions = settle(landed, view)
     return settled, (*told, *actions)
 
 

@@ -311,9 +311,11 @@ def _find_replaced(state: State) -> tuple[PendingCommit, ...]:
 def with_pending_and_expired(state: State, record: CommitRecord, now_ms: int) -> CommitRecord:
     """D3: add the pending commits that are left to the record, in their order."""
     term = term_of(state)
+    stored = term.primary.view.record
+    if not (term.delivery.pending or (stored and stored.expired)):
+        return record
     gone = commits_of(term.delivery.pending, term.suspensions.forgotten)
     late = tuple(dict.fromkeys((*find_expiring(state, now_ms), *_find_replaced(state), *gone)))
-    stored = term.primary.view.record
     return replace(
         record,
         pending_commits=without(term.delivery.pending, late),
@@ -345,7 +347,8 @@ def stage_or_commit(
         attempt.record.expired,
         attempt.record.pending_commits,
     )
-    resumed = tuple(renewal(attempt.record, each) for each in resuming_to_deliver(term, pending))
+    resuming = resuming_to_deliver(term, pending) if term.suspensions.suspended else ()
+    resumed = tuple(renewal(attempt.record, each) for each in resuming)
     renewed = tuple(
         renewal(attempt.record, secondary)
         for name, secondary in {**named, **term.delivery.secondaries}.items()
