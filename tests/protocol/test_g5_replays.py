@@ -173,7 +173,7 @@ def practised(phase: Part) -> Participant:
     participant.hears_itself()
     if phase is Part.WAITING:
         return participant
-    participant.start(3, offsets(15, 25), settled_to=participant.state.term.progress.settled_to)
+    participant.start(3, offsets(15, 25), settled_to=participant.state.term.settled_to)
     participant.writes({P0: 17 + participant.state.settings.batch_records_max})
     if phase is Part.ANSWERING:
         participant.end(3)
