@@ -25,13 +25,13 @@ from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.write.in_process_writer import chunk_of
+from headgate.kafka.embedded_source import Record
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Words
 from headgate.operations.audit.changelog_replay import FoldEvidence, SourceRanges, folding
 from headgate.operations.audit.keyed_tables import told_of_fold
 from headgate.operations.audit.replay_compare import Fault, differing
 from headgate.operations.audit.replay_spill import SLICE_BYTES
-from headgate.participant.embedded_source import Record
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.upsert.key_index import KeyHash
