@@ -56,9 +56,9 @@ from headgate.coordinator.actions import (
     DeliveriesAnswered,
     DescribeSecondaries,
     DescribeSources,
-    Drafted,
     Input,
     LeadershipGained,
+    ManifestsStaged,
     ReadTable,
     SecondariesRead,
     SourcesDescribed,
@@ -630,7 +630,7 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
             return _led(state, now_ms)
         case TableRead(view):
             return _table_read(state, view, now_ms)
-        case SecondariesRead() | Drafted() | DeliveriesAnswered():
+        case SecondariesRead() | ManifestsStaged() | DeliveriesAnswered():
             return _of_secondaries(state, given, now_ms)
         case SourcesDescribed():
             return _described(state, given, now_ms)
@@ -673,7 +673,7 @@ def _table_read(state: State, view: TableView, now_ms: int) -> Step:
 
 
 def _of_secondaries(
-    state: State, given: SecondariesRead | Drafted | DeliveriesAnswered, now_ms: int
+    state: State, given: SecondariesRead | ManifestsStaged | DeliveriesAnswered, now_ms: int
 ) -> Step:
     match state.phase, given:
         case Phase.RECOVERING, SecondariesRead() if state.recovery_view:
@@ -684,7 +684,7 @@ def _of_secondaries(
             return tables_told(state, given, now_ms)
         case Phase.DRAFTING, SecondariesRead():
             return read_for_drafts(state, given, now_ms)
-        case Phase.DRAFTING, Drafted():
+        case Phase.DRAFTING, ManifestsStaged():
             return drafted(state, given, now_ms)
         case Phase.DELIVERING, SecondariesRead():
             return secondaries_read(state, given, now_ms)

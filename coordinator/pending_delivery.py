@@ -34,11 +34,11 @@ from headgate.coordinator.actions import (
     DeliverPendingCommits,
     DescribeSecondaries,
     DescribeSources,
-    Drafted,
-    DraftManifests,
+    ManifestsStaged,
     ReadTable,
     SecondariesRead,
-    TidyDrafts,
+    StageManifests,
+    TidyStagedManifests,
 )
 from headgate.coordinator.outgoing_events import (
     Step,
@@ -341,10 +341,10 @@ def drafted_for(state: State, attempt: CommitAttempt, verdict: Verdict, now_ms: 
         moved = move(state, Phase.COMMITTING, term=decided, attempt=attempt)
         return moved, (CommitTable(attempt),)
     drafting = replace(term, decision=attempt, drafts=drafts)
-    return move(state, Phase.DRAFTING, term=drafting), (DraftManifests(drafts),)
+    return move(state, Phase.DRAFTING, term=drafting), (StageManifests(drafts),)
 
 
-def drafted(state: State, given: Drafted, now_ms: int) -> Step:
+def drafted(state: State, given: ManifestsStaged, now_ms: int) -> Step:
     """D3: decide; the drafts are pending as soon as the primary table's commit has landed, and not
     before."""
     term = term_of(state)
@@ -397,7 +397,7 @@ def read_for_drafts(state: State, given: SecondariesRead, now_ms: int) -> Step:
         now = given.views.get(name, draft.table)
         if now.uuid != draft.table.uuid or now.lineage is Lineage.TAG_MISSING:
             return recover(state, f"{draft.table.table} is another table now: begins again")
-    return state, (DraftManifests(term.drafts),)
+    return state, (StageManifests(term.drafts),)
 
 
 # Decides when a secondary table is delivered to: at once, or after its pending commits have
@@ -689,4 +689,4 @@ def tidied(term: Term) -> tuple[Action, ...]:
         for pending_commit in (*term.pending_commits, *expired)
         if pending_commit.manifest
     )
-    return (TidyDrafts(term.epoch, kept),) if term.secondaries else ()
+    return (TidyStagedManifests(term.epoch, kept),) if term.secondaries else ()
