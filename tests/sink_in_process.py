@@ -161,7 +161,7 @@ class SinkInProcess:
     def pending(self) -> set[str]:
         """The tables that are pending something, as the coordinator knows it."""
         term = self.coordinator.state.term
-        return {pending_commit.table for pending_commit in term.pending_commits} if term else set()
+        return {pending_commit.table for pending_commit in term.delivery.pending} if term else set()
 
     def suspended(self) -> dict[str, str]:
         """Why those tables take nothing that are suspended."""

@@ -200,17 +200,20 @@ def test_files_where_the_table_had_its_data_earlier_are_in_as_are_those_where_it
 
 def test_an_epoch_takes_nothing_from_where_the_data_lay_before_it() -> None:
     coordinator = moved()
-    assert coordinator.term.former_data
+    assert coordinator.term.tokens.former_data
     coordinator.given(LogTruncated("the control topic was created again"))
     coordinator.until(Phase.OPEN)
-    assert not coordinator.term.former_data
-    assert coordinator.term.view.data_root == ELSEWHERE
+    assert not coordinator.term.tokens.former_data
+    assert coordinator.term.primary.view.data_root == ELSEWHERE
 
 
 def moved() -> Coordinator:
     """A look shows that the table's owner has moved its data."""
     coordinator = Coordinator.at(Phase.OPEN)
-    coordinator.state = replace(coordinator.state, term=replace(coordinator.term, look_soon=True))
+    coordinator.state = replace(
+        coordinator.state,
+        term=replace(coordinator.term, primary=replace(coordinator.term.primary, look_soon=True)),
+    )
     coordinator.until(Phase.PREPARING)
     coordinator.reads(replace(coordinator.table, data_location=ELSEWHERE))
     return coordinator

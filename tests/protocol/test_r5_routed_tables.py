@@ -48,8 +48,11 @@ def collecting(*pending_commits: PendingCommit) -> Coordinator:
 def knowing() -> Coordinator:
     """It has read the routed table in this epoch."""
     made = collecting()
-    secondaries = {**made.term.secondaries, ORDERS: table()}
-    made.state = replace(made.state, term=replace(made.term, secondaries=secondaries))
+    secondaries = {**made.term.delivery.secondaries, ORDERS: table()}
+    made.state = replace(
+        made.state,
+        term=replace(made.term, delivery=replace(made.term.delivery, secondaries=secondaries)),
+    )
     return made
 
 
@@ -77,8 +80,8 @@ def reads(made: Coordinator, *tables: TableView) -> None:
 
 
 def settlement(made: Coordinator) -> Settlement:
-    assert made.term.settlement is not None
-    return made.term.settlement
+    assert made.term.progress.settlement is not None
+    return made.term.progress.settlement
 
 
 def stopped(made: Coordinator) -> HeadgateError:
@@ -254,6 +257,6 @@ def test_a_claim_carries_on_what_is_pending_to_a_table_that_cannot_be_read() -> 
     """One bad table holds up no start."""
     pending_commit = replace(pending(ASIDE, EPOCH - 1, 4), table=ORDERS, secondary=UUID)
     made = collecting(pending_commit)
-    assert pending_commit in made.term.pending_commits
+    assert pending_commit in made.term.delivery.pending
     assert made.term.epoch == EPOCH
-    assert made.term.view.uuid == PRIMARY
+    assert made.term.primary.view.uuid == PRIMARY

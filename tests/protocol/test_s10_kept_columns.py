@@ -176,4 +176,4 @@ def test_s10_a_routed_table_whose_columns_were_dropped_is_suspended() -> None:
     changed = TableChanged("lake.orders has no column 'pad' any more", "undo the change")
     made.given(ManifestsStaged((), {ORDERS: changed}))
     made.until(Phase.OPEN)
-    assert made.term.suspended[ORDERS].why == f"HG-208 {changed.message}"
+    assert made.term.suspensions.suspended[ORDERS].why == f"HG-208 {changed.message}"
