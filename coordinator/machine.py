@@ -68,9 +68,9 @@ from headgate.coordinator.actions import (
     DeliveriesAnswered,
     DescribeSecondaries,
     DescribeSources,
-    Drafted,
     Input,
     LeadershipGained,
+    ManifestsStaged,
     ReadTable,
     SecondariesRead,
     SourcesDescribed,
@@ -192,7 +192,7 @@ def _dispatch(state: State, given: Input, now_ms: int) -> Step:
             return _on_leadership(state, now_ms)
         case TableRead(view):
             return _on_primary_read(state, view, now_ms)
-        case SecondariesRead() | Drafted() | DeliveriesAnswered():
+        case SecondariesRead() | ManifestsStaged() | DeliveriesAnswered():
             return _on_secondaries(state, given, now_ms)
         case SourcesDescribed():
             return _on_sources(state, given, now_ms)
@@ -235,7 +235,7 @@ def _on_primary_read(state: State, view: TableView, now_ms: int) -> Step:
 
 
 def _on_secondaries(
-    state: State, given: SecondariesRead | Drafted | DeliveriesAnswered, now_ms: int
+    state: State, given: SecondariesRead | ManifestsStaged | DeliveriesAnswered, now_ms: int
 ) -> Step:
     match state.phase, given:
         case Phase.RECOVERING, SecondariesRead() if state.recovery_view:
@@ -246,7 +246,7 @@ def _on_secondaries(
             return on_unknown_tables_read(state, given, now_ms)
         case Phase.DRAFTING, SecondariesRead():
             return on_read_for_staging(state, given, now_ms)
-        case Phase.DRAFTING, Drafted():
+        case Phase.DRAFTING, ManifestsStaged():
             return on_staged(state, given, now_ms)
         case Phase.DELIVERING, SecondariesRead():
             return on_secondaries_read(state, given, now_ms)

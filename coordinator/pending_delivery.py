@@ -33,11 +33,11 @@ from headgate.coordinator.actions import (
     DeliverPendingCommits,
     DescribeSecondaries,
     DescribeSources,
-    Drafted,
-    DraftManifests,
+    ManifestsStaged,
     ReadTable,
     SecondariesRead,
-    TidyDrafts,
+    StageManifests,
+    TidyStagedManifests,
 )
 from headgate.coordinator.outgoing_events import (
     Step,
@@ -386,10 +386,10 @@ def stage_or_commit(
         moved = enter_phase(state, Phase.COMMITTING, term=decided, attempt=attempt)
         return moved, (CommitTable(attempt),)
     drafting = replace(term, delivery=replace(term.delivery, decision=attempt, drafts=drafts))
-    return enter_phase(state, Phase.DRAFTING, term=drafting), (DraftManifests(drafts),)
+    return enter_phase(state, Phase.DRAFTING, term=drafting), (StageManifests(drafts),)
 
 
-def on_staged(state: State, given: Drafted, now_ms: int) -> Step:
+def on_staged(state: State, given: ManifestsStaged, now_ms: int) -> Step:
     """D3: decide; the drafts are pending as soon as the primary table's commit has landed, and not
     before."""
     term = term_of(state)
@@ -445,7 +445,7 @@ def on_read_for_staging(state: State, given: SecondariesRead, now_ms: int) -> St
         now = given.views.get(name, draft.table)
         if now.uuid != draft.table.uuid or now.lineage is Lineage.TAG_MISSING:
             return recover(state, f"{draft.table.table} is another table now: begins again")
-    return state, (DraftManifests(term.delivery.drafts),)
+    return state, (StageManifests(term.delivery.drafts),)
 
 
 # Decides when a secondary table is delivered to: at once, or after its pending commits have
@@ -765,4 +765,4 @@ def tidy(term: Term) -> tuple[Action, ...]:
         for pending_commit in (*term.delivery.pending, *expired)
         if pending_commit.manifest
     )
-    return (TidyDrafts(term.epoch, kept),) if term.delivery.secondaries else ()
+    return (TidyStagedManifests(term.epoch, kept),) if term.delivery.secondaries else ()

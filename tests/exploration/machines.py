@@ -166,8 +166,8 @@ def _coordinator_calls(
         case c.DescribeSecondaries():
             views = {secondary.name: secondary.view() for secondary in world.secondaries}
             return world, c.SecondariesRead(views, NOW_MS)
-        case c.DraftManifests(drafts):
-            return world, c.Drafted(tuple(map(drafted, drafts)))
+        case c.StageManifests(drafts):
+            return world, c.ManifestsStaged(tuple(map(drafted, drafts)))
         case c.DeliverPendingCommits(deliveries):
             return world.seated(index, replace(seat, calls=deliveries)), None
         case machine_io.Append():

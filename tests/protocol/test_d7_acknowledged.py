@@ -18,7 +18,7 @@ from headgate.coordinator.actions import (
     DeliveriesAnswered,
     DeliverPendingCommits,
     DescribeSecondaries,
-    Drafted,
+    ManifestsStaged,
     ReadTable,
 )
 from headgate.coordinator.pending_delivery import TRIED_MAX
@@ -151,7 +151,7 @@ def test_a_decision_names_no_more_than_can_be_read(beyond: int) -> None:
         commit_record_codec.PENDING_COMMITS_MAX - len(coordinator.term.delivery.pending) + beyond
     )
     coordinator.pending = None
-    coordinator.given(Drafted((pending(ONE, EPOCH, coordinator.term.closing),) * count))
+    coordinator.given(ManifestsStaged((pending(ONE, EPOCH, coordinator.term.closing),) * count))
     assert coordinator.phase is (Phase.RECOVERING if beyond else Phase.COMMITTING)
 
 

@@ -23,9 +23,9 @@ from headgate.coordinator.actions import (
     CommitTable,
     DeliverPendingCommits,
     DescribeSecondaries,
-    DraftManifests,
     SecondariesRead,
-    TidyDrafts,
+    StageManifests,
+    TidyStagedManifests,
 )
 from headgate.coordinator.pending_commits import EXPIRED_MAX, expired_to_record, is_unfenced
 from headgate.coordinator.pending_delivery import log_expired
@@ -57,9 +57,9 @@ def test_no_epoch_clears_away_what_has_expired() -> None:
     coordinator = owing(AGE_MS + 1)
     coordinator.until(Phase.CLAIMING)
     (expired,) = coordinator.attempt.record.expired
-    while not coordinator.wants(TidyDrafts):
+    while not coordinator.wants(TidyStagedManifests):
         coordinator.goes_on()
-    assert coordinator.only(TidyDrafts).pending == {expired.manifest}
+    assert coordinator.only(TidyStagedManifests).pending == {expired.manifest}
 
 
 def test_what_is_pending_is_as_old_as_its_files_and_not_as_whatever_might_have_come() -> None:
@@ -73,7 +73,7 @@ def test_what_is_pending_is_as_old_as_its_files_and_not_as_whatever_might_have_c
         made.now_ms += AGE_MS // 5
         made.until(Phase.COLLECTING)
     announces(made)
-    (draft, _) = made.only(DraftManifests).drafts
+    (draft, _) = made.only(StageManifests).drafts
     assert made.now_ms + WALL_AHEAD_MS - draft.since_ms <= AGE_MS // 2
 
 

@@ -39,8 +39,8 @@ from headgate.coordinator.actions import (
     DeliveriesAnswered,
     DeliverPendingCommits,
     DescribeSecondaries,
-    Drafted,
-    DraftManifests,
+    ManifestsStaged,
+    StageManifests,
 )
 from headgate.coordinator.outgoing_events import start_event
 from headgate.coordinator.phases import Phase
@@ -155,8 +155,8 @@ def test_i1_one_that_cannot_be_drafted_for_ends_the_epoch_suspended() -> None:
     made = collecting()
     announces(made)
     reads(made, table())
-    assert made.wants(DraftManifests)
-    made.given(Drafted((), {ORDERS: GONE}))
+    assert made.wants(StageManifests)
+    made.given(ManifestsStaged((), {ORDERS: GONE}))
     assert made.phase is Phase.RECOVERING
     made.until(Phase.OPEN)
     assert suspended_by(made) == {ORDERS: f"HG-102 {GONE.message}"}

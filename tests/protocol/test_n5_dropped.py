@@ -37,7 +37,7 @@ from headgate.coordinator.actions import (
     CommitTable,
     DeliveriesAnswered,
     DescribeSecondaries,
-    Drafted,
+    ManifestsStaged,
     TablesChanged,
 )
 from headgate.coordinator.outgoing_events import start_event
@@ -276,7 +276,7 @@ def test_n5_one_that_goes_while_manifests_are_drafted(makes_anew: bool) -> None:
     announces(made)
     reads(made, table())
     made.pending = None
-    made.given(Drafted((), {ORDERS: GONE}))
+    made.given(ManifestsStaged((), {ORDERS: GONE}))
     assert made.phase is Phase.RECOVERING
     made.until(Phase.OPEN)
     assert (ORDERS in suspended_by(made)) is not makes_anew

@@ -38,7 +38,7 @@ AGEING = replace(SETTINGS, claim_age_max_ms=100_000)
 def test_no_machine_can_ask_for_a_deletion() -> None:
     """Whoever adds an action that touches files must come by here.
 
-    ``TidyDrafts`` deletes manifests that nobody decided on (D2), and no data file;
+    ``TidyStagedManifests`` deletes manifests that nobody decided on (D2), and no data file;
     ``AcknowledgeDelivered`` key files of pending commits that a read shows as delivered (D7), which
     no snapshot refers to.
     """
@@ -52,7 +52,7 @@ def test_no_machine_can_ask_for_a_deletion() -> None:
         "CopyOffsets",
         "DescribeSecondaries",
         "DescribeSources",
-        "DraftManifests",
+        "StageManifests",
         "EvolveTable",
         "DeliverPendingCommits",
         "ReadTable",
@@ -60,7 +60,7 @@ def test_no_machine_can_ask_for_a_deletion() -> None:
         "AcknowledgeDelivered",
         "Submit",
         "LogLine",
-        "TidyDrafts",
+        "TidyStagedManifests",
     }
 
 

@@ -24,7 +24,7 @@ from headgate.control_protocol.ports import Lineage, TableView
 from headgate.coordinator.actions import (
     DeliverPendingCommits,
     DescribeSecondaries,
-    Drafted,
+    ManifestsStaged,
     SecondariesRead,
 )
 from headgate.coordinator.pending_delivery import AT_ONCE, LINGERING_MAX, TRIED_MAX, due_commits
@@ -210,7 +210,7 @@ def goes_undelivered(made: Coordinator, *pending_commits: PendingCommit) -> None
     announces(made, number=made.term.closing)
     made.until(Phase.DRAFTING)
     made.pending = None
-    made.given(Drafted(pending_commits))
+    made.given(ManifestsStaged(pending_commits))
     made.until(Phase.DELIVERING)
     made.reads()
     made.follows()
@@ -267,7 +267,7 @@ def test_d7_a_catalog_that_is_away_for_a_moment_suspends_nobody() -> None:
     number = made.term.closing
     pending_commits = tuple(pending(EPOCH, number, name=f"lake.t{n}") for n in range(300))
     made.pending = None
-    made.given(Drafted(pending_commits))
+    made.given(ManifestsStaged(pending_commits))
     made.until(Phase.DELIVERING)
     made.reads()
     made.given(SecondariesRead({ASIDE: made.secondaries[ASIDE]}, made.now_ms))

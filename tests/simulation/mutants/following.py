@@ -18,7 +18,7 @@ from headgate.coordinator import (
     pending_delivery,
     secondary_tables,
 )
-from headgate.coordinator.actions import Drafted
+from headgate.coordinator.actions import ManifestsStaged
 from headgate.coordinator.outgoing_events import term_of
 
 FAMILY = Family()
@@ -27,9 +27,9 @@ COMMIT = (FakeTable, "commit")
 
 
 @FAMILY.replaces("D2", (machine, "on_staged"))
-def decides_without_its_drafts(right: Any, state: Any, given: Drafted, now_ms: int) -> Any:
+def decides_without_its_drafts(right: Any, state: Any, given: ManifestsStaged, now_ms: int) -> Any:
     """The decision does not name the manifests that were written for it."""
-    return right(state, Drafted(()), now_ms)
+    return right(state, ManifestsStaged(()), now_ms)
 
 
 @FAMILY.replaces("D3", COMMIT)
