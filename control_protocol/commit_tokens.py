@@ -10,7 +10,7 @@ ANY = "*"
 """Stands, once in a stamp, for what distinguishes the files of a transaction."""
 
 
-def belongs(stamp: str, path: str) -> bool:
+def is_of_token(stamp: str, path: str) -> bool:
     """Return whether the path is one of the stamp's, without ``..``."""
     begin, _, end = stamp.partition(ANY)
     return (
@@ -23,11 +23,11 @@ def belongs(stamp: str, path: str) -> bool:
 
 
 @runtime_checkable
-class StampingTable(SinkTable, Protocol):
+class SupportsCommitTokens(SinkTable, Protocol):
     """A table whose files bear the mark of the one commit that may bring them (rule P13)."""
 
-    def stamp(self) -> str:
-        """Return a mark that nobody had before, in the form that ``belongs`` reads.
+    def new_token(self) -> str:
+        """Return a mark that nobody had before, in the form that ``is_of_token`` reads.
 
         It does not promise that files follow. Raises ``Unreachable``, ``TableMissing``.
         """

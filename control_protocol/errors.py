@@ -561,13 +561,13 @@ class SourceTruncated(StopBefore):
 # Errors of kinds of tables (``table_format``), grouped as in ``errors``.
 
 
-class KindUnknown(ConfigurationError):
+class TableFormatUnknown(ConfigurationError):
     """There is no such kind of table, or the package that brings it is not installed."""
 
     code = "HG-150"
 
 
-class KindLacks(ConfigurationError):
+class TableFormatLacks(ConfigurationError):
     """A setting or a command asks for what this kind of table does not do."""
 
     code = "HG-151"

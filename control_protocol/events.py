@@ -50,7 +50,7 @@ class WrittenFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class WrittenRange:
     """A participant's statement on one partition: "my files hold exactly these offsets" (rule P2).
 
     An empty range is *idle*: nothing was there to read. Each record of the source counts once: in
@@ -167,7 +167,7 @@ class WriteStatus:
     """
 
     status_number: int
-    claims: Mapping[TopicPartition, Claim] = field(default_factory=dict)
+    claims: Mapping[TopicPartition, WrittenRange] = field(default_factory=dict)
     tables: tuple[TableStatus, ...] = ()
     unknown: frozenset[TopicPartition] = frozenset()
     failure: str | None = None

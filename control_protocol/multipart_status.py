@@ -16,11 +16,11 @@ from headgate.control_protocol import messages
 from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.event_codec import PARTS_MAX
 from headgate.control_protocol.events import (
-    Claim,
     Envelope,
     TableStatus,
     WriteStatus,
     WrittenFile,
+    WrittenRange,
 )
 from headgate.control_protocol.identifiers import (
     Epoch,
@@ -143,8 +143,8 @@ def _pieces(status: WriteStatus) -> Iterator[WriteStatus]:
     """Yield the smallest statuses whose sum is this one, the files last."""
     empty = WriteStatus(status.status_number)
     yield replace(empty, failure=status.failure, troubles=status.troubles)
-    for claims in _chunks(sorted(status.claims.items())):
-        yield replace(empty, claims=dict(claims))
+    for claims in _chunks(sorted(status.written.items())):
+        yield replace(empty, written=dict(claims))
     for unknown in _chunks(sorted(status.unknown)):
         yield replace(empty, unknown=frozenset(unknown))
     for table in status.tables:
@@ -161,7 +161,7 @@ def _chunks(items: Iterable[_Item]) -> Iterator[list[_Item]]:
 
 def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
     """Return the sum; ``ValueError`` when two pieces speak of the same thing."""
-    claims: dict[TopicPartition, Claim] = {}
+    claims: dict[TopicPartition, WrittenRange] = {}
     tables: dict[tuple[str, str], _TableSum] = {}
     unknown: set[TopicPartition] = set()
     failures: list[str] = []
@@ -169,9 +169,9 @@ def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
     number = 0
     for piece in pieces:
         number = piece.status_number
-        if not claims.keys().isdisjoint(piece.claims):
+        if not claims.keys().isdisjoint(piece.written):
             raise ValueError("two parts claim the same partition")
-        claims.update(piece.claims)
+        claims.update(piece.written)
         for table in piece.tables:
             at = table.table, table.uuid
             tables.setdefault(at, _TableSum(table)).add(table)
@@ -182,7 +182,7 @@ def _sum(pieces: Iterable[WriteStatus]) -> WriteStatus:
         failures += [] if piece.failure is None else [piece.failure]
     return WriteStatus(
         status_number=number,
-        claims=claims,
+        written=claims,
         tables=tuple(found.status() for found in tables.values()),
         unknown=frozenset(unknown),
         failure=_only(failures),

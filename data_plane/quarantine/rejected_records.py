@@ -236,7 +236,7 @@ class _Quarantine:
         self._batch = batch
         self._sink = plan.source.sink
         self._redaction = plan.source.redaction
-        self._tamed = plan.quarantine.tamed
+        self._tamed = plan.quarantine.replace_unsupported
         self._partitions = list(batch.ranges)
         shape = file_shape(_in_parquet(plan.quarantine))
         self._schema = shape.arrow_schema

@@ -20,12 +20,12 @@ from headgate.control_protocol.commit_record import PendingCommit, refuse_unfini
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
-    KindLacks,
     RetryLater,
     StopSink,
+    TableFormatLacks,
     TableMissing,
 )
-from headgate.control_protocol.ports import PrimaryTable, Secondaries
+from headgate.control_protocol.ports import AllSecondaryTables, PrimaryTable
 from headgate.control_protocol.table_history import History, TableReader
 from headgate.coordinator.recovery import recorded
 from headgate.operations.status.report import MEND_TABLES
@@ -68,7 +68,7 @@ def open_catalog(settings: SinkSettings) -> Iterator[Catalog]:
     """Yield the catalog, as it is.
 
     Raises what ``load_catalog`` raises, ``TableMissing`` if its file does not exist, and
-    ``KindLacks`` for a table of another format.
+    ``TableFormatLacks`` for a table of another format.
     """
     with _open_iceberg(settings, settings.table.identifier) as tables:
         yield tables.catalog
@@ -96,11 +96,11 @@ def _open_iceberg(settings: SinkSettings, name: str) -> Iterator[IcebergFormat]:
 
 
 def require_iceberg(settings: SinkSettings, name: str = "") -> None:
-    """Raise ``KindLacks`` for commands that only work on Iceberg tables, like the sink's own."""
+    """Raise ``TableFormatLacks`` for commands that only work on Iceberg tables, like the sink's own."""
     name = name or settings.table.identifier
     kind = settings.type_of(name)
     if kind != ICEBERG:
-        raise KindLacks(
+        raise TableFormatLacks(
             f"this works with Iceberg tables only, and {name} is a table of format {kind}",
             "use the tools of its own format",
         )
@@ -113,7 +113,7 @@ def iceberg_of(reader: TableReader) -> IcebergReader:
 
 
 @contextmanager
-def open_tables(settings: SinkSettings) -> Iterator[tuple[PrimaryTable, Secondaries]]:
+def open_tables(settings: SinkSettings) -> Iterator[tuple[PrimaryTable, AllSecondaryTables]]:
     """Yield the sink's table and its secondary tables, for a person's claim."""
     with (
         looked_at(settings) as tables,

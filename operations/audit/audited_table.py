@@ -245,7 +245,7 @@ def examine_pending_commits(
             continue
         rows += pending_commit.rows
         table.remarks.append(
-            f"{pending_commit.said} of transaction {pending_commit.transaction} are pending for "
+            f"{pending_commit.in_words} of transaction {pending_commit.transaction} are pending for "
             f"{whom}"
         )
         if keyed and isinstance(table.reader, IcebergReader):
@@ -290,7 +290,7 @@ def _read_pending(
 ) -> list[Finding]:
     """Read pending rows; without columns, check only that the files can be read."""
     try:
-        files = table.drafted(manifest, columns or ())
+        files = table.staged_rows(manifest, columns or ())
         if columns:
             scan_staged_files(files, columns, into)
     except FileNotFoundError as error:
@@ -306,7 +306,7 @@ def expired_finding(pending_commit: PendingCommit) -> Finding:
     which = "transaction" if pending_commit.manifest else "transactions up to"
     return Finding(
         "rows-expired",
-        f"{pending_commit.said} of {which} {pending_commit.transaction} were pending for "
+        f"{pending_commit.in_words} of {which} {pending_commit.transaction} were pending for "
         f"{pending_commit.table} for too long, and are not delivered any more",
     )
 
@@ -339,7 +339,7 @@ def find_late_deliveries(
             continue
         try:
             files_of[pending_commit] = {
-                file.path for file in secondary.drafted(pending_commit.manifest, ())
+                file.path for file in secondary.staged_rows(pending_commit.manifest, ())
             }
         except FileNotFoundError:
             continue
@@ -380,7 +380,7 @@ def _has_all_rows(
     pending_records = TableRecords()
     try:
         scan_staged_files(
-            secondary.drafted(pending_commit.manifest, columns), columns, pending_records
+            secondary.staged_rows(pending_commit.manifest, columns), columns, pending_records
         )
     except (FileNotFoundError, ValueError, NotImplementedError):
         return False

@@ -258,7 +258,7 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
         offsets=plan.record.offsets,
         topic_ids=plan.record.topic_ids,
         valid_through_ms=plan.record.valid_through_ms,
-        generations=plan.record.generations,
+        cohorts=plan.record.cohorts,
         **(_pending_at_target(settings, goal) if settings.tables else {}),
     )
     back = GoingBack(plan.target, plan.kept_as, KEPT_MS)
@@ -520,7 +520,7 @@ def _secondary_claim(goal: RollbackTarget) -> CommitRecord:
         command=fence.command,
         actor=fence.actor,
         primary=goal.primary,
-        generations=record.generations,
+        cohorts=record.cohorts,
     )
 
 

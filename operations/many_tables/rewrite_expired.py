@@ -292,7 +292,7 @@ class _RewriteSession:
         return written, (sum(map(len, there.values())), sum(map(len, gone.values())))
 
     def _files(self, reader: IcebergReader, pending_commit: PendingCommit) -> Iterator[FileRows]:
-        return reader.drafted(pending_commit.manifest, self._columns)
+        return reader.staged_rows(pending_commit.manifest, self._columns)
 
     def _find_deleted(
         self,

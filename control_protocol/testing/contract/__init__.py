@@ -22,11 +22,12 @@ from headgate.control_protocol.testing.contract.reading import (
 )
 from headgate.control_protocol.testing.contract.rollback import RollbackContract
 from headgate.control_protocol.testing.contract.secondaries import SecondaryContract
-from headgate.control_protocol.testing.contract.stamping import StampContract
+from headgate.control_protocol.testing.contract.stamping import CommitTokenContract
 from headgate.control_protocol.testing.contract.tags import TagContract
 
 __all__ = [
     "BranchContract",
+    "CommitTokenContract",
     "CoreContract",
     "EvolutionContract",
     "ExpiryContract",
@@ -39,6 +40,5 @@ __all__ = [
     "ReaderContract",
     "RollbackContract",
     "SecondaryContract",
-    "StampContract",
     "TagContract",
 ]

@@ -72,7 +72,7 @@ RECORDS = st.builds(
     pending_commits=st.lists(PENDING_COMMITS).map(tuple),
     expired=st.lists(PENDING_COMMITS).map(tuple),
     routing=st.none() | TEXT,
-    generations=st.dictionaries(
+    cohorts=st.dictionaries(
         TEXT,
         st.sets(st.integers(1, 2**31 - 1), min_size=1, max_size=3).map(sorted).map(tuple),
         max_size=2,
@@ -178,7 +178,7 @@ def test_d10_a_rollback_under_way_is_for_versions_that_know_what_it_is() -> None
 
 
 def test_u8_what_is_younger_is_for_versions_that_know_what_it_is() -> None:
-    grown = replace(record(Offsets()), generations={"trips": (2, 6), "orders": (1,)})
+    grown = replace(record(Offsets()), cohorts={"trips": (2, 6), "orders": (1,)})
     summary = commit_record_codec.encode(grown)
     assert summary["headgate.orders.version"] == "4"
     assert commit_record_codec.decode(SINK, summary) == grown

@@ -26,8 +26,8 @@ from headgate.control_protocol.ports import (
     Changed,
     CommitAttempt,
     CommitOutcome,
-    Draft,
     Landed,
+    Staging,
     Unknown,
     Want,
 )
@@ -47,7 +47,7 @@ class Troubled:
     def read(self) -> object:
         raise self._error from self._cause
 
-    def draft(self, _: Draft) -> tuple[PendingCommit, ...]:
+    def draft(self, _: Staging) -> tuple[PendingCommit, ...]:
         raise self._error from self._cause
 
     def commit(self, _: CommitAttempt) -> CommitOutcome:
@@ -75,9 +75,9 @@ def delivery(world: FakeWorld) -> CommitAttempt:
     )
 
 
-def draft_of(world: FakeWorld) -> Draft:
+def draft_of(world: FakeWorld) -> Staging:
     attempt = delivery(world)
-    return Draft(attempt.base, attempt.record.transaction, attempt.record.coordinator, (), 0)
+    return Staging(attempt.base, attempt.record.transaction, attempt.record.coordinator, (), 0)
 
 
 def test_who_cannot_be_reached_has_no_trouble_of_its_own(world: FakeWorld) -> None:
