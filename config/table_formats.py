@@ -20,8 +20,8 @@ from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import (
     ConfigurationError,
     GuaranteeTooWeak,
-    KindLacks,
-    KindUnknown,
+    TableFormatLacks,
+    TableFormatUnknown,
     TablesUnfit,
 )
 from headgate.control_protocol.table_format import (
@@ -48,18 +48,18 @@ _ICEBERG = Traits(Guarantee.EXACTLY_ONCE, frozenset(Capability))
 
 
 def other_kind(settings: SinkSections) -> TableFormat | None:
-    """Return the kind of the sink's own table, unless it is Iceberg. Raises ``KindUnknown``."""
+    """Return the format of the sink's own table (Iceberg: none). Raises ``TableFormatUnknown``."""
     return kind_of(settings, settings.table.identifier)
 
 
 def kind_of(settings: SinkSections, table: str) -> TableFormat | None:
-    """Return the kind of a table of the sink, unless it is Iceberg. Raises ``KindUnknown``."""
+    """Return the format of a table of the sink (Iceberg: none). Raises ``TableFormatUnknown``."""
     name = settings.type_of(table)
     return None if name == ICEBERG else _kind(name, "table.type")
 
 
 def traits_of(settings: SinkSections) -> Traits:
-    """Return what tables of the sink's kind guarantee and support. Raises ``KindUnknown``."""
+    """Return what the sink's format guarantees and supports. Raises ``TableFormatUnknown``."""
     kind = other_kind(settings)
     return _ICEBERG if kind is None else Traits(kind.guarantee, kind.capabilities)
 
@@ -97,7 +97,7 @@ def _kind(name: str, said_by: str) -> TableFormat:
     factory = _registered(name)
     if factory is None:
         known = kind_names()
-        raise KindUnknown(
+        raise TableFormatUnknown(
             f"{said_by} cannot be {name!r}",
             f"known kinds: {', '.join(known)}{nearest(name, known)}",
         )
@@ -234,7 +234,8 @@ def _row_key(key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
 def check_kind(settings: SinkSections) -> None:
     """Refuse what the kind does not support, and a guarantee weaker than the sink file accepts.
 
-    Raises ``KindUnknown``, ``KindLacks``, ``GuaranteeTooWeak`` or ``ConfigurationError``.
+    Raises ``TableFormatUnknown``, ``TableFormatLacks``, ``GuaranteeTooWeak`` or
+    ``ConfigurationError``.
     """
     _check_type_aside(settings)
     kind = other_kind(settings)
@@ -243,7 +244,7 @@ def check_kind(settings: SinkSections) -> None:
     _refuse_declared(settings.table.type, kind)
     for capability, setting in _asked(settings):
         if capability is None or capability not in kind.capabilities:
-            raise KindLacks(
+            raise TableFormatLacks(
                 f"{setting}: tables of kind {settings.table.type} do not support that",
                 "leave it out, or fill an Iceberg table",
             )
@@ -269,7 +270,7 @@ def _check_session(settings: SinkSections) -> None:
         return
     kind = settings.table.type
     if spark.remote:
-        raise KindLacks(
+        raise TableFormatLacks(
             f"spark.remote: commits to tables of kind {kind} run in the JVM of this process",
             'use spark.master or spark-submit, or set spark.writer = "in-process"',
         )
@@ -286,7 +287,7 @@ def _check_session(settings: SinkSections) -> None:
 def _refuse_declared(name: str, kind: TableFormat) -> None:
     """Refuse a kind that declares what headgate would never call."""
     if unknown := sorted(set(map(str, kind.capabilities)) - set(Capability)):
-        raise KindLacks(
+        raise TableFormatLacks(
             f"tables of kind {name} declare {', '.join(unknown)}, for which there is no port",
             f"the package may be for another release; known: {', '.join(sorted(Capability))}",
         )
@@ -335,14 +336,14 @@ def _check_type_aside(settings: SinkSections) -> None:
         return
     if wanted.type != ICEBERG:
         _kind(wanted.type, "quarantine.type")
-        raise KindLacks(
+        raise TableFormatLacks(
             f"quarantine.type: a table of kind {settings.table.type} has no quarantine of kind "
             f"{wanted.type}",
             "leave it out: the quarantine is of the table's kind"
             + ("" if settings.table.type == ICEBERG else '; or set it to "iceberg"'),
         )
     if catalog.backend is not Backend.PYICEBERG:
-        raise KindLacks(
+        raise TableFormatLacks(
             f"quarantine.catalog.backend: a quarantine beside a table of kind "
             f"{settings.table.type} has no catalog in Java",
             "use a catalog that pyiceberg opens",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-from headgate.control_protocol.errors import GroupTaken, StopSink
+from headgate.control_protocol.errors import GroupTaken, RollbackUnfinished
 from headgate.control_protocol.identifiers import (
     Sender,
     SinkName,
@@ -313,15 +313,6 @@ def group_taken(group_id: str, other: str, sink: SinkName) -> GroupTaken:
         "is this a participant of the other sink? then give it that name; else give this sink a "
         "group of its own (source.group_id); if the other sink is gone for good, delete the group",
     )
-
-
-# A rollback of many tables that has begun and must be finished first (rule D10).
-
-
-class RollbackUnfinished(StopSink):
-    """Some tables of the sink went back, others have not yet."""
-
-    code = "HG-260"
 
 
 def refuse_unfinished(record: CommitRecord | None, sink: SinkName) -> None:

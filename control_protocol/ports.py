@@ -217,7 +217,7 @@ CommitOutcome = Landed | Refused | Unknown
 
 
 @dataclass(frozen=True, slots=True)
-class Evolved:
+class EvolvedTable:
     """A table after its columns were asked for: ``changes`` says in words what was done to it,
     ``refused`` which fields it will not have."""
 
@@ -242,7 +242,7 @@ class SinkTable(Protocol):
 class PrimaryTable(SinkTable, Protocol):
     """The table whose commit decides (rule D1), and which can get new columns."""
 
-    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+    def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
         """Add what these columns need and the table lacks, in one call (rules S3, S5).
 
         The call requires UUID, tag, head, schema and last column id as they are read now. If UUID
@@ -252,7 +252,7 @@ class PrimaryTable(SinkTable, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Staging:
     """Files of one transaction that a secondary table shall receive (rule D2).
 
     ``table`` is the secondary table as it was read last. ``since_ms`` (epoch): the files are not
@@ -270,7 +270,7 @@ class SecondaryTable(PrimaryTable, Protocol):
     """One table that is delivered for what the primary table has decided: read and committed as the
     primary table is."""
 
-    def draft(self, draft: Draft) -> tuple[PendingCommit, ...]:
+    def stage(self, staging: Staging) -> tuple[PendingCommit, ...]:
         """Write the files into manifests without a snapshot id, one per partition spec.
 
         Anybody may commit them later. Raises ``RetryLater``, and ``StopSink`` for files that cannot
@@ -463,7 +463,7 @@ class Leadership(Protocol):
 # The port to all secondary tables of a sink at once. Its adapter is ``SecondaryTables``.
 
 
-class Secondaries(Protocol):
+class AllSecondaryTables(Protocol):
     """All secondary tables of a sink, by table name; several are called at once.
 
     Where the sink can do without one of them, its error is an answer like any other (I1).
@@ -481,11 +481,11 @@ class Secondaries(Protocol):
         Raises ``Unreachable``.
         """
 
-    def draft(
-        self, drafts: Sequence[Draft]
+    def stage(
+        self, stagings: Sequence[Staging]
     ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
         """Return the pending commits of each draft's table, in order; raises as
-        ``SecondaryTable.draft`` does."""
+        ``SecondaryTable.stage`` does."""
 
     def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
         """Make or change the tables, in order; makes missing ones without UUID. Never raises."""

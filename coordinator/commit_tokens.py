@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from headgate.control_protocol.commit_tokens import belongs
+from headgate.control_protocol.commit_tokens import is_of_token
 from headgate.control_protocol.identifiers import TransactionNumber
 
 Issued = tuple[tuple[TransactionNumber, int], ...]
@@ -90,8 +90,10 @@ class Stamped:
 
     def allow(self, path: str, upto: TransactionNumber) -> bool:
         """Return whether it bears the stamp, in an answer to the transaction or a later one."""
-        return self.oldest <= self.newest <= upto and belongs(self.stamp, path)
+        return self.oldest <= self.newest <= upto and is_of_token(self.stamp, path)
 
     def late(self, path: str) -> bool:
         """Return whether an earlier transaction's commit could have brought it, and no other."""
-        return not belongs(self.stamp, path) and any(belongs(stamp, path) for stamp in self.past)
+        return not is_of_token(self.stamp, path) and any(
+            is_of_token(stamp, path) for stamp in self.past
+        )

@@ -20,9 +20,9 @@ from headgate.control_protocol.log_events import LogEvent
 from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import (
     CommitAttempt,
-    Draft,
     Lineage,
     Refused,
+    Staging,
     TableView,
     Unknown,
 )
@@ -327,7 +327,7 @@ def drafted_for(state: State, attempt: CommitAttempt, verdict: Verdict, now_ms: 
     attempt = replace(attempt, record=replace(attempt.record, pending_commits=pending_commits))
     wall_ms = now_ms + state.wall_ahead_ms
     drafts = tuple(
-        Draft(
+        Staging(
             table=term.secondaries[name],
             transaction=attempt.record.transaction,
             coordinator=attempt.record.coordinator,

@@ -26,7 +26,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.offsets import Offsets
-from headgate.control_protocol.ports import CommitAttempt, Draft, TableView
+from headgate.control_protocol.ports import CommitAttempt, Staging, TableView
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.commit_tokens import Issued
@@ -243,7 +243,7 @@ class Term:
     pending_commits: tuple[PendingCommit, ...] = ()
     moved_at_ms: Mapping[str, int] = field(default_factory=dict)
     decision: CommitAttempt | None = None
-    drafts: tuple[Draft, ...] = ()
+    drafts: tuple[Staging, ...] = ()
     deliver_until_ms: int | None = None
     asked: bool = False
     pending_told: tuple[str, ...] = ()

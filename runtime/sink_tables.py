@@ -19,7 +19,7 @@ from headgate.config.table_formats import kind_of, spec_of, wanted_made
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
-from headgate.control_protocol.commit_tokens import StampingTable
+from headgate.control_protocol.commit_tokens import SupportsCommitTokens
 from headgate.control_protocol.errors import (
     HeadgateError,
     RetryLater,
@@ -27,8 +27,8 @@ from headgate.control_protocol.errors import (
     TableRecreated,
 )
 from headgate.control_protocol.ports import (
+    AllSecondaryTables,
     PrimaryTable,
-    Secondaries,
     SecondaryTable,
     SinkTable,
     SourceTopics,
@@ -76,7 +76,7 @@ class Coordinated:
     """
 
     table: PrimaryTable
-    secondaries: Secondaries
+    secondaries: AllSecondaryTables
     sources: SourceTopics
     tables: SinkTables
     stamp: Callable[[], str] = lambda: ""
@@ -86,13 +86,13 @@ class Coordinated:
 class TableAtRest:
     """A table as it is now, for reading.
 
-    ``drafted`` reads what is pending for it by a pending commit's manifest, with these columns. It
-    raises ``FileNotFoundError``. ``tagged``: whether it carries the sink's tag, which only formats
-    that are listed by a catalog need to tell; then ``uuid`` is its UUID.
+    ``staged_rows`` reads what is pending for it by a pending commit's manifest, with these columns.
+    It raises ``FileNotFoundError``. ``tagged``: whether it carries the sink's tag, which only
+    formats that are listed by a catalog need to tell; then ``uuid`` is its UUID.
     """
 
     reader: TableReader
-    drafted: Callable[[str, Sequence[str]], Iterator[FileRows]]
+    staged_rows: Callable[[str, Sequence[str]], Iterator[FileRows]]
     schema_id: Callable[[], int]
     uuid: str = ""
     tagged: bool = True
@@ -230,10 +230,10 @@ class SinkTables:
     def _at_rest(self, name: str, reader: TableReader) -> TableAtRest:
         if isinstance(reader, SupportsStagedRows):
             return TableAtRest(
-                reader, reader.drafted, lambda: reader.schema_id, reader.uuid, reader.tagged
+                reader, reader.staged_rows, lambda: reader.schema_id, reader.uuid, reader.tagged
             )
-        drafted = _nothing_pending if name == self.name else self._drafts(self.spec(name)).rows
-        return TableAtRest(reader, drafted, lambda: reader.view().schema_id)
+        staged_rows = _nothing_pending if name == self.name else self._drafts(self.spec(name)).rows
+        return TableAtRest(reader, staged_rows, lambda: reader.view().schema_id)
 
     def each_at_rest(self, names: Collection[str]) -> Iterator[tuple[str, Answer]]:
         """Yield each routed table that exists with its name, or the error that says why it is not
@@ -444,8 +444,8 @@ class SinkTables:
         sources = MakingTopics(topics, maker) if maker else topics
         coordinated = Coordinated(table, secondaries, sources, tables)
         bare: SinkTable = getattr(table, "bare", table)  # a wrapper does not show what it supports
-        if isinstance(bare, StampingTable) and not settings.tables:  # a ledger has no files
-            return replace(coordinated, stamp=bare.stamp)
+        if isinstance(bare, SupportsCommitTokens) and not settings.tables:  # a ledger has no files
+            return replace(coordinated, stamp=bare.new_token)
         return coordinated
 
     def _for_coordinator(self, settings: SinkSettings, opening: ExitStack) -> SinkTables:

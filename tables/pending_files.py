@@ -25,9 +25,9 @@ from headgate.control_protocol.identifiers import (
     Epoch,
     SinkName,
     TransactionId,
-    draft_folder,
+    staging_folder,
 )
-from headgate.control_protocol.ports import Draft
+from headgate.control_protocol.ports import Staging
 from headgate.control_protocol.table_history import FileRows
 from headgate.tables.storage.directories import files_below
 from headgate.tables.storage.file_io import delete_later, delete_quietly, open_files, store_files
@@ -55,35 +55,37 @@ class Drafts:
         self._kept_ms = kept_ms
         self._delivered: deque[tuple[float, Collection[str]]] = deque()
 
-    def write(self, draft: Draft) -> tuple[PendingCommit, ...]:
+    def write(self, staging: Staging) -> tuple[PendingCommit, ...]:
         """Write what the secondary table is pending: its rows, and separately the keys to delete
         (U2)."""
-        keys = [file for file in draft.files if file.kind is FileKind.KEYS]
+        keys = [file for file in staging.files if file.kind is FileKind.KEYS]
         pending_commits = []
-        if rows := [file for file in draft.files if file.kind is FileKind.ROWS]:
-            pending_commit = self._written(draft, rows, "")
+        if rows := [file for file in staging.files if file.kind is FileKind.ROWS]:
+            pending_commit = self._written(staging, rows, "")
             pending_commits.append(replace(pending_commit, rows=sum(file.records for file in rows)))
         if keys:
-            pending_commit = self._written(draft, keys, "-keys")
+            pending_commit = self._written(staging, keys, "-keys")
             pending_commits.append(
                 replace(pending_commit, deletes=sum(file.records for file in keys))
             )
         return tuple(pending_commits)
 
-    def _written(self, draft: Draft, files: Sequence[WrittenFile], suffix: str) -> PendingCommit:
-        table, transaction = draft.table, draft.transaction
-        folder = draft_folder(table.location, self._sink, transaction.epoch, draft.coordinator)
+    def _written(
+        self, staging: Staging, files: Sequence[WrittenFile], suffix: str
+    ) -> PendingCommit:
+        table, transaction = staging.table, staging.transaction
+        folder = staging_folder(table.location, self._sink, transaction.epoch, staging.coordinator)
         path = f"{folder}/{transaction.number}{suffix}.json"
         text = json.dumps([_form(file) for file in files]).encode()
         store_files(self._files, {path: text})
         return PendingCommit(
             transaction=transaction,
-            coordinator=draft.coordinator,
+            coordinator=staging.coordinator,
             secondary=table.uuid,
             table=table.table,
             manifest=path,
             size_bytes=len(text),
-            since_ms=draft.since_ms,
+            since_ms=staging.since_ms,
         )
 
     def read(self, path: str) -> list[WrittenFile]:

@@ -14,11 +14,11 @@ from headgate.control_protocol.identifiers import Epoch
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
-    Draft,
-    Evolved,
+    EvolvedTable,
     Landed,
     PrimaryTable,
     SinkTable,
+    Staging,
     TableView,
     Unknown,
 )
@@ -47,19 +47,19 @@ class KindSecondary:
         with self._one:
             return self._table.read()
 
-    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+    def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
         with self._one:
             return self._primary.evolve(base, columns)
 
-    def draft(self, draft: Draft) -> tuple[PendingCommit, ...]:
+    def stage(self, staging: Staging) -> tuple[PendingCommit, ...]:
         """D2: write the draft, once the table has accepted its files."""
-        name = draft.table.table
-        if self.read().uuid != draft.table.uuid:
+        name = staging.table.table
+        if self.read().uuid != staging.table.uuid:
             raise Unreachable(f"{name} is another table now; nothing was drafted")
         with self._one:
-            self._table.refuse_files(draft.files)
+            self._table.refuse_files(staging.files)
         try:
-            return self._drafts.write(draft)
+            return self._drafts.write(staging)
         except Exception as error:
             raise Unreachable(
                 f"{name}: what is pending for it could not be written: {first_line(error)}"
@@ -78,14 +78,14 @@ class KindSecondary:
             )
         }
         try:
-            drafted = [
+            staged = [
                 (file, order[pending_commit.transaction])
                 for pending_commit in pending
                 for file in self._drafts.read(pending_commit.manifest)
             ]
         except Exception as error:  # noqa: BLE001 - storage fails in the ways of its drivers
             return Unknown(f"nothing was sent: a draft could not be read: {first_line(error)}")
-        files = (*numbered(attempt), *drafted)
+        files = (*numbered(attempt), *staged)
         brought = replace(
             attempt,
             files=tuple(file for file, _ in files),
@@ -130,10 +130,10 @@ class FixedColumns:
     def commit(self, attempt: CommitAttempt) -> CommitOutcome:
         return self.bare.commit(attempt)
 
-    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+    def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
         why = "tables of this kind get no new columns"
         refused = tuple(Refusal((column.name,), why) for column in columns.fields)
-        return Evolved(base, refused=refused)
+        return EvolvedTable(base, refused=refused)
 
     def close(self) -> None:
         self.bare.close()

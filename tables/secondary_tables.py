@@ -16,8 +16,8 @@ from headgate.control_protocol.ports import (
     Changed,
     CommitAttempt,
     CommitOutcome,
-    Draft,
     SecondaryTable,
+    Staging,
     TableView,
     Unknown,
     Want,
@@ -81,13 +81,13 @@ class SecondaryTables:
         found = self.describe(sorted(set(tables) - there)) if set(tables) - there else {}
         return {n: answer for n, answer in found.items() if isinstance(answer, TableMissing)}
 
-    def draft(
-        self, drafts: Sequence[Draft]
+    def stage(
+        self, stagings: Sequence[Staging]
     ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
-        drafted = self.each(self._draft, drafts)
+        staged = self.each(self._stage, stagings)
         return {
             d.table.table: pending_commits
-            for d, pending_commits in zip(drafts, drafted, strict=True)
+            for d, pending_commits in zip(stagings, staged, strict=True)
         }
 
     def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
@@ -196,9 +196,9 @@ class SecondaryTables:
             refused,
         )
 
-    def _draft(self, draft: Draft) -> tuple[PendingCommit, ...] | HeadgateError:
-        name = draft.table.table
-        return self.guarded(name, lambda: self._table(name).draft(draft))
+    def _stage(self, staging: Staging) -> tuple[PendingCommit, ...] | HeadgateError:
+        name = staging.table.table
+        return self.guarded(name, lambda: self._table(name).stage(staging))
 
     def _deliver(self, deliveries: Sequence[Delivery]) -> Mapping[str, Outcome]:
         if self._joint:

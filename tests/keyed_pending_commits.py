@@ -28,8 +28,8 @@ from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
-    Draft,
     Lineage,
+    Staging,
     TableView,
 )
 from headgate.coordinator.pending_commits import deliveries, undelivered
@@ -83,8 +83,8 @@ class PendingTable:
         self.number += 1
         files = tuple(file for events in statuses for file in self.world.files(events))
         self.folds[self.number] = dict(self.world.source.fold)
-        draft = Draft(self.table.read(), self._transaction(), self._sender(), files)
-        pending = self.table.draft(draft)
+        draft = Staging(self.table.read(), self._transaction(), self._sender(), files)
+        pending = self.table.stage(draft)
         self.pending_commits += pending
         return pending
 

@@ -104,7 +104,7 @@ class _OnePlan:
                 )
             self._kept = plan_of_layout(layout, start.table, source, self._shaping)
             self._known = wanted
-        if self._kept.shape.dressing is None:
+        if self._kept.shape.marking is None:
             check_folder(start, self._kept.shape.data_location)
         return self._kept
 

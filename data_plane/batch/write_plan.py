@@ -28,7 +28,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.control_protocol.table_format import Dressing, FileSchema, HeldValues
+from headgate.control_protocol.table_format import FileMarking, FileSchema, ValueCheck
 from headgate.data_plane.batch.routes import Routing
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.cdc.policy import Changes, Tombstones
@@ -126,7 +126,7 @@ class TableShape:
     The ``*_json`` are the table format's own. ``sort_order_json``: the table's default order when
     the plan was made; a transaction does not fix it, since each file states its own order.
     ``older_schemas``: those before it, the oldest first, as far as their names matter.
-    ``dressing``: additions to stamped files (P13).
+    ``marking``: additions to files with commit tokens (P13).
     """
 
     schema_json: str
@@ -135,7 +135,7 @@ class TableShape:
     table_properties: Mapping[str, str]
     location: str
     older_schemas: tuple[str, ...] = ()
-    dressing: Dressing | None = None
+    marking: FileMarking | None = None
 
     @property
     def data_location(self) -> str:
@@ -175,8 +175,8 @@ class WriterPlan:
     ended between the two tables (rule Q5). ``condemned``: records that were found to make the batch
     fail, by offset with the reason (``poison_search``). ``tables``: recently used tables that
     routes name; ``listed``: by namespace, the tables that exist; ``closed``: why no table is made
-    for names in records. ``values`` checks whether the table can hold a record's values; ``tamed``
-    replaces those that a quarantine cannot.
+    for names in records. ``values`` checks whether the table can hold a record's values;
+    ``replace_unsupported`` replaces those that a quarantine cannot.
     """
 
     source: SourcePlan
@@ -189,8 +189,8 @@ class WriterPlan:
     tables: Mapping[str, RoutedTable] = field(default_factory=dict)
     listed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     closed: str = NOTHING_IS_MADE
-    values: HeldValues | None = None
-    tamed: Callable[[Any], Any] | None = None
+    values: ValueCheck | None = None
+    replace_unsupported: Callable[[Any], Any] | None = None
 
     def record_parts(self) -> set[str]:
         """Return the parts of records that are wanted beside the value, also inside of a struct."""
@@ -344,7 +344,7 @@ def plan_of_layout(
         table_properties=properties,
         location=layout.location,
         older_schemas=native.older_schemas() if native and named else (),
-        dressing=layout.dressing,
+        marking=layout.marking,
     )
     return WriterPlan(
         source=source,
@@ -352,7 +352,7 @@ def plan_of_layout(
         io_properties=for_files(dict(layout.storage), shape.data_location),
         shaping=(shaping or Shaping()).settled(table, properties),
         values=layout.values,
-        tamed=layout.tamed,
+        replace_unsupported=layout.replace_unsupported,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from headgate.control_protocol.table_format import HeldValues
+from headgate.control_protocol.table_format import ValueCheck
 from headgate.data_plane.formats.record_format import NOTHING, RecordFormat, UndecodableRecords
 from headgate.data_plane.quarantine.poison_search import Read
 from headgate.data_plane.quarantine.prefilter import others
@@ -18,7 +18,7 @@ from headgate.native.kernels import Flags
 
 
 def held_values(
-    read: Callable[[Chunk], Read], values: HeldValues | None
+    read: Callable[[Chunk], Read], values: ValueCheck | None
 ) -> Callable[[Chunk], Read]:
     """Wrap ``read`` so that records that the table cannot hold are bad."""
     if values is None:
@@ -26,14 +26,14 @@ def held_values(
 
     def checked(chunk: Chunk) -> Read:
         found = read(chunk)
-        unfit = values.unfit(found.rows)
-        if not unfit:
+        unsupported = values.unsupported(found.rows)
+        if not unsupported:
             return found
         bad = {row: why for reasons, _ in found.bad for row, why in reasons.items()}
         places = np.flatnonzero(others(chunk, bad))
-        reasons = {int(places[row]): why for row, why in unfit.items()}
+        reasons = {int(places[row]): why for row, why in unsupported.items()}
         held = np.ones(found.rows.num_rows, np.bool_)
-        held[list(unfit)] = False
+        held[list(unsupported)] = False
         return Read(found.rows.filter(pa.array(held)), [*found.bad, (reasons, BAD_VALUE)])
 
     return checked

@@ -17,12 +17,12 @@ from headgate.config.table_settings import ICEBERG
 from headgate.control_protocol.commit_record import refuse_unfinished
 from headgate.control_protocol.errors import (
     ConfigurationError,
-    KindLacks,
     RetryLater,
     StopSink,
+    TableFormatLacks,
     TableMissing,
 )
-from headgate.control_protocol.ports import PrimaryTable, Secondaries
+from headgate.control_protocol.ports import AllSecondaryTables, PrimaryTable
 from headgate.control_protocol.table_history import TableReader
 from headgate.coordinator.recovery import recorded
 from headgate.runtime.missing_tables import refuse_gone
@@ -62,7 +62,7 @@ def opened_catalog(settings: SinkSettings) -> Iterator[Catalog]:
     """Yield the catalog, as it is.
 
     Raises what ``load_catalog`` raises, ``TableMissing`` if its file does not exist, and
-    ``KindLacks`` for a table of another kind.
+    ``TableFormatLacks`` for a table of another kind.
     """
     with _iceberg(settings, settings.table.identifier) as tables:
         yield tables.catalog
@@ -90,11 +90,11 @@ def _iceberg(settings: SinkSettings, name: str) -> Iterator[IcebergFormat]:
 
 
 def refuse_other_kind(settings: SinkSettings, name: str = "") -> None:
-    """Raise ``KindLacks`` for commands that only work on Iceberg tables, like the sink's own."""
+    """Raise ``TableFormatLacks`` for commands that only work on Iceberg tables."""
     name = name or settings.table.identifier
     kind = settings.type_of(name)
     if kind != ICEBERG:
-        raise KindLacks(
+        raise TableFormatLacks(
             f"this works with Iceberg tables only, and {name} is a table of kind {kind}",
             "use the tools of its own format",
         )
@@ -107,7 +107,7 @@ def iceberg_of(reader: TableReader) -> IcebergReader:
 
 
 @contextmanager
-def opened_tables(settings: SinkSettings) -> Iterator[tuple[PrimaryTable, Secondaries]]:
+def opened_tables(settings: SinkSettings) -> Iterator[tuple[PrimaryTable, AllSecondaryTables]]:
     """Yield the sink's table and its secondary tables, for a person's claim."""
     with (
         looked_at(settings) as tables,

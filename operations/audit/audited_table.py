@@ -14,7 +14,7 @@ from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.table_history import History, LiveFile, TableReader
 from headgate.operations.audit.commit_chain import examine_chain
 from headgate.operations.audit.files import OnProgress, examine_commits, examine_live, landed
-from headgate.operations.audit.records import TableRecords, scan_draft, scan_records
+from headgate.operations.audit.records import TableRecords, scan_records, scan_staged
 from headgate.operations.audit.report import Finding
 from headgate.runtime.sink_tables import TableAtRest
 from headgate.tables.iceberg.pending_manifests import drafted_files
@@ -137,9 +137,9 @@ def _read_pending(
 ) -> list[Finding]:
     """Read pending rows; without columns, check only that the files can be read."""
     try:
-        files = table.drafted(manifest, columns or ())
+        files = table.staged_rows(manifest, columns or ())
         if columns:
-            scan_draft(files, columns, into)
+            scan_staged(files, columns, into)
     except FileNotFoundError as error:
         return [Finding("pending-commit-missing", f"{manifest} cannot be delivered: {error}")]
     return []
@@ -186,7 +186,7 @@ def came_after_all(
             continue
         try:
             files_of[pending_commit] = {
-                file.path for file in secondary.drafted(pending_commit.manifest, ())
+                file.path for file in secondary.staged_rows(pending_commit.manifest, ())
             }
         except FileNotFoundError:
             continue
@@ -226,7 +226,7 @@ def _all_there(
 ) -> bool:
     wanted = TableRecords()
     try:
-        scan_draft(secondary.drafted(pending_commit.manifest, columns), columns, wanted)
+        scan_staged(secondary.staged_rows(pending_commit.manifest, columns), columns, wanted)
     except (FileNotFoundError, ValueError, NotImplementedError):
         return False
     return bool(wanted.partitions) and all(

@@ -131,7 +131,7 @@ def scan_records(
     return found
 
 
-def scan_draft(
+def scan_staged(
     files: Iterable[FileRows], columns: tuple[str, str, str], into: TableRecords
 ) -> None:
     """Count the rows of files that no snapshot lists yet."""

@@ -37,8 +37,8 @@ from headgate.operations.audit.records import (
     TableRecords,
     bitmap_of_ranges,
     places_of,
-    scan_draft,
     scan_records,
+    scan_staged,
 )
 from headgate.operations.control.operator_claim import actor, tell
 from headgate.runtime.maintenance.compaction import Rewriting, target_bytes
@@ -232,9 +232,9 @@ class _Desk:
             }
             known = landed(reader, paths, self._tables.ledger.uuid)
             for pending_commit in pending_commits:
-                scan_draft(self._files(reader, pending_commit), self._columns, wanted)
+                scan_staged(self._files(reader, pending_commit), self._columns, wanted)
                 if known[pending_commit]:
-                    scan_draft(self._files(reader, pending_commit), self._columns, came)
+                    scan_staged(self._files(reader, pending_commit), self._columns, came)
             found = scan_records(
                 reader, self._columns, frozenset(), rewound={}, on_progress=lambda *_: None
             )
@@ -288,7 +288,7 @@ class _Desk:
         return written, (sum(map(len, there.values())), sum(map(len, gone.values())))
 
     def _files(self, reader: IcebergReader, pending_commit: PendingCommit) -> Iterator[FileRows]:
-        return reader.drafted(pending_commit.manifest, self._columns)
+        return reader.staged_rows(pending_commit.manifest, self._columns)
 
     def _deleted(
         self,

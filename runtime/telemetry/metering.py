@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.ports import ControlLog, PrimaryTable, Secondaries
+from headgate.control_protocol.ports import AllSecondaryTables, ControlLog, PrimaryTable
 from headgate.runtime.telemetry.opentelemetry import OpenTelemetry
 from headgate.runtime.telemetry.sink_metrics import CoordinatorMeters, SinkMeters
 from headgate.runtime.telemetry.source_lag import LagLookout
@@ -19,7 +19,7 @@ class Ports:
 
     log: ControlLog
     table: PrimaryTable
-    secondaries: Secondaries | None
+    secondaries: AllSecondaryTables | None
     on_trouble: Callable[[str, int | None], None]
 
 

@@ -27,7 +27,12 @@ from headgate.control_protocol.events import (
 )
 from headgate.control_protocol.identifiers import Sender, TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.ports import BatchWriter, ControlLog, PrimaryTable, Secondaries
+from headgate.control_protocol.ports import (
+    AllSecondaryTables,
+    BatchWriter,
+    ControlLog,
+    PrimaryTable,
+)
 from headgate.control_protocol.sink_context import sink_of_thread
 from headgate.coordinator.settings import CoordinatorSettings
 from headgate.participant.state import State
@@ -277,7 +282,7 @@ class CoordinatorMeters:
         name = self._settings.table.identifier
         return MeteredPrimary(table, name, self._meters.count, self._meters.observe)
 
-    def secondaries(self, secondaries: Secondaries) -> Secondaries:
+    def secondaries(self, secondaries: AllSecondaryTables) -> AllSecondaryTables:
         return MeteredSecondaries(secondaries, self._meters.count, self._delivered)
 
     def _delivered(self, table: str, record: CommitRecord) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headgate.control_protocol.errors import (
     ConfigurationError,
-    KindUnknown,
+    TableFormatUnknown,
     TableMissing,
     first_line,
 )
@@ -44,7 +44,7 @@ class DeltaFormat(TableFormat):
 
     def refuse(self, spec: TableSpec) -> None:
         if find_spec("deltalake") is None:
-            raise KindUnknown(
+            raise TableFormatUnknown(
                 "table.type is delta, but deltalake is not installed",
                 "pip install 'headgate[delta]'",
             )

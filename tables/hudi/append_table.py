@@ -23,7 +23,7 @@ _STAMPS_OPEN = 8
 
 
 class HudiSinkTable(HudiCommits):
-    """Implements ``stamps.StampingTable``; the rest is ``HudiCommits``."""
+    """Implements ``stamps.SupportsCommitTokens``; the rest is ``HudiCommits``."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class HudiSinkTable(HudiCommits):
         super().__init__(place, sink, answer, java)
         self._stamps: deque[str] = deque(maxlen=_STAMPS_OPEN)
 
-    def stamp(self) -> str:
+    def new_token(self) -> str:
         _, java = self._opened()
         self._open_timeline(java)
         self._stamps.append(self._reserved(java))

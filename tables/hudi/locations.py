@@ -20,7 +20,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.table_format import FileSchema, RowKey, TableSpec, schema_number
-from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiDressing
+from headgate.tables.hudi.base_files import KEY_TYPES, PARTITION_TYPES, HudiFileMarking
 from headgate.tables.hudi.columns import columns_of, refuse_taken
 from headgate.tables.hudi.jvm import open_spark
 from headgate.tables.hudi.record_keys import (
@@ -71,14 +71,14 @@ class TableConfig:
     uuid: str
     schema: str
     columns: Struct
-    dressing: HudiDressing
+    marking: HudiFileMarking
     merges_on_read: bool
     keys: tuple[str, ...] = ()
     generator: str = ""
 
     @property
     def schema_id(self) -> int:
-        return schema_number(f"{self.schema} {self.dressing.partition_by} {','.join(self.keys)}")
+        return schema_number(f"{self.schema} {self.marking.partition_by} {','.join(self.keys)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,15 +147,15 @@ class HudiPlace:
         """Return how participants write its files. Raises as ``config``."""
         config = self.config()
         values = None
-        if self.key or config.dressing.partition_by:
-            values = HeldTexts(self.key.key if self.key else (), config.dressing)
+        if self.key or config.marking.partition_by:
+            values = HeldTexts(self.key.key if self.key else (), config.marking)
         if self.key or self.follows:
             return FileSchema(
                 uuid=config.uuid,
                 schema_id=config.schema_id,
                 columns=config.columns,
                 location=self.files,
-                partition_by=() if self.key else config.dressing.partition_by,
+                partition_by=() if self.key else config.marking.partition_by,
                 values=values,
                 storage=self.storage,
                 properties=self._kept(),
@@ -165,9 +165,9 @@ class HudiPlace:
             schema_id=config.schema_id,
             columns=config.columns,
             location=self.location,
-            partition_by=config.dressing.partition_by,
+            partition_by=config.marking.partition_by,
             storage=self.storage,
-            dressing=config.dressing,
+            marking=config.marking,
             values=values,
             properties=self._kept(),
         )
@@ -224,7 +224,7 @@ class HudiPlace:
                     "whose values headgate writes into keys and folders",
                     f"such columns are of {', '.join(known)}",
                 )
-        dressing = HudiDressing(
+        marking = HudiFileMarking(
             location=self.location,
             key=keys[0] if len(keys) == 1 else "",
             partition_by=partitions,
@@ -232,14 +232,14 @@ class HudiPlace:
             url_encoded=found.get(URL_ENCODED, "false") == "true",
         )
         refuse_taken(self.name, columns)
-        self._refuse_columns(columns, dressing, keys)
+        self._refuse_columns(columns, marking, keys)
         if self.key:
             self._refuse_key(found, columns, partitions)
         return TableConfig(
             uuid=self._identity(),
             schema=schema,
             columns=columns,
-            dressing=dressing,
+            marking=marking,
             merges_on_read=found.get(f"{_TABLE}type", "") == "MERGE_ON_READ",
             keys=keys,
             generator=_generator(found),
@@ -256,7 +256,7 @@ class HudiPlace:
             raise TableUnfit(f"Hudi table {self.name}: {error.message}", error.hint) from None
 
     def _refuse_columns(
-        self, columns: Struct, dressing: HudiDressing, keys: tuple[str, ...]
+        self, columns: Struct, marking: HudiFileMarking, keys: tuple[str, ...]
     ) -> None:
         for column in columns.fields:
             if column.name in keys and not column.required:
@@ -264,9 +264,9 @@ class HudiPlace:
                     f"Hudi table {self.name}: its record key {column.name} may be null",
                     "a record key is a required column",
                 )
-            if column.name not in dressing.partition_by or column.type != "string":
+            if column.name not in marking.partition_by or column.type != "string":
                 continue
-            if not (dressing.hive_style and dressing.url_encoded):
+            if not (marking.hive_style and marking.url_encoded):
                 raise TableUnfit(
                     f"Hudi table {self.name}: values of {column.name} would become folders as "
                     "they are, whatever they say",

@@ -105,22 +105,22 @@ def _dressed(file: WrittenFile, config: TableConfig, instant: str, folder: Folde
     def name(path: str) -> str:
         return named(folder.location, path)
 
-    dressing = config.dressing
-    values = file_facts(file, config.columns, dressing.partition_by).partition.values()
-    path = dressing.path(stamp_of(dressing.location, instant), tuple(values))
-    for announced, content in dressing.announced(path).items():
+    marking = config.marking
+    values = file_facts(file, config.columns, marking.partition_by).partition.values()
+    path = marking.path(stamp_of(marking.location, instant), tuple(values))
+    for announced, content in marking.written_before(path).items():
         if next(folder.sizes([name(announced)])) is None:
             folder.put(name(announced), content)
     with pq.ParquetFile(folder.source(name(file.path))) as rows:
         schema = rows.schema_arrow
-        for column in dressing.columns:
+        for column in marking.columns:
             schema = schema.append(column)
         # Arrow's own schema in the footer would mention large lists, which hudi-rs does not know.
         begin = 0
         with folder.sink(name(path)) as stream:
             with pq.ParquetWriter(stream, schema, compression=_CODEC, store_schema=False) as writer:
                 for batch in rows.iter_batches():
-                    part = dressing.dressed(pa.Table.from_batches([batch]), path, begin)
+                    part = marking.with_columns(pa.Table.from_batches([batch]), path, begin)
                     writer.write_table(part.cast(schema))
                     begin += batch.num_rows
             size = stream.tell()

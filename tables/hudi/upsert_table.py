@@ -209,7 +209,7 @@ class HudiKeyedJava(HudiJava):
         generator = {GENERATOR: f"org.apache.hudi.keygen.{config.generator}"}
         return {
             **given,
-            **key_settings(self._key, index, config.keys, config.dressing),
+            **key_settings(self._key, index, config.keys, config.marking),
             **generator,
         }
 

@@ -38,7 +38,7 @@ from headgate.control_protocol.commit_record_codec import (
 )
 from headgate.control_protocol.ports import TableView
 from headgate.tables.iceberg.manifests import ManifestList
-from headgate.tables.iceberg.pending_manifests import Drafted
+from headgate.tables.iceberg.pending_manifests import StagedManifest
 from headgate.tables.iceberg.tag_lineage import origin, properties_of
 from headgate.tables.iceberg.upsert.delete_manifests import Deletions
 
@@ -86,7 +86,7 @@ class Proposal:
     record: CommitRecord
     files: list[ManifestDataFile]
     snapshot_id: int
-    drafted: list[Drafted] = field(default_factory=list)
+    staged: list[StagedManifest] = field(default_factory=list)
     back: GoingBack | None = None
     forgets: frozenset[str] = frozenset()
     deletions: Deletions = field(default_factory=Deletions)
@@ -171,7 +171,7 @@ class Proposal:
         return (kept,)
 
     def _summary(self) -> Summary:
-        added = [*self.files, *(file for draft in self.drafted for file in draft.files)]
+        added = [*self.files, *(file for staging in self.staged for file in staging.files)]
         removed: list[ManifestDataFile] = []
         operation = Operation.APPEND
         if self.deletions.added:

@@ -32,7 +32,7 @@ def refuse_lost(table: Table, files: Sequence[WrittenFile]) -> None:
         _refuse(table, ((dict(d.value_counts), dict(d.null_value_counts)) for d in details))
 
 
-def refuse_lost_drafts(table: Table, files: Iterable[DataFile]) -> None:
+def refuse_lost_staged(table: Table, files: Iterable[DataFile]) -> None:
     """Do so for files that were drafted: what is pending for a table may have gathered for a
     while."""
     if len(table.metadata.schemas) > 1:

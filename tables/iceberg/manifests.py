@@ -159,7 +159,7 @@ class SnapshotFiles:
         files: Sequence[ManifestDataFile],
         parent: Snapshot | None,
         sequence_number: int,
-        drafted: Sequence[ManifestFile] = (),
+        staged: Sequence[ManifestFile] = (),
         *,
         deletions: Deletions | None = None,
     ) -> ManifestList:
@@ -171,8 +171,8 @@ class SnapshotFiles:
             kept = self._merged([*added, *kept])
             for merged in {m.manifest_path for m in added} - {m.manifest_path for m in kept}:
                 del self._written[merged]
-        elif drafted:
-            kept = [*drafted, *self._merged(kept)]
+        elif staged:
+            kept = [*staged, *self._merged(kept)]
         if deletions is not None:
             kept = self._with_deletions(kept, deletions)
         return self._write_list(kept, parent, sequence_number)

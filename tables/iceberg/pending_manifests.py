@@ -34,8 +34,8 @@ from pyroaring import BitMap64
 
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.events import FileKind, WrittenFile
-from headgate.control_protocol.identifiers import Epoch, SinkName, draft_folder
-from headgate.control_protocol.ports import Draft
+from headgate.control_protocol.identifiers import Epoch, SinkName, staging_folder
+from headgate.control_protocol.ports import Staging
 from headgate.tables.iceberg import manifest_entries, manifests_v3
 from headgate.tables.iceberg.maintenance.compaction_plan import SmallFile
 from headgate.tables.iceberg.maintenance.unreferenced_files import STORAGE_THREADS
@@ -46,7 +46,7 @@ _UNASSIGNED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Drafted:
+class StagedManifest:
     """A drafted manifest as a snapshot's list names it, and its files."""
 
     manifest: ManifestFile
@@ -61,41 +61,47 @@ class Drafted:
         ]
 
 
-def write_drafts(table: Table, sink: SinkName, draft: Draft) -> tuple[PendingCommit, ...]:
+def stage_manifests(table: Table, sink: SinkName, staging: Staging) -> tuple[PendingCommit, ...]:
     """Write one manifest per partition spec of the files with rows, and one that names key files.
 
     Raises what storage raises.
     """
     per_spec: dict[int, list[ManifestDataFile]] = defaultdict(list)
-    rows = [file for file in draft.files if file.kind is FileKind.ROWS]
+    rows = [file for file in staging.files if file.kind is FileKind.ROWS]
     for file in manifest_files(table, rows):
         per_spec[file.spec_id].append(file)
-    folder = draft_folder(table.metadata.location, sink, draft.transaction.epoch, draft.coordinator)
+    folder = staging_folder(
+        table.metadata.location, sink, staging.transaction.epoch, staging.coordinator
+    )
     pending_commits = []
     for spec_id, files in per_spec.items():
-        path = f"{folder}/{draft.transaction.number}-s{spec_id}.avro"
+        path = f"{folder}/{staging.transaction.number}-s{spec_id}.avro"
         size_bytes = _write(table, table.specs()[spec_id], files, path)
         count = sum(file.record_count for file in files)
-        pending_commits.append(replace(_pending_commit(table, draft, path, size_bytes), rows=count))
-    if named := [_key_file(table, file) for file in draft.files if file.kind is FileKind.KEYS]:
-        path = f"{folder}/{draft.transaction.number}-keys.avro"
+        pending_commits.append(
+            replace(_pending_commit(table, staging, path, size_bytes), rows=count)
+        )
+    if named := [_key_file(table, file) for file in staging.files if file.kind is FileKind.KEYS]:
+        path = f"{folder}/{staging.transaction.number}-keys.avro"
         size_bytes = _write(table, UNPARTITIONED_PARTITION_SPEC, named, path)
         count = sum(file.record_count for file in named)
         pending_commits.append(
-            replace(_pending_commit(table, draft, path, size_bytes), deletes=count)
+            replace(_pending_commit(table, staging, path, size_bytes), deletes=count)
         )
     return tuple(pending_commits)
 
 
-def _pending_commit(table: Table, draft: Draft, manifest: str, size_bytes: int) -> PendingCommit:
+def _pending_commit(
+    table: Table, staging: Staging, manifest: str, size_bytes: int
+) -> PendingCommit:
     return PendingCommit(
-        transaction=draft.transaction,
-        coordinator=draft.coordinator,
+        transaction=staging.transaction,
+        coordinator=staging.coordinator,
         secondary=str(table.metadata.table_uuid),
-        table=draft.table.table,
+        table=staging.table.table,
         manifest=manifest,
         size_bytes=size_bytes,
-        since_ms=draft.since_ms,
+        since_ms=staging.since_ms,
     )
 
 
@@ -144,7 +150,7 @@ def _of_keys(file: ManifestDataFile) -> WrittenFile:
     return WrittenFile(file.file_path, file.record_count, file.file_size_in_bytes, FileKind.KEYS)
 
 
-def read_draft(table: Table, pending_commit: PendingCommit, snapshot_id: int) -> Drafted:
+def read_staged(table: Table, pending_commit: PendingCommit, snapshot_id: int) -> StagedManifest:
     """Return the manifest for the list of this snapshot. Raises what storage raises.
 
     Counts and summaries come from its entries: the pending commit's numbers are for people.
@@ -154,7 +160,7 @@ def read_draft(table: Table, pending_commit: PendingCommit, snapshot_id: int) ->
         pending_commit, spec_id, snapshot_id, files, summaries=_summaries(table, spec_id, files)
     )
     numbered = isinstance(table.metadata, TableMetadataV3)
-    return Drafted(manifests_v3.unnumbered(listed) if numbered else listed, files)
+    return StagedManifest(manifests_v3.unnumbered(listed) if numbered else listed, files)
 
 
 def drafted_files(io: FileIO, manifest: str) -> list[ManifestDataFile]:
@@ -164,9 +170,9 @@ def drafted_files(io: FileIO, manifest: str) -> list[ManifestDataFile]:
 
 def _read(io: FileIO, manifest: str) -> tuple[int, list[ManifestDataFile]]:
     """Fetch a drafted manifest, once; return its partition spec and its files."""
-    with manifest_entries.opened(io, manifest, manifests_v3.VERSION) as drafted:
-        spec_id = int(drafted.header.meta["partition-spec-id"])
-        files = [manifests_v3.without_id(entry.data_file) for entry in drafted]
+    with manifest_entries.opened(io, manifest, manifests_v3.VERSION) as staged:
+        spec_id = int(staged.header.meta["partition-spec-id"])
+        files = [manifests_v3.without_id(entry.data_file) for entry in staged]
     for file in files:
         file.spec_id = spec_id
     return spec_id, files

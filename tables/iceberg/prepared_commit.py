@@ -15,7 +15,7 @@ from headgate.control_protocol.ports import CommitAttempt, Unknown
 from headgate.tables.iceberg.commit_request import Proposal
 from headgate.tables.iceberg.maintenance.compaction_plan import sinks_folder
 from headgate.tables.iceberg.manifests import SnapshotFiles
-from headgate.tables.iceberg.pending_manifests import drafted_keys, read_draft
+from headgate.tables.iceberg.pending_manifests import drafted_keys, read_staged
 
 if TYPE_CHECKING:
     from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
@@ -73,11 +73,11 @@ def with_all_brought(
     Raises ``KeyChanged`` for keys that are pending for a table without a key, what
     ``KeyedRows.found`` raises, and what storage raises.
     """
-    drafted = [
-        read_draft(table, pending_commit, proposal.snapshot_id)
+    staged = [
+        read_staged(table, pending_commit, proposal.snapshot_id)
         for pending_commit in _of_rows(attempt)
     ]
-    proposal = replace(proposal, drafted=drafted)
+    proposal = replace(proposal, staged=staged)
     if keyed is not None:
         return _resolved(table, proposal, attempt, keyed)
     if any(pending_commit.deletes for pending_commit in attempt.pending_commits):
@@ -97,8 +97,8 @@ def _resolved(
     order = {
         each: n for n, each in enumerate(sorted({d.transaction for d in attempt.pending_commits}))
     }
-    for pending_commit, draft in zip(_of_rows(attempt), proposal.drafted, strict=True):
-        brought += [(file, order[pending_commit.transaction]) for file in draft.written]
+    for pending_commit, staging in zip(_of_rows(attempt), proposal.staged, strict=True):
+        brought += [(file, order[pending_commit.transaction]) for file in staging.written]
     keys = drafted_keys(table.io, attempt.pending_commits)
     brought += [(file, order[pending_commit.transaction]) for pending_commit, file in keys]
     if not brought:
@@ -106,7 +106,7 @@ def _resolved(
     record, number = attempt.record, attempt.record.transaction
     own = f"{number.epoch}-{record.coordinator.incarnation}/{number.number}"
     folder = f"{sinks_folder(table, record.sink)}/{own}"
-    listed = [*proposal.files, *(file for draft in proposal.drafted for file in draft.files)]
+    listed = [*proposal.files, *(file for staging in proposal.staged for file in staging.files)]
     deletions = keyed.found(
         table,
         proposal.parent,

@@ -141,7 +141,7 @@ class IcebergReader:
     def close(self) -> None:
         """Do nothing: nothing is held."""
 
-    def drafted(self, manifest: str, columns: Sequence[str]) -> Iterator[FileRows]:
+    def staged_rows(self, manifest: str, columns: Sequence[str]) -> Iterator[FileRows]:
         """Read a manifest that no snapshot lists yet. Raises ``FileNotFoundError``."""
         with self._named():
             files = drafted_files(self.table.io, manifest)

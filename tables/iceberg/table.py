@@ -48,11 +48,11 @@ from headgate.control_protocol.identifiers import Epoch, SinkName, tag_name
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
-    Draft,
-    Evolved,
+    EvolvedTable,
     Landed,
     Lineage,
     Refused,
+    Staging,
     TableView,
     Unknown,
 )
@@ -61,10 +61,10 @@ from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.catalog_support import refuse_unread, refuse_unsupported
 from headgate.tables.iceberg.commit_request import GoingBack, Proposal
 from headgate.tables.iceberg.expired_lineage import decided
-from headgate.tables.iceberg.kept_columns import refuse_lost, refuse_lost_drafts
+from headgate.tables.iceberg.kept_columns import refuse_lost, refuse_lost_staged
 from headgate.tables.iceberg.maintenance.snapshot_expiry import Upkeep
 from headgate.tables.iceberg.manifests import SnapshotFiles, manifest_files
-from headgate.tables.iceberg.pending_manifests import drafted_keys, undecided, write_drafts
+from headgate.tables.iceberg.pending_manifests import drafted_keys, stage_manifests, undecided
 from headgate.tables.iceberg.prepared_commit import OVERTAKEN, Prepared, with_all_brought
 from headgate.tables.iceberg.schema_evolution import Evolution, evolution
 from headgate.tables.iceberg.tag_lineage import (
@@ -181,7 +181,7 @@ class IcebergTable:
         try:
             proposal = with_all_brought(table, proposal, attempt, self._keyed)
             if self._keeps_columns:
-                refuse_lost_drafts(table, (f for each in proposal.drafted for f in each.files))
+                refuse_lost_staged(table, (f for each in proposal.staged for f in each.files))
         except (StopSink, ConfigurationError):
             raise
         except FileDamaged as error:
@@ -194,7 +194,7 @@ class IcebergTable:
                 proposal.files,
                 proposal.parent,
                 proposal.sequence_number,
-                [draft.manifest for draft in proposal.drafted],
+                [staging.manifest for staging in proposal.staged],
                 deletions=proposal.deletions,
             )
         except FileDamaged as error:
@@ -206,16 +206,16 @@ class IcebergTable:
         updates = proposal.updates(manifest_list)
         return Prepared(table, proposal, written, proposal.requirements(), updates)
 
-    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+    def evolve(self, base: TableView, columns: Struct) -> EvolvedTable:
         """S3, S9: columns that are there already need no call."""
         table = self.load()
         view = self._view(table.metadata)
         if (view.uuid, view.tag) != (base.uuid, base.tag):
-            return Evolved(view)
+            return EvolvedTable(view)
         step = evolution(table.metadata, columns, readd_dropped=self._readd_dropped)
         if step.schema is not None:
             self._evolve(table, step)
-        return Evolved(self.read(), step.changes, step.refused)
+        return EvolvedTable(self.read(), step.changes, step.refused)
 
     def _evolve(self, table: Table, step: Evolution) -> None:
         try:
@@ -227,15 +227,15 @@ class IcebergTable:
             failure = catalog_failure(error, what)
             raise Unreachable(failure.message, failure.hint) from error
 
-    def draft(self, draft: Draft) -> tuple[PendingCommit, ...]:
+    def stage(self, staging: Staging) -> tuple[PendingCommit, ...]:
         """D2: write manifests of the files that the secondary table is pending."""
         table = self.load()
-        if str(table.metadata.table_uuid) != draft.table.uuid:
+        if str(table.metadata.table_uuid) != staging.table.uuid:
             raise Unreachable(f"{self._identifier} is another table now; nothing was drafted")
         self._refuse_other_key(table.metadata, self._stored_key(table.metadata))
-        self._refuse_changed(table, draft.files)
+        self._refuse_changed(table, staging.files)
         try:
-            return write_drafts(table, self._sink, draft)
+            return stage_manifests(table, self._sink, staging)
         except HeadgateError:
             raise
         except FileDamaged as error:

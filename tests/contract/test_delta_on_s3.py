@@ -18,7 +18,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, Refused, Unknown
+from headgate.control_protocol.ports import CommitAttempt, Landed, Refused, Staging, Unknown
 from headgate.control_protocol.testing.contract import CoreContract, OthersContract
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.tables.delta.open_table import DeltaPlace
@@ -128,10 +128,10 @@ def test_the_tables_beside_one_are_listed_and_drafts_lie_in_the_store(
     drafts = Drafts(world.place.storage, world.place.location, SinkName("sink"), kept_ms=0)
     secondary = KindSecondary(table, FixedColumns(table), drafts)
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
-    draft = Draft(table.read(), transaction, Sender("member", "1"), (world.file(7),))
-    (pending_commit,) = secondary.draft(draft)
+    draft = Staging(table.read(), transaction, Sender("member", "1"), (world.file(7),))
+    (pending_commit,) = secondary.stage(draft)
     behind = TransactionId(Epoch(1), TransactionNumber(2))
-    (undecided,) = secondary.draft(replace(draft, transaction=behind))
+    (undecided,) = secondary.stage(replace(draft, transaction=behind))
     said = replace(record(1, 1), primary="uuid-of-the-lead")
     landed(
         secondary.commit(CommitAttempt(secondary.read(), said, pending_commits=(pending_commit,)))

@@ -1,5 +1,4 @@
-"""Tests the contract of ``SecondaryTable`` and ``Secondaries``: anybody can deliver to a draft,
-once."""
+"""Anybody can deliver what was staged for a secondary table, once: the contract of its port."""
 
 from __future__ import annotations
 
@@ -28,10 +27,10 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
-    Draft,
     Landed,
     Refused,
     SecondaryTable,
+    Staging,
     TableView,
     Unknown,
 )
@@ -75,14 +74,14 @@ def drafted(
     world: World, table: SecondaryTable, number: int, *files: int, epoch: int = 1
 ) -> PendingCommit:
     """What transaction ``number`` would owe: a file for each number."""
-    draft = Draft(
+    draft = Staging(
         table.read(),
         TransactionId(Epoch(epoch), TransactionNumber(number)),
         Sender("member", f"incarnation-{epoch}"),
         tuple(world.file(file) for file in files),
         since_ms=77,
     )
-    (pending_commit,) = table.draft(draft)
+    (pending_commit,) = table.stage(draft)
     return pending_commit
 
 
@@ -193,7 +192,7 @@ def test_a_table_created_anew_gets_no_draft(world: World) -> None:
     world.recreate()
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     with pytest.raises(Unreachable):
-        table.draft(Draft(before, transaction, Sender("member", "1"), (file,)))
+        table.stage(Staging(before, transaction, Sender("member", "1"), (file,)))
 
 
 def test_a_manifest_that_is_gone_is_unknown_and_changes_nothing(world: World) -> None:
@@ -330,9 +329,9 @@ class Held:
     def __init__(self, table: SecondaryTable) -> None:
         self._table = table
         self.let_go = threading.Event()
-        self.read, self.draft, self.tidy, self.close = (
+        self.read, self.stage, self.tidy, self.close = (
             table.read,
-            table.draft,
+            table.stage,
             table.tidy,
             table.close,
         )

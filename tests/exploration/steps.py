@@ -43,7 +43,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.ports import (
     BatchFailed,
     CommitOutcome,
-    Evolved,
+    EvolvedTable,
     Landed,
     Refused,
     Unknown,
@@ -319,7 +319,7 @@ def _update_arrives(world: World, bounds: Bounds, index: int, call: Update) -> I
         return coordinator_fed(free, bounds, index, given, fate, NOW_MS)
 
     def found(after: World) -> Callable[[Appending], World]:
-        given = c.TableEvolved(Evolved(after.view()))
+        given = c.TableEvolved(EvolvedTable(after.view()))
         return lambda fate: told(after, given, fate)
 
     if world.table.tag != call.base.tag or world.table.schema == call.schema:

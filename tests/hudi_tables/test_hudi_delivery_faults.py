@@ -28,7 +28,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.ports import Draft, Landed
+from headgate.control_protocol.ports import Landed, Staging
 from headgate.control_protocol.testing.contract.world import claimed, commit, record
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.write_client import HudiJava
@@ -127,7 +127,7 @@ def started(world: HudiWorld) -> None:
 def drafted(world: HudiWorld, file: WrittenFile) -> str:
     """What names the file until somebody delivers to it."""
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
-    draft = Draft(world.open().read(), transaction, Sender("member", "i"), (file,), since_ms=1)
+    draft = Staging(world.open().read(), transaction, Sender("member", "i"), (file,), since_ms=1)
     (pending_commit,) = Drafts({}, world.wanted.location, SinkName("sink")).write(draft)
     return pending_commit.manifest
 

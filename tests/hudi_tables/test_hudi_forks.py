@@ -46,7 +46,7 @@ def test_a_fork_is_taken_back_behind_the_predecessor_of_both_commits(
     world = make("COPY_ON_WRITE")
     table = world.open()
     view = claimed(table)
-    late = world.write(rows(1), HudiSinkTable(world.place, SinkName("sink")).stamp())[0]
+    late = world.write(rows(1), HudiSinkTable(world.place, SinkName("sink")).new_token())[0]
     landed(commit(table, view, record(1, 1, 3), world.file(1)))
     completed_late(world.place, late, record(1, 1, 3), view.tag)
     with pytest.raises(HudiForked, match=instant_of(late.path)):
@@ -57,7 +57,7 @@ def test_a_fork_is_taken_back_behind_the_predecessor_of_both_commits(
     seen = heir.read()
     assert (seen.lineage, seen.branch_record) == (Lineage.ROLLED_BACK, record(1, 0))
     view = claimed(heir, epoch=2)
-    view = landed(commit(heir, view, record(2, 1, 3), world.write(rows(1), heir.stamp())[0]))
+    view = landed(commit(heir, view, record(2, 1, 3), world.write(rows(1), heir.new_token())[0]))
     goes_on(world, heir, record(2, 2, 6))
 
 
@@ -72,7 +72,7 @@ def test_a_commit_that_rose_again_is_taken_back_alone(
     commit(zombie, base, record(1, 1, 3), late)
     heir = world.open()
     view = claimed(heir, epoch=2)
-    view = landed(commit(heir, view, record(2, 1, 3), world.write(rows(1), heir.stamp())[0]))
+    view = landed(commit(heir, view, record(2, 1, 3), world.write(rows(1), heir.new_token())[0]))
     completed_late(world.place, late, record(1, 1, 3), base.tag)
     with pytest.raises(HudiForked, match="was rolled back, and is complete"):
         world.open().read()
@@ -136,7 +136,7 @@ def fork(place: HudiPlace) -> int:
     view, java = table.read(), HudiJava(place, place.config().schema)
     assert view.record is not None
     first = [each for each in java.commits(java.meta()) if sink_of(each.said)][-1]
-    name = f"gone-0_0-0-0_{instant_of(table.stamp())}.parquet"
+    name = f"gone-0_0-0-0_{instant_of(table.new_token())}.parquet"
     path = f"{place.location}/zone=a/{name}"
     completed_late(place, WrittenFile(path, 3, 1_000), view.record, first.completed)
     return first.completed
@@ -165,7 +165,7 @@ def restored(spark: Any, place: HudiPlace, completed: int | None) -> None:
 
 def goes_on(world: HudiWorld, table: HudiSinkTable, next_record: CommitRecord) -> None:
     """Each row is there once, by Hudi's Spark reader and by hudi-rs, behind one commit more."""
-    file = world.write(rows(2), table.stamp())[0]
+    file = world.write(rows(2), table.new_token())[0]
     landed(commit(table, table.read(), next_record, file))
     assert world.numbers() == [1, 2]
     found = hudi.HudiTableBuilder.from_base_uri(str(world.folder)).build().read()

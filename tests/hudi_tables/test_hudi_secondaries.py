@@ -26,7 +26,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, Unknown
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Staging, Unknown
 from headgate.control_protocol.testing.contract import SecondaryContract
 from headgate.control_protocol.testing.contract.world import landed, record
 from headgate.tables.hudi.append_table import STAGED_MS_MAX
@@ -87,14 +87,14 @@ def drafted(
     world: HudiWorld, table: KindSecondary, number: int, *, epoch: int = 1
 ) -> PendingCommit:
     """What transaction ``number`` would owe: a file of that number."""
-    draft = Draft(
+    draft = Staging(
         table.read(),
         TransactionId(Epoch(epoch), TransactionNumber(number)),
         Sender("member", f"incarnation-{epoch}"),
         (world.file(number),),
         since_ms=77,
     )
-    (pending_commit,) = table.draft(draft)
+    (pending_commit,) = table.stage(draft)
     return pending_commit
 
 

@@ -119,10 +119,10 @@ class HudiWorld:
             told = located(number) if self.place.key else rows(number)
             return self.write(told, f"{self.place.files}/data")[0]
         if not self._stamp or self._complete(instant_of(self._stamp)):
-            self._stamp = HudiSinkTable(self.place, SinkName("sink")).stamp()
+            self._stamp = HudiSinkTable(self.place, SinkName("sink")).new_token()
         return self.write(rows(number), self._stamp)[0]
 
-    def stamped(self, stamp: str, number: int) -> WrittenFile:
+    def marked_file(self, stamp: str, number: int) -> WrittenFile:
         return self.write(rows(number), stamp)[0]
 
     def reader(self, sink: str = "sink") -> HudiReader:

@@ -45,7 +45,7 @@ class Zombie:
         kind: str = "appended",
         draft: str = "",
     ) -> None:
-        """``draft`` names the file that it brings; without one it writes it."""
+        """``stage`` names the file that it brings; without one it writes it."""
         self._home = home
         told = [str(home), str(bundle), json.dumps(properties), str(number), where, kind, draft]
         with (home / "zombie.log").open("wb") as log:
@@ -128,7 +128,7 @@ def main(
     if draft:
         files = Drafts({}, world.place.location, SinkName("sink")).read(draft)
     elif isinstance(table, HudiSinkTable):
-        files = list(world.write(rows(number), table.stamp()))
+        files = list(world.write(rows(number), table.new_token()))
     else:
         files = [world.file(number)]
     with patch.object(HudiJava, "commit", stopping):

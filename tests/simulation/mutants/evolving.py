@@ -7,7 +7,7 @@ from typing import Any
 
 from simulation.mutants.mutant import Family
 
-from headgate.control_protocol.ports import Evolved
+from headgate.control_protocol.ports import EvolvedTable
 from headgate.coordinator import machine as coordinator
 from headgate.coordinator import schema_changes
 from headgate.coordinator.schema_changes import evolved
@@ -29,7 +29,7 @@ def failure_answers(right: Any, *given: Any) -> Any:
 def unanswered_update_is_believed(_: Any, state: Any, *__: Any) -> Any:
     """An update whose outcome is unknown is taken to have been made."""
     view = state.term.view
-    return evolved(state, Evolved(replace(view, schema_id=view.schema_id + 1)))
+    return evolved(state, EvolvedTable(replace(view, schema_id=view.schema_id + 1)))
 
 
 @FAMILY.replaces("S2", (participant, "_repeat_unheard"))

@@ -32,8 +32,8 @@ from headgate.control_protocol.errors import (
     ConfigurationError,
     GuaranteeTooWeak,
     HudiUnsafe,
-    KindLacks,
-    KindUnknown,
+    TableFormatLacks,
+    TableFormatUnknown,
     TablesUnfit,
 )
 from headgate.control_protocol.identifiers import SinkName
@@ -110,7 +110,7 @@ def test_a_package_brings_a_kind_by_its_entry_point(folder: Any) -> None:
 
 
 def test_hg150_a_kind_that_nobody_brings() -> None:
-    with pytest.raises(KindUnknown, match=r"table\.type cannot be 'dalta'") as told:
+    with pytest.raises(TableFormatUnknown, match=r"table\.type cannot be 'dalta'") as told:
         sink('type = "dalta"')
     assert "did you mean delta" in told.value.hint
 
@@ -152,7 +152,7 @@ def test_a_kind_with_branches_commits_to_the_one_that_the_file_names(
 def test_hg151_branches_are_refused_to_a_kind_that_does_not_declare_them(
     folder: Any,
 ) -> None:
-    with pytest.raises(KindLacks, match=r"table\.branch: tables of kind folder"):
+    with pytest.raises(TableFormatLacks, match=r"table\.branch: tables of kind folder"):
         sink(ON_DEV.format("/lake/trips"))
 
 
@@ -169,7 +169,7 @@ def test_hg151_whatever_a_kind_declares_icebergs_settings_are_icebergs_alone(
 ) -> None:
     monkeypatch.setattr(folder.FolderFormat, "capabilities", frozenset(Capability))
     placed = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\n'
-    with pytest.raises(KindLacks, match="tables of kind folder do not support that"):
+    with pytest.raises(TableFormatLacks, match="tables of kind folder do not support that"):
         sink(f"{placed}{table}", more)
 
 
@@ -179,7 +179,9 @@ def test_hg151_a_kind_that_declares_what_no_port_carries(
 ) -> None:
     able = frozenset({Capability.KEYS, declared})
     monkeypatch.setattr(folder.FolderFormat, "capabilities", able)
-    with pytest.raises(KindLacks, match=f"kind folder declare {declared}, for which there is no"):
+    with pytest.raises(
+        TableFormatLacks, match=f"kind folder declare {declared}, for which there is no"
+    ):
         sink('type = "folder"\nlocation = "/lake/trips"\ncreate = true')
 
 
@@ -198,12 +200,14 @@ def test_a_kind_that_takes_key_files_is_told_the_key(
     folder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\nkey = ["id"]'
-    with pytest.raises(KindLacks, match=r"table\.key: tables of kind folder"):
+    with pytest.raises(TableFormatLacks, match=r"table\.key: tables of kind folder"):
         sink(wanted, KEYED)
     monkeypatch.setattr(folder.FolderFormat, "capabilities", frozenset({Capability.KEYS}))
     told = wanted_table(sink(wanted, KEYED))
     assert told.key == RowKey(("id",), "at_partition", "at_offset")
-    with pytest.raises(KindLacks, match=r'on_partitions_added = "wait": tables of kind folder'):
+    with pytest.raises(
+        TableFormatLacks, match=r'on_partitions_added = "wait": tables of kind folder'
+    ):
         sink(wanted, f'{KEYED}[changes]\non_partitions_added = "wait"')
     assert wanted_table(delta()).key is None
 
@@ -280,9 +284,9 @@ def test_a_quarantine_is_of_the_tables_kind_where_nothing_else_is_said(said: str
 @pytest.mark.parametrize(
     ("made", "said", "error", "why"),
     [
-        (delta, 'type = "icberg"', KindUnknown, "quarantine.type cannot be 'icberg'"),
-        (delta, 'type = "hudi"', KindLacks, "kind delta has no quarantine of kind hudi"),
-        (sink, 'type = "delta"', KindLacks, "kind iceberg has no quarantine of kind delta"),
+        (delta, 'type = "icberg"', TableFormatUnknown, "quarantine.type cannot be 'icberg'"),
+        (delta, 'type = "hudi"', TableFormatLacks, "kind delta has no quarantine of kind hudi"),
+        (sink, 'type = "delta"', TableFormatLacks, "kind iceberg has no quarantine of kind delta"),
         (
             delta,
             'catalog.properties = { uri = "x" }',
@@ -304,7 +308,7 @@ def test_a_quarantine_is_of_the_tables_kind_where_nothing_else_is_said(said: str
         (
             delta,
             'type = "iceberg"\ncatalog.backend = "java"',
-            KindLacks,
+            TableFormatLacks,
             "no catalog in Java",
         ),
     ],
@@ -321,7 +325,7 @@ def test_a_kind_without_a_quarantine_of_its_own_may_have_an_iceberg_one(
     folder: Any,
 ) -> None:
     placed = 'type = "folder"\nlocation = "/lake/trips"\ncreate = true\naccept_duplicates = true\n'
-    with pytest.raises(KindLacks, match="a quarantine: tables of kind folder"):
+    with pytest.raises(TableFormatLacks, match="a quarantine: tables of kind folder"):
         sink(placed, COLUMN + KEEPS)
     assert sink(placed, COLUMN + APART).apart
 
@@ -372,10 +376,10 @@ def test_what_records_show_stands_before_declared_columns_of_a_table_that_is_mad
             TablesUnfit,
             "location is set",
         ),
-        (f"atomic = true\n{REFRESHED}{PLACED}", KindLacks, "tables.atomic"),
+        (f"atomic = true\n{REFRESHED}{PLACED}", TableFormatLacks, "tables.atomic"),
         (
             f'{REFRESHED}{PLACED}[tables.schema]\nunknown_fields = "evolve"',
-            KindLacks,
+            TableFormatLacks,
             "unknown_fields",
         ),
         (
@@ -403,7 +407,7 @@ def test_a_kind_is_shown_the_namespace_of_each_route(
 
 
 def test_hg151_a_kind_that_cannot_fill_many_tables(folder: Any) -> None:
-    with pytest.raises(KindLacks, match=r"\[tables\]: tables of kind"):
+    with pytest.raises(TableFormatLacks, match=r"\[tables\]: tables of kind"):
         many(f"{REFRESHED}{PLACED}", "folder")
 
 
@@ -443,11 +447,11 @@ def test_all_of_many_hudi_tables_are_written_as_the_file_says_of_new_ones() -> N
             HudiUnsafe,
             r"hoodie\.write\.lock\.zookeeper\.url is not set",
         ),
-        (f"atomic = true\n{PLACED}{LOCKED}", KindLacks, "tables.atomic"),
-        (f'{PLACED}{LOCKED}sort_by = ["id"]', KindLacks, r"tables\.create\.sort_by"),
+        (f"atomic = true\n{PLACED}{LOCKED}", TableFormatLacks, "tables.atomic"),
+        (f'{PLACED}{LOCKED}sort_by = ["id"]', TableFormatLacks, r"tables\.create\.sort_by"),
         (
             f'{PLACED}{LOCKED}[tables.schema]\nunknown_fields = "evolve"',
-            KindLacks,
+            TableFormatLacks,
             "unknown_fields",
         ),
         (
@@ -483,7 +487,7 @@ def test_hg135_a_sink_of_many_tables_has_no_other(folder: Any, kind: str) -> Non
     ],
 )
 def test_hg151_what_delta_has_not_is_refused_by_name(table: str, more: str) -> None:
-    with pytest.raises(KindLacks, match="tables of kind delta do not support that"):
+    with pytest.raises(TableFormatLacks, match="tables of kind delta do not support that"):
         delta(table, more)
 
 
@@ -513,7 +517,7 @@ def test_hg151_what_delta_has_not_is_refused_by_name(table: str, more: str) -> N
     ],
 )
 def test_hg151_what_hudi_has_not_is_refused_by_name(table: str, more: str, said: str) -> None:
-    with pytest.raises(KindLacks, match=said):
+    with pytest.raises(TableFormatLacks, match=said):
         hudi(table, more)
 
 
@@ -566,7 +570,7 @@ def test_a_delta_table_is_found_by_its_location(location: str) -> None:
 def test_hg151_commands_for_iceberg_alone_say_so() -> None:
     said = r"city\.trips is a table of kind delta"
     for opening in (opened_catalog, opened_table):
-        with pytest.raises(KindLacks, match=said), opening(delta()):
+        with pytest.raises(TableFormatLacks, match=said), opening(delta()):
             pass
 
 

@@ -12,7 +12,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.ports import Draft, Lineage, TableView
+from headgate.control_protocol.ports import Lineage, Staging, TableView
 from headgate.tables.pending_files import Drafts
 
 ROWS = WrittenFile("file:///t/rows.parquet", 3, 30)
@@ -36,7 +36,7 @@ def test_rows_and_deletes_are_pending_apart(tmp_path: Path) -> None:
     transaction = TransactionId(Epoch(1), TransactionNumber(2))
 
     def written(*files: WrittenFile) -> list[tuple[int, int, list[WrittenFile]]]:
-        draft = Draft(table, transaction, Sender("member", "i"), files, since_ms=7)
+        draft = Staging(table, transaction, Sender("member", "i"), files, since_ms=7)
         drafts = Drafts({}, table.location, SinkName("sink"))
         pending_commits = drafts.write(draft)
         return [

@@ -48,7 +48,7 @@ P0 = TopicPartition("trips", 0)
 
 
 class NoSevens:
-    def unfit(self, rows: pa.RecordBatch) -> Mapping[int, str]:
+    def unsupported(self, rows: pa.RecordBatch) -> Mapping[int, str]:
         sevens = pc.indices_nonzero(pc.fill_null(pc.equal(rows.column("id"), 7), False))
         return dict.fromkeys(sevens.to_pylist(), "id: no seven here")
 
@@ -142,7 +142,7 @@ def test_a_quarantine_takes_what_its_table_does_not_hold_as_something_legible(
 ) -> None:
     layout = FileSchema("u1", 5, COLUMNS, f"{tmp_path.as_uri()}/t", values=NoSevens())
     columns = declared_columns(quarantine_declaration().columns)
-    aside = FileSchema("u2", 6, columns, f"{tmp_path.as_uri()}/q", tamed=loud)
+    aside = FileSchema("u2", 6, columns, f"{tmp_path.as_uri()}/q", replace_unsupported=loud)
     handling = Handling(policy=Disposal.QUARANTINE, tombstones=Disposal.QUARANTINE)
     source = SourcePlan({}, record_columns=PLACES, handling=handling)
     kept = plan_of_layout(aside, "db.q", source_aside(source))

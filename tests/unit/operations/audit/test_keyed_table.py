@@ -20,7 +20,7 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.keyed_tables import NOT_FOLDED
-from headgate.operations.audit.records import TableRecords, count_keys, scan_draft
+from headgate.operations.audit.records import TableRecords, count_keys, scan_staged
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.runtime.maintenance.rounds import Round
 from headgate.tables.iceberg.table import IcebergTable
@@ -178,4 +178,4 @@ def test_keys_beyond_the_memory_are_counted_in_parts(memory_bytes: int, scans: i
 def test_a_file_without_a_column_is_said() -> None:
     (file,) = Rows([1]).scan(["id"])[1]
     with pytest.raises(ValueError, match="no column topic"):
-        scan_draft([file], ("topic", "id", "id"), TableRecords())
+        scan_staged([file], ("topic", "id", "id"), TableRecords())

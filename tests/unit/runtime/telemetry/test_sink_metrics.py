@@ -39,6 +39,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import (
+    AllSecondaryTables,
     Batch,
     BatchFailed,
     BatchOutcome,
@@ -47,7 +48,6 @@ from headgate.control_protocol.ports import (
     CommitOutcome,
     Landed,
     PartitionResult,
-    Secondaries,
 )
 from headgate.participant.state import State
 from headgate.runtime.health import Condition, Unwell
@@ -459,7 +459,7 @@ def test_of_many_tables_each_has_its_rows_and_its_freshness() -> None:
     kept = Kept()
     many = parse(MINIMAL.partition("[table]")[0] + '[tables]\nledger = "db.ledger"\n' + ROUTE)
     life = SinkMeters(kept, many).coordinator(LIFE)
-    secondaries = life.secondaries(cast("Secondaries", Delivering()))
+    secondaries = life.secondaries(cast("AllSecondaryTables", Delivering()))
     life.heard(envelope(replace(start(), suspended={"db.sick": "HG-208 it has no column id"})))
     for number, (table, rows) in enumerate({"db.a": 5, "db.b": 0}.items(), 1):
         at = Offsets({P0: 15})

@@ -26,7 +26,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
-from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, Landed, Refused
+from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Landed, Refused, Staging
 from headgate.control_protocol.testing.contract.secondaries import delivered
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.operations.audit.audit import audit
@@ -109,7 +109,7 @@ def drafted(
     secondary: KindSecondary, number: int, *files: WrittenFile
 ) -> tuple[PendingCommit, ...]:
     transaction = TransactionId(Epoch(1), TransactionNumber(number))
-    return secondary.draft(Draft(secondary.read(), transaction, Sender("member", "1"), files))
+    return secondary.stage(Staging(secondary.read(), transaction, Sender("member", "1"), files))
 
 
 def deliver(

@@ -261,7 +261,7 @@ def test_partitions_of_a_secondary_are_those_of_its_staged_files(tmp_path: Path)
     table(tmp_path, hoodie__table__partition__fields="city", **told)
     place = HudiPlace.of(wanted(tmp_path, primary=LOCK))
     layout = place.layout()
-    assert (layout.partition_by, layout.dressing) == (("city",), None)
+    assert (layout.partition_by, layout.marking) == (("city",), None)
     assert layout.location == place.files
 
 
@@ -282,9 +282,9 @@ def test_partitions_and_keys_are_taken_from_the_table(tmp_path: Path) -> None:
         hoodie__datasource__write__partitionpath__urlencode="true",
         hoodie__table__keygenerator__type="SIMPLE",
     )
-    dressing = place.config().dressing
-    assert (dressing.key, dressing.partition_by) == ("id", ("city",))
-    assert (dressing.hive_style, dressing.url_encoded) == (True, True)
+    marking = place.config().marking
+    assert (marking.key, marking.partition_by) == ("id", ("city",))
+    assert (marking.hive_style, marking.url_encoded) == (True, True)
     assert place.layout().partition_by == ("city",)
 
 

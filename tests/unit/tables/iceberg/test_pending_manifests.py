@@ -13,12 +13,12 @@ from pyiceberg.io import InputFile
 
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
-from headgate.control_protocol.ports import Draft
+from headgate.control_protocol.ports import Staging
 from headgate.tables.iceberg.pending_manifests import (
     drafted_files,
-    read_draft,
+    read_staged,
+    stage_manifests,
     undecided,
-    write_drafts,
 )
 
 COLUMNS = {"id": "long", "day": "int"}
@@ -34,8 +34,8 @@ def drafted(sink: SinkOnTable, number: int = 1) -> tuple[PendingCommit, ...]:
     rows = pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array([3, 4], pa.int32())})
     transaction = TransactionId(Epoch(1), TransactionNumber(number))
     files = write_files(sink.loaded(), rows)
-    draft = Draft(sink.view, transaction, Sender("member", "life"), files, 0)
-    return write_drafts(sink.loaded(), SINK, draft)
+    draft = Staging(sink.view, transaction, Sender("member", "life"), files, 0)
+    return stage_manifests(sink.loaded(), SINK, draft)
 
 
 def test_a_manifest_is_listed_under_its_own_spec(sink: SinkOnTable) -> None:
@@ -45,7 +45,7 @@ def test_a_manifest_is_listed_under_its_own_spec(sink: SinkOnTable) -> None:
     (pending_commit,) = drafted(sink)
     current = sink.loaded().metadata.default_spec_id
     assert current > 0
-    found = read_draft(sink.loaded(), pending_commit, 77)
+    found = read_staged(sink.loaded(), pending_commit, 77)
     assert found.manifest.partition_spec_id == current
     assert [file.spec_id for file in found.files] == [current] * 2
     assert [file.spec_id for file in drafted_files(sink.loaded().io, pending_commit.manifest)] == [
@@ -61,7 +61,7 @@ def test_a_manifest_is_listed_when_its_partition_column_is_gone(sink: SinkOnTabl
         spec.remove_field("day")
     with sink.loaded().update_schema(allow_incompatible_changes=True) as schema:
         schema.delete_column("day")
-    found = read_draft(sink.loaded(), pending_commit, 77)
+    found = read_staged(sink.loaded(), pending_commit, 77)
     assert not found.manifest.partitions
     assert found.manifest.added_rows_count == 2
 
@@ -78,7 +78,7 @@ def test_a_delivery_fetches_a_manifest_once(
         return open_input(location)
 
     monkeypatch.setattr(table.io, "new_input", counting)
-    assert len(read_draft(table, pending_commit, 77).files) == 2
+    assert len(read_staged(table, pending_commit, 77).files) == 2
     assert fetched == [pending_commit.manifest]
 
 
