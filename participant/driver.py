@@ -47,31 +47,32 @@ _EVENT_OF_PRESENCE = {
 _SHOWN_MAX = 20
 
 
-def log_own_event(log: logging.Logger, sink: str, draft: OutgoingEvent) -> None:
+def log_own_event(log: logging.Logger, sink: str, said: OutgoingEvent) -> None:
     """Log one line for partitions gained or lost, and for a status that names rows or a failure."""
-    event = draft.event
+    event = said.event
     if isinstance(event, Presence) and event.concerns:
         named = sorted(map(str, event.concerns))
         more = f" and {len(named) - _SHOWN_MAX} more" if len(named) > _SHOWN_MAX else ""
-        extra = about(_EVENT_OF_PRESENCE[event.kind], epoch=draft.epoch, partitions=len(named))
+        extra = about(_EVENT_OF_PRESENCE[event.kind], epoch=said.epoch, partitions=len(named))
         text = ", ".join(named[:_SHOWN_MAX]) + more
         log.info("sink %s: %s %s", sink, event.kind.value, text, extra=extra)
     elif isinstance(event, WriteStatus):
         rows = sum(claim.records for claim in event.claims.values())
         if rows or event.failure:
-            ids = {"epoch": draft.epoch, "transaction": draft.transaction, "rows": rows}
+            ids = {"epoch": said.epoch, "transaction": said.transaction, "rows": rows}
             extra = about(LogEvent.STATUS_ANNOUNCED, **ids)
-            told = f"{rows} rows announced for transaction {draft.epoch}.{draft.transaction}"
+            text = f"{rows} rows announced for transaction {said.epoch}.{said.transaction}"
             if event.failure:
-                told += f", and {len(event.unknown)} partitions are not written: {event.failure}"
-            log.info("sink %s: %s", sink, told, extra=extra)
+                text += f", and {len(event.unknown)} partitions are not written: {event.failure}"
+            log.info("sink %s: %s", sink, text, extra=extra)
 
 
 def log_pause(log: logging.Logger, state: State) -> None:
     """Log that an operator's request took effect, whoever coordinates."""
-    event = LogEvent.FETCH_PAUSED if state.paused else LogEvent.FETCH_RESUMED
-    told = "paused: nothing is fetched until headgate resume" if state.paused else "fetches again"
-    log.info("sink %s: %s", state.sink, told, extra=about(event, epoch=state.epoch))
+    event, text = LogEvent.FETCH_RESUMED, "fetches again"
+    if state.term.paused:
+        event, text = LogEvent.FETCH_PAUSED, "paused: nothing is fetched until headgate resume"
+    log.info("sink %s: %s", state.sink, text, extra=about(event, epoch=state.term.epoch))
 
 
 _log = redacted_logger("headgate.participant")
@@ -130,7 +131,7 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
 
         Called by the group's adapter inside ``poll``, before the partitions are released.
         """
-        self._world.leadership.assigned(frozenset(self.state.owned) - partitions)
+        self._world.leadership.assigned(frozenset(self.state.work.owned) - partitions)
         deadline_ms = self._world.clock.monotonic_ms() + self.state.settings.release_timeout_ms
         self._feed(ReleaseRequested(partitions))
         while self._may_still_release(deadline_ms):
@@ -142,11 +143,11 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
     def _may_still_release(self, deadline_ms: int) -> bool:
         """Return ``False`` once the log lost its place: events void the work, or go unheard."""
         in_time = self._world.clock.monotonic_ms() < deadline_ms
-        return bool(self.state.leaving) and in_time and not self._listener.behind
+        return bool(self.state.work.leaving) and in_time and not self._listener.behind
 
     def close(self) -> None:
         """Announce what is written and give up every partition; the ports stay open."""
-        self.release(frozenset(self.state.owned))
+        self.release(frozenset(self.state.work.owned))
 
     def _stands(self) -> bool:
         """Return whether the log is positioned, so that every event is heard."""
@@ -174,9 +175,9 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
             self._feed(BatchEnded(outcome))
 
     def _step(self, given: Input) -> Sequence[Action]:
-        was_paused = self.state.paused
+        was_paused = self.state.term.paused
         self.state, actions = step(self.state, given, self._clock.monotonic_ms())
-        if self.state.paused is not was_paused:
+        if self.state.term.paused is not was_paused:
             log_pause(_log, self.state)
         return actions
 
@@ -205,4 +206,4 @@ class ParticipantDriver(MachineDriver[State, Input, Action]):
             log_own_event(_log, self._sink, event)
 
     def _epoch(self) -> int:
-        return self.state.epoch
+        return self.state.term.epoch

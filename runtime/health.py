@@ -279,10 +279,10 @@ def condition_of(facts: Facts) -> Condition:
         return Condition.DRAINING
     if facts.alive:
         return _at_work(facts)
-    return _absent(facts)
+    return _absence(facts)
 
 
-def _absent(facts: Facts) -> Condition:
+def _absence(facts: Facts) -> Condition:
     """Return what it means that nobody is heard; of those who were killed, the group may know."""
     never = facts.ended is None and not facts.epoch
     if not (facts.ended or never):

@@ -84,8 +84,8 @@ def examine_quarantine(
     former = {d.table for d in primary.record.expired if d.secondary != own} - own_tables(settings)
     for name in sorted(former - primary.filled.keys()):
         try:
-            with tables.at_rest(name) as table:
-                evidence.came |= came_after_all(table, primary.record.expired, uuid, COLUMNS)
+            with tables.at_rest(name) as former_table:
+                evidence.came |= came_after_all(former_table, primary.record.expired, uuid, COLUMNS)
         except HeadgateError:
             continue  # nothing tells, so what expired stays a finding
     return evidence

@@ -45,7 +45,8 @@ ANSWERED_MAX = 16
 QUEUED_MAX = 4_096
 """The listen queue."""
 _ACCEPTED_AT_ONCE = 256
-_CLOSED_AT_ONCE = 64
+_CLOSED_AT_ONCE = 16
+_CLOSED_EACH_S = 0.01
 _BEGUN_AT_ONCE = 2
 _READ_BYTES = 4_096
 _HEAD_BYTES_MAX = 65_536
@@ -62,9 +63,9 @@ class _Waiting:
     ``to_serve``: those of them whose head is whole, and whom nobody serves yet.
     """
 
-    def __init__(self, most: int, speaks: Callable[[], object]) -> None:
+    def __init__(self, most: int, serve_soon: Callable[[], object]) -> None:
         self.to_serve: dict[_Caller, None] = {}
-        self._speaks = speaks
+        self._serve_soon = serve_soon
         self._most = most
         self._until: dict[_Caller, float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -80,9 +81,9 @@ class _Waiting:
         self._until.pop(caller, None)
         self.to_serve.pop(caller, None)
 
-    def speaks(self, caller: _Caller) -> None:
+    def on_whole(self, caller: _Caller) -> None:
         self.to_serve[caller] = None
-        self._speaks()
+        self._serve_soon()
 
     def drop_oldest(self) -> None:
         if (oldest := next(iter(self._until), None)) is not None:
@@ -96,19 +97,22 @@ class _Waiting:
         while self._until:
             self.drop_oldest()
 
-    def _look_later(self) -> None:
+    def _look_later(self, earliest: float = 0.0) -> None:
         if self._timer is None and self._until:
-            nearest = next(iter(self._until.values()))
+            nearest = max(earliest, next(iter(self._until.values())))
             self._timer = asyncio.get_running_loop().call_at(nearest, self._drop_late)
 
     def _drop_late(self) -> None:
-        """Close some of those whose time is over; a turn of the loop is between these and more."""
+        """Close some of those whose time is over, and more a little later.
+
+        Who is closed comes again at once: a thousand would come in one moment.
+        """
         self._timer = None
         now = asyncio.get_running_loop().time()
         for until in tuple(islice(self._until.values(), _CLOSED_AT_ONCE)):
             if until <= now:
                 self.drop_oldest()
-        self._look_later()
+        self._look_later(earliest=now + _CLOSED_EACH_S)
 
 
 def is_whole_head(said: bytes) -> bool:
@@ -152,7 +156,7 @@ class _Caller:
             self._waiting.drop(self)
         elif self._is_whole(self.said):
             asyncio.get_running_loop().remove_reader(self.socket.fileno())
-            self._waiting.speaks(self)
+            self._waiting.on_whole(self)
 
     def hang_up(self) -> None:
         asyncio.get_running_loop().remove_reader(self.socket.fileno())

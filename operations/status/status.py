@@ -118,7 +118,7 @@ def status(
     # Brokers that did not answer once are not waited for again.
     envelopes = _heard(settings, notes) if notes.reachable else []
     said = heard(envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms)
-    unheard = _unheard(settings, notes) if notes.reachable and said.silent else 0
+    unheard = _note_unheard(settings, notes) if notes.reachable and said.silent else 0
     if not (wrong or record) and notes.reachable:
         wrong = _refused_start(settings)
     error = wrong or notes.wrong or said.error
@@ -376,7 +376,7 @@ def _heard(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
     return envelopes
 
 
-def _unheard(settings: SinkSettings, notes: _Notes) -> int:
+def _note_unheard(settings: SinkSettings, notes: _Notes) -> int:
     """Return how many are in the group although nobody is heard, and note who they are."""
     group, topic = settings.source.group_id, settings.control.topic
     try:

@@ -14,6 +14,7 @@ from exploration.small_world import (
     Held,
     World,
 )
+from participant_states import checked
 from verdicts import Kind, Violation
 
 from headgate.control_protocol import machine_io
@@ -37,7 +38,7 @@ from headgate.coordinator.state import Term
 from headgate.participant import actions as p
 from headgate.participant import machine as participating
 from headgate.participant.schema_proposals import WAIT_MS
-from headgate.participant.state import Need
+from headgate.participant.state import Need, Timer
 
 FAILURES_TOLD_APART = 3
 """Beyond so many refusals in a row the machine treats all alike (it waits)."""
@@ -228,6 +229,7 @@ def participant_fed(
     while inputs:
         member = world.members[index]
         state, actions = participating.step(member.state, inputs.popleft(), now_ms)
+        checked(member.state, state)
         world = world.with_member(index, replace(member, state=state))
         for action in actions:
             world, answer = _participant_calls(world, bounds, index, action, appending)
@@ -244,7 +246,7 @@ def _participant_calls(
         case p.ReadEndOffsets(partitions):
             ends = {at: bounds.ends[at] for at in sorted(partitions)}
             return world, p.EndOffsetsRead(appending.ends(ends))
-        case p.Submit() if state.paused:
+        case p.Submit() if state.term.paused:
             raise Violation(Kind.UNTRUTH, "a participant reads though START said that it must not")
         case p.Submit(batch) if index not in bounds.slow:
             return world, p.BatchEnded(ended(bounds, batch, state.sender.member))
@@ -331,13 +333,15 @@ def _files(prefix: str, member: str, places: list[tuple[int, int]]) -> tuple[Wri
 
 def _member_in_abstract_time(world: World, index: int, now_ms: int) -> World:
     member = world.members[index]
-    state = replace(
-        member.state,
-        ends_due_ms=NOW_MS,
-        resend_at_ms=member.state.resend_at_ms and _abstract(member.state.resend_at_ms),
-        retry_at_ms=member.state.retry_at_ms and _abstract(member.state.retry_at_ms),
-        needs=tuple(_waiting(need, now_ms) for need in member.state.needs),
-    )
+    state = member.state
+    waits = (Timer.RESEND, Timer.RETRY)
+    deadlines = {
+        timer: _abstract(due_ms) if timer in waits else due_ms
+        for timer, due_ms in state.deadlines.items()
+        if timer is not Timer.LOOK
+    }
+    needs = replace(state.needs, open=tuple(_waiting(need, now_ms) for need in state.needs.open))
+    state = replace(state, deadlines=deadlines, needs=needs)
     return world.with_member(index, replace(member, state=state))
 
 

@@ -53,6 +53,7 @@ from headgate.coordinator.phases import Phase as Coordinating
 from headgate.participant import actions as p
 from headgate.participant.schema_proposals import WAIT_MS
 from headgate.participant.state import State as ParticipantState
+from headgate.participant.state import Timer
 
 
 class Step(NamedTuple):
@@ -120,10 +121,10 @@ def _left_alone(world: World, bounds: Bounds, index: int) -> bool:
     state = world.members[index].state
     given = {at for at, o in zip(bounds.partitions, world.owners, strict=True) if o == index}
     return (
-        state.owned.keys() == given
-        and state.batch is None
-        and not state.leaving
-        and state.retry_at_ms is None
+        state.work.owned.keys() == given
+        and state.run.batch is None
+        and not state.work.leaving
+        and Timer.RETRY not in state.deadlines
         and not any(world.left(fault) for fault in BEFALL_PARTICIPANTS)
     )
 
@@ -359,11 +360,11 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
     def fed(given: p.Input) -> Callable[[Appending], World]:
         return lambda fate: participant_fed(world, bounds, index, given, fate, NOW_MS)
 
-    if state.batch is not None:
-        outcome = ended(bounds, state.batch, state.sender.member)
+    if state.run.batch is not None:
+        outcome = ended(bounds, state.run.batch, state.sender.member)
         yield from _fated(f"{name}'s batch ends", world, fed(p.BatchEnded(outcome)))
         if world.left("batch fails"):
-            failed = p.BatchEnded(BatchFailed(state.batch.number, "disk full"))
+            failed = p.BatchEnded(BatchFailed(state.run.batch.number, "disk full"))
             after = participant_fed(
                 world.delivered("batch fails"), bounds, index, failed, Appending(), NOW_MS
             )
@@ -383,8 +384,8 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
             lambda fate: _member_hears(world, bounds, index, fate).trimmed(),
         )
     yield from _membership(world, bounds, index)
-    waits = state.retry_at_ms is not None and not state.unheard and not state.unconfirmed
-    waits = waits or any(need.since_ms > NOW_MS - WAIT_MS for need in state.needs)
+    waits = Timer.RETRY in state.deadlines and not state.said.unheard and not state.said.unconfirmed
+    waits = waits or any(need.since_ms > NOW_MS - WAIT_MS for need in state.needs.open)
     if waits or _has_to_repeat(world, index):
         waiting = participant_fed(world, bounds, index, machine_io.Tick(), Appending(), NOW_MS)
         for step in _fated(
@@ -404,11 +405,11 @@ def _has_to_repeat(world: World, index: int) -> bool:
         for r in world.log
         if r.envelope.sender == state.sender
     }
-    waited = {(Presence, draft.sequence) for draft in state.unheard}
+    waited = {(Presence, draft.sequence) for draft in state.said.unheard}
     waited |= {
-        (WriteStatus, own.status.status_number) for own in state.pending if own.offset is None
+        (WriteStatus, own.status.status_number) for own in state.said.pending if own.offset is None
     }
-    waited |= {(Proposal, need.proposal.number) for need in state.needs if not need.heard}
+    waited |= {(Proposal, need.proposal.number) for need in state.needs.open if not need.heard}
     return bool(waited - coming)
 
 
@@ -424,27 +425,29 @@ def _membership(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
     given = {
         at for at, owner in zip(bounds.partitions, world.owners, strict=True) if owner == index
     }
-    held_by_others = {at for k, m in enumerate(world.members) if k != index for at in m.state.owned}
-    taken = state.owned.keys() - given
-    gained = given - state.owned.keys()
+    held_by_others = {
+        at for k, m in enumerate(world.members) if k != index for at in m.state.work.owned
+    }
+    taken = state.work.owned.keys() - given
+    gained = given - state.work.owned.keys()
 
     def fed(told: p.Input) -> Callable[[Appending], World]:
         return lambda fate: participant_fed(world, bounds, index, told, fate, NOW_MS)
 
     if bounds.abrupt and taken:
-        now = frozenset(state.owned.keys() - taken)
+        now = frozenset(state.work.owned.keys() - taken)
         yield from _fated(f"{name} loses {_named(taken)}", world, fed(p.Assigned(now)))
-    if taken - state.leaving:
+    if taken - state.work.leaving:
         asked = p.ReleaseRequested(frozenset(taken))
         yield from _fated(f"{name} is asked to release {_named(taken)}", world, fed(asked))
-    if state.leaving:
+    if state.work.leaving:
         expired = p.ReleaseTimedOut()
         if not bounds.clean:
             yield from _fated(f"{name}'s release expires", world, fed(expired))
         return
     free = gained if bounds.abrupt else gained - held_by_others
     if free:
-        now = frozenset(state.owned.keys() | free)
+        now = frozenset(state.work.owned.keys() | free)
         yield from _fated(f"{name} gains {_named(free)}", world, fed(p.Assigned(now)))
 
 

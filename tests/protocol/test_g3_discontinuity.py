@@ -70,8 +70,8 @@ def test_a_participant_voids_its_work_and_announces_its_partitions_anew() -> Non
     assert participant.presence.kind is PresenceKind.JOINED
     assert participant.presence.concerns == {P0, P1}
     assert dict(participant.positions) == {}
-    assert participant.state.pending == ()
-    assert participant.state.files == ()
+    assert participant.state.said.pending == ()
+    assert participant.state.work.files == ()
 
 
 def test_its_positions_come_with_the_new_epoch_on_the_new_log() -> None:

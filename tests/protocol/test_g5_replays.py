@@ -166,7 +166,7 @@ def practised(phase: Part) -> Participant:
     participant.hears_itself()
     if phase is Part.WAITING:
         return participant
-    participant.start(3, offsets(15, 25), settled_to=participant.state.settled_to)
+    participant.start(3, offsets(15, 25), settled_to=participant.state.term.settled_to)
     participant.writes({P0: 17 + participant.state.settings.batch_records_max})
     if phase is Part.ANSWERING:
         participant.end(3)
@@ -184,7 +184,7 @@ def test_a_participant_only_repeats_what_it_said_before(phase: Part) -> None:
         kinds.add(type(record.envelope.event).__name__)
         participant.given(ParticipantHeard(at_the_end(participant, record)))
         said = [draft for append in participant.all(Append) for draft in append.events]
-        assert all(draft in [own.draft for own in before.pending] for draft in said), record
+        assert all(draft in [own.said for own in before.said.pending] for draft in said), record
         assert participant.state == before, record
     assert kinds == EVERY_KIND
 

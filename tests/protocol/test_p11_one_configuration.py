@@ -37,14 +37,14 @@ def test_a_start_for_another_table_ends_the_participant() -> None:
     assert isinstance(stop.error, OtherConfiguration)
     assert stop.error.code == "HG-114"
     assert f"table.identifier is {TABLE!r} there and 'lake.elsewhere' here" in stop.error.message
-    assert participant.state.writing is None
+    assert participant.state.term.writing is None
 
 
 @pytest.mark.parametrize("own_table", [None, TABLE])
 def test_a_start_for_its_own_table_is_worked_on(own_table: str | None) -> None:
     participant = hears_a_start(own_table)
     assert participant.all(Stop) == []
-    assert participant.state.writing is not None
+    assert participant.state.term.writing is not None
 
 
 def hears(said: dict[str, str], own: dict[str, str]) -> Participant:
@@ -66,7 +66,7 @@ def hears(said: dict[str, str], own: dict[str, str]) -> Participant:
 def test_start_carries_what_must_be_equal() -> None:
     participant = hears(SAID, SAID)
     assert participant.all(Stop) == []
-    assert participant.state.writing is not None
+    assert participant.state.term.writing is not None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_who_differs_names_it_and_stops_before_it_reads(own: dict[str, str], wor
     (stop,) = participant.all(Stop)
     assert isinstance(stop.error, OtherConfiguration)
     assert words in stop.error.message
-    assert participant.state.writing is None
+    assert participant.state.term.writing is None
 
 
 @pytest.mark.parametrize(("said", "own"), [({}, SAID), (SAID, {})], ids=["old", "unasked"])

@@ -75,7 +75,7 @@ def test_heard_twice_a_status_stands_where_it_was_heard_first() -> None:
     participant.end(1)
     participant.hears_itself()
 
-    (pending,) = participant.state.pending
+    (pending,) = participant.state.said.pending
     assert pending.offset == at
 
 

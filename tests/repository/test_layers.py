@@ -13,7 +13,19 @@ LINT = "from importlinter.cli import lint_imports_command; lint_imports_command(
 # Pure: values in, values out. What they may use besides their like.
 PURE_LIBRARY = {
     *("__future__", "base64", "binascii", "collections", "collections.abc", "dataclasses", "enum"),
-    *("functools", "hashlib", "hmac", "itertools", "json", "math", "re", "types", "typing", "zlib"),
+    *(
+        "functools",
+        "hashlib",
+        "hmac",
+        "itertools",
+        "json",
+        "math",
+        "operator",
+        "re",
+        "types",
+        "typing",
+    ),
+    "zlib",
 }
 IMPURE = {
     "headgate.control_protocol": {
@@ -64,7 +76,6 @@ ADAPTERS = {
         "headgate.data_plane.batch",
         "headgate.data_plane.files",
         "headgate.data_plane.quarantine",
-        "headgate.data_plane.routing",
         "headgate.data_plane.write",
         "headgate.operations.access.secondary_tables",
         "headgate.operations.access.table",

@@ -124,8 +124,9 @@ def rows_uncounted() -> tuple[Planted, ...]:
 
     def keeps_files(state: Any, lost: Any) -> Any:
         after, actions = lose(state, lost)
-        owned = {p: own for p, own in state.owned.items() if p in after.owned}
-        return replace(after, owned=owned, files=state.files), actions
+        owned = {p: own for p, own in state.work.owned.items() if p in after.work.owned}
+        work = replace(after.work, owned=owned, files=state.work.files)
+        return replace(after, work=work), actions
 
     return (participant, "_announce_loss", keeps_files), (
         status_validation,

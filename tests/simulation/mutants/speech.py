@@ -16,6 +16,7 @@ from headgate.coordinator import machine
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import State
 from headgate.participant import machine as participant
+from headgate.participant.state import Timer
 
 FAMILY = Family()
 
@@ -31,24 +32,24 @@ def coordinator_says_once(right: Callable[..., Any], state: State, now_ms: int) 
     return right(state, now_ms)
 
 
-@FAMILY.replaces("G1", (participant, "_repeat_unheard"))
+@FAMILY.replaces("G1", (participant, "repeat_unheard"))
 def participant_says_once(right: Callable[..., Any], state: Any, now_ms: int) -> Any:
     """A participant does not say again what it did not hear."""
-    return state, ()
+    return state.with_deadline(Timer.RESEND, None), ()
 
 
 @FAMILY.replaces("G1", *PARTICIPANT_STEP)
 def said_is_heard(right: Callable[..., Any], state: Any, given: Any, now_ms: int) -> Any:
     """A status takes effect where it was said: its place is the end of what was heard then."""
-    before = {own.status.status_number for own in state.pending}
+    before = {own.status.status_number for own in state.said.pending}
     state, actions = right(state, given, now_ms)
     pending = tuple(
-        replace(own, offset=state.settled_to)
+        replace(own, offset=state.term.settled_to)
         if own.status.status_number not in before and own.offset is None
         else own
-        for own in state.pending
+        for own in state.said.pending
     )
-    return replace(state, pending=pending), actions
+    return replace(state, said=replace(state.said, pending=pending)), actions
 
 
 @FAMILY.replaces("G2", (multipart_status.Assembler, "add"))

@@ -193,8 +193,8 @@ def test_a_drivers_stop_and_its_statuses_are_redacted() -> None:
     with pytest.raises(StopSink) as caught:
         driver._execute(Stop(StopSink(f"stops: {SECRET}")))
     assert str(caught.value) == "HG-200 stops: ***"
-    state = driver.state
-    draft = OutgoingEvent(state.epoch, state.answered, WriteStatus(1, failure=f"why: {SECRET}"), 1)
+    term, failed = driver.state.term, WriteStatus(1, failure=f"why: {SECRET}")
+    draft = OutgoingEvent(term.epoch, term.answered, failed, 1)
     assert [e.event.failure for e in driver._envelopes(draft)] == ["why: ***"]  # type: ignore[union-attr]
     leadership.error = StopSink(f"the coordinator: {SECRET}")
     with pytest.raises(StopSink, match=r"the coordinator: \*\*\*"):
