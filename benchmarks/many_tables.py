@@ -27,13 +27,13 @@ from headgate.control_protocol import messages
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import (
     AckCommit,
-    Claim,
     EndCommit,
     Envelope,
     Event,
     StartCommit,
     TableStatus,
     WriteStatus,
+    WrittenRange,
 )
 from headgate.control_protocol.identifiers import Sender, SinkName, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
@@ -201,7 +201,7 @@ class Shop:
         )
         span = OffsetRange(begin, begin + ROWS * len(touched))
         newest_ms = 1_000 * span.end if len(span) else None
-        claim = Claim(span, len(span), max_timestamp_ms=newest_ms)
+        claim = WrittenRange(span, len(span), max_timestamp_ms=newest_ms)
         return WriteStatus(self.statuses, {AT: claim}, tables)
 
     def _say(self, about: Envelope, event: Event) -> None:

@@ -342,8 +342,8 @@ class Batch:
     ``topic_ids`` are what the topics must be; a re-created one holds other records. ``quarantine``
     takes the bad records, if the sink has such a table: below its ``offsets`` it may hold some of
     the ranges' records already (rule Q5). ``secondaries`` are what START names besides, ``folder``
-    is where files of tables go that it does not name; ``told`` are those that TABLES named lately,
-    ``suspended`` says why some take nothing (I1).
+    is where files of tables go that it does not name; ``changed_tables`` are those that
+    TABLES named lately, ``suspended`` says why some take nothing (I1).
     """
 
     number: int
@@ -356,12 +356,12 @@ class Batch:
     secondaries: tuple[TableStart, ...] = ()
     folder: str = ""
     suspended: Mapping[str, str] = field(default_factory=dict)
-    told: tuple[TableStart, ...] = ()
+    changed_tables: tuple[TableStart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """A batch's counts in one partition: see ``Claim`` for the units."""
+    """A batch's counts in one partition: see ``WrittenRange`` for the units."""
 
     range: OffsetRange
     records: int

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from headgate.control_protocol.commit_record import CommitRecord, Suspended, kept, refuse_unfinished
+from headgate.control_protocol.commit_record import (
+    CommitRecord,
+    Suspended,
+    kept_cohorts,
+    refuse_unfinished,
+)
 from headgate.control_protocol.deleted_records import read_again, refuse_read_again
 from headgate.control_protocol.errors import MissingRights, SecondaryForeign, TableRecreated
 from headgate.control_protocol.events import Envelope, Pause, Resume
@@ -233,7 +238,7 @@ def claim_epoch(state: State, view: TableView, sources: SourcesDescribed, now_ms
         },
         routing=state.identity.routing,
         suspended=tuple(state.recovery_suspended.values()),
-        generations=resumption.generations,
+        cohorts=resumption.cohorts,
     )
     record_claimed = with_pending_commits_of(state, bare, record, view)
     refuse_unreadable(record_claimed)
@@ -316,7 +321,7 @@ def _resumption(state: State, record: CommitRecord | None, found: SourcesDescrib
         known,
         through,
         record.paused,
-        kept(record.generations, record.topic_ids, ids),
+        kept_cohorts(record.cohorts, record.topic_ids, ids),
     )
 
 
@@ -349,7 +354,7 @@ def start(state: State, view: TableView, now_ms: int) -> Step:
         suspended={suspended.table: suspended for suspended in record.suspended},
         listed_at_ms=now_ms,
         stamp=state.recovery_stamp,
-        generations=record.generations,
+        cohorts=record.cohorts,
     )
     first = issued((), term.number, now_ms, state.settings.claim_age_max_ms)
     begun = replace(

@@ -182,7 +182,7 @@ def claimed_beyond(state: State) -> bool:
     return any(
         claim.range.end > term.ends.get(partition, 0)
         for heard in term.statuses
-        for partition, claim in heard.status.claims.items()
+        for partition, claim in heard.status.written.items()
         if not claim.range.empty
     )
 
@@ -213,7 +213,7 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
     anew = any(term.topic_ids.get(topic, id_) != id_ for topic, id_ in ids.items())
     if anew or any(fit.get(partition) != offset for partition, offset in term.offsets.items()):
         return recover(state, "a source lost stored offsets: claims again as the policy says")
-    state, generations, told = admitted(state, sources.topics)
+    state, cohorts, told = admitted(state, sources.topics)
     fit = fit.restricted(fit.keys() - not_read(state))
     known = {**term.topic_ids, **ids}
     if len(fit) > len(term.offsets):
@@ -230,7 +230,7 @@ def end_and_start(state: State, sources: SourcesDescribed, now_ms: int) -> Step:
         stamp=sources.stamp,
         closing_stamp=term.stamp,
         past_stamps=past[:STAMPS_KEPT],
-        generations=generations,
+        cohorts=cohorts,
     )
     topics = frozenset(sources.topics)
     moved = move(state, Phase.CLOSING, term=closing, topics=topics, failures=0)
@@ -426,7 +426,7 @@ def _record(state: State, verdict: Verdict, through: int | None) -> CommitRecord
         routing=state.identity.routing,
         control_topic_id=stored.control_topic_id,
         suspended=tuple(term.suspended.values()),
-        generations=term.generations,
+        cohorts=term.cohorts,
     )
 
 

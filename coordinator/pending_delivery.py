@@ -667,7 +667,7 @@ def told_expired(after: CommitRecord, before: CommitRecord | None) -> tuple[LogL
     known = before.expired if before else ()
     return tuple(
         LogLine(
-            f"{pending_commit.said} of transaction {pending_commit.transaction} never "
+            f"{pending_commit.in_words} of transaction {pending_commit.transaction} never "
             f"came into {pending_commit.table}: "
             "they were pending for too long, or the table is another one now",
             trouble=True,

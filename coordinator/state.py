@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headgate.control_protocol.commit_record import Generations, PendingCommit, Suspended
+from headgate.control_protocol.commit_record import PartitionCohorts, PendingCommit, Suspended
 from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
@@ -210,7 +210,7 @@ class Term:
     ``closing_stamp``: what the files of ``number`` bear, and those of the one before (P13);
     ``past_stamps``: those of some before, newest first; ``late``: how often in a row a sender's
     files bore one of them.
-    ``generations``: which partitions of ``offsets`` are younger than others (U8). ``former_data``:
+    ``cohorts``: which partitions of ``offsets`` are younger than others (U8). ``former_data``:
     where tables, by UUID, had their data earlier in this epoch, newest first (P9).
     """
 
@@ -270,7 +270,7 @@ class Term:
     closing_stamp: str = ""
     past_stamps: tuple[str, ...] = ()
     late: Mapping[Sender, int] = field(default_factory=dict)
-    generations: Generations = field(default_factory=dict)
+    cohorts: PartitionCohorts = field(default_factory=dict)
     former_data: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property

@@ -183,7 +183,7 @@ class RoutedPlans:
             plan.shape.data_location,
         )
         self._pass_over(frozenset(batch.suspended))
-        self._heed(batch.told)
+        self._heed(batch.changed_tables)
         own = own_tables(batch)
         alone = {
             target.table
@@ -195,13 +195,13 @@ class RoutedPlans:
         tables = {name: table for name in names if (table := self._table(name, source))}
         listed = {name: tables for name, (_, tables) in self._listed.items()}
         bounded = _bounded(listed, tables, routing)
-        closed = self._closed(batch.told, source, full=bounded is not listed)
-        for start in batch.told:
+        closed = self._closed(batch.changed_tables, source, full=bounded is not listed)
+        for start in batch.changed_tables:
             if (known := tables.get(start.table)) and known.uuid == start.uuid:
                 tables[known.name] = replace(known, refused=start.refused)
         for name in sorted({*alone, *wanted} - tables.keys()):
             if name in alone or not closed:
-                tables[name] = self._missing(name, source, batch.told)
+                tables[name] = self._missing(name, source, batch.changed_tables)
         return replace(plan, source=source, tables=tables, listed=bounded, closed=closed)
 
     def _heed(self, told: tuple[TableStart, ...]) -> None:

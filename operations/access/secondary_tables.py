@@ -120,14 +120,14 @@ def with_what_is_needed(
         changed = secondaries.change(wants)
     if failures := [said.failure for said in changed if said.failure]:
         raise WriteFailed(failures[0])
-    told = {start.table: start for start in batch.told}
+    told = {start.table: start for start in batch.changed_tables}
     for said in changed:
         refused = said.refused if said.uuid else (Refusal((), said.why),)
         ids, prefix = (said.uuid, said.schema_id, said.spec_id), f"{said.data}/{batch.folder}"
         told[said.table] = TableStart(said.table, *ids, prefix, refused=refused)
         if said.any_other:
             told[""] = replace(told[said.table], table="")
-    return replace(batch, told=tuple(told.values()))
+    return replace(batch, changed_tables=tuple(told.values()))
 
 
 def start_of(view: TableView, folder: str) -> TableStart:

@@ -92,8 +92,8 @@ def examine_pending_commits(
             continue
         rows += pending_commit.rows
         table.remarks.append(
-            f"{pending_commit.said} of transaction {pending_commit.transaction} are pending for "
-            f"{whom}"
+            f"{pending_commit.in_words} of transaction {pending_commit.transaction} are pending "
+            f"for {whom}"
         )
         if keyed and isinstance(table.reader, IcebergReader):
             table.findings += examine_pending(table.reader, pending_commit, primary.uuid)
@@ -153,7 +153,7 @@ def expired(pending_commit: PendingCommit) -> Finding:
     which = "transaction" if pending_commit.manifest else "transactions up to"
     return Finding(
         "rows-expired",
-        f"{pending_commit.said} of {which} {pending_commit.transaction} were pending for "
+        f"{pending_commit.in_words} of {which} {pending_commit.transaction} were pending for "
         f"{pending_commit.table} for too long, and are not delivered any more",
     )
 

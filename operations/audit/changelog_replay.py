@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 
 from headgate.config.route_checks import source_of
 from headgate.config.sink_settings import SinkSettings
-from headgate.control_protocol.commit_record import Generations
+from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.offsets import OffsetRange, Offsets
@@ -56,13 +56,13 @@ _SAID: Mapping[Fault, str] = {
 class SourceRanges:
     """What to read: ``ranges`` of the logs, and offsets in them that never were changes.
 
-    ``generations``: which partitions are younger than others (U8).
+    ``cohorts``: which partitions are younger than others (U8).
     """
 
     ranges: Mapping[TopicPartition, OffsetRange]
     topic_ids: Mapping[str, TopicId]
     left_out: Mapping[TopicPartition, BitMap64] = field(default_factory=dict)
-    generations: Generations = field(default_factory=dict)
+    cohorts: PartitionCohorts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Folding:
         folder = self._folder / str(len(self._tables))
         folder.mkdir()
         slicing = Slicing(max(rows, records), self._slice_bytes)
-        fold = Fold(start, plan, folder, slicing, sources=Sources(self._source.generations))
+        fold = Fold(start, plan, folder, slicing, sources=Sources(self._source.cohorts))
         self._tables.append((reader, fold))
         return len(self._tables) - 1
 

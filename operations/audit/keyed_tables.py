@@ -337,7 +337,7 @@ class KeyedTables:
                 for name in names
                 if name not in late and self.tables[name].whole
             }
-            source = SourceRanges(own, record.topic_ids, left_out, record.generations)
+            source = SourceRanges(own, record.topic_ids, left_out, record.cohorts)
             self._compare(upto, source)
 
     def _groups(self, topics: set[str]) -> list[set[str]]:

@@ -255,7 +255,7 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
         offsets=plan.record.offsets,
         topic_ids=plan.record.topic_ids,
         valid_through_ms=plan.record.valid_through_ms,
-        generations=plan.record.generations,
+        cohorts=plan.record.cohorts,
         **(_pending(settings, going) if settings.tables else {}),
     )
     back = GoingBack(plan.target, plan.kept_as, KEPT_MS)
@@ -525,7 +525,7 @@ def _claim(going: RollbackTarget) -> CommitRecord:
         command=fence.command,
         actor=fence.actor,
         primary=going.primary,
-        generations=record.generations,
+        cohorts=record.cohorts,
     )
 
 

@@ -102,7 +102,7 @@ class Observation:
         match envelope.event:
             case Presence() as presence:
                 return self._sign_of_life(envelope.sender.member, presence)
-            case WriteStatus(claims=claims):
+            case WriteStatus(written=claims):
                 records = sum(claim.records for claim in claims.values())
                 return Announced(envelope.sender.member, _transaction(envelope), records)
         if envelope.epoch < self.epoch:

@@ -113,7 +113,7 @@ def _resolved(
         brought,
         listed=listed,
         folder=folder,
-        generations=record.generations,
+        cohorts=record.cohorts,
     )
     counted = replace(proposal.record, keys=deletions.counts)
     return replace(proposal, record=counted, deletions=deletions)

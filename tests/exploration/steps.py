@@ -514,7 +514,7 @@ def _brief(event: object) -> str:
         offsets = ",".join(str(offset) for _, offset in sorted(event.offsets.items()))
         brief += f" C={offsets} L={event.settled_to}"
     if isinstance(event, WriteStatus):
-        claims = {f"{at.partition}:{claim.range}" for at, claim in event.claims.items()}
+        claims = {f"{at.partition}:{claim.range}" for at, claim in event.written.items()}
         unknown = sorted(at.partition for at in event.unknown)
         brief += f" #{event.status_number} {' '.join(sorted(claims))} unknown={unknown}"
     return brief

@@ -263,7 +263,7 @@ def test_u8_a_delivery_across_growth_resolves_keys_that_moved(
     pending.decides([put(2, "d", 1)])
     with pytest.raises(KeyInTwoPartitions):
         pending.delivered()
-    pending.generations = {"topic": (1,)}
+    pending.cohorts = {"topic": (1,)}
     assert isinstance(pending.delivered(), Landed)
     pending.check()
     pending.reads()

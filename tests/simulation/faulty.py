@@ -403,7 +403,7 @@ def brief(envelope: Envelope) -> str:
     event = envelope.event
     text = f"{type(event).__name__} {envelope.epoch}.{envelope.transaction}"
     if isinstance(event, WriteStatus):
-        claims = {str(p): str(c.range) for p, c in event.claims.items()}
+        claims = {str(p): str(c.range) for p, c in event.written.items()}
         text += f" #{event.status_number} {claims} unknown={sorted(map(str, event.unknown))}"
         text += f" part {event.part}/{event.parts}" if event.parts > 1 else ""
     if isinstance(event, StartCommit) and event.paused:

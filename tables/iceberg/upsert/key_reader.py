@@ -15,7 +15,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
-from headgate.control_protocol.commit_record import Generations, generation
+from headgate.control_protocol.commit_record import PartitionCohorts, cohort
 from headgate.control_protocol.errors import KeysUnreadable
 from headgate.tables.iceberg.column_reads import batches
 from headgate.tables.iceberg.upsert.delete_files import Target
@@ -33,10 +33,10 @@ _PARTITIONS = 2**_PARTITION_BITS - 1
 class Sources:
     """Numbers the partitions that records come from, during one coordinator's life. Thread-safe.
 
-    ``generations``: which of them are younger than others (U8).
+    ``cohorts``: which of them are younger than others (U8).
     """
 
-    generations: Generations = field(default_factory=dict)
+    cohorts: PartitionCohorts = field(default_factory=dict)
     _numbers: dict[tuple[str, int], int] = field(default_factory=dict)
     _places: list[tuple[str, int]] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
@@ -55,14 +55,14 @@ class Sources:
 
     def ages(self, numbers: Numbers) -> Numbers:
         """Return the generations of sources; a higher one is younger, within a topic."""
-        if not self.generations:
+        if not self.cohorts:
             return np.zeros(len(numbers), np.int64)
-        found = [generation(self.generations, *place) for place in self._places]
+        found = [cohort(self.cohorts, *place) for place in self._places]
         return np.array(found, np.int64)[numbers]
 
     def younger(self, these: Numbers, those: Numbers) -> npt.NDArray[np.bool_]:
         """Return where the first source is a younger partition than the second, of one topic."""
-        if not self.generations:
+        if not self.cohorts:
             return np.zeros(len(these), np.bool_)
         topics = np.array([topic for topic, _ in self._places])
         together: npt.NDArray[np.bool_] = topics[these] == topics[those]

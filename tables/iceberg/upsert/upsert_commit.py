@@ -16,7 +16,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyroaring import BitMap64
 
-from headgate.control_protocol.commit_record import Generations
+from headgate.control_protocol.commit_record import PartitionCohorts
 from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.redacted_log import redacted_logger
@@ -112,17 +112,17 @@ class KeyedRows:
         *,
         listed: Sequence[ManifestDataFile],
         folder: str,
-        generations: Generations,
+        cohorts: PartitionCohorts,
     ) -> Deletions:
         """Resolve the keys of the ``written`` files against ``parent``, and make delete files.
 
         Each comes with the ordinal of its transaction. ``listed`` are those with rows, as a
-        manifest holds them; the delete files go into ``folder``. ``generations`` say which
+        manifest holds them; the delete files go into ``folder``. ``cohorts`` say which
         partitions are younger than others. Raises the ``StopSink`` of U7 and
         U8, and what storage raises.
         """
         with self._following:
-            self._reader.sources.generations = generations
+            self._reader.sources.cohorts = cohorts
             columns = self._columns(table)
             head = self._followed(table, parent, columns)
             files = [file for file, _ in written]
