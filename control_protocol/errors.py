@@ -143,7 +143,7 @@ class RemoteSigning(ConfigurationError):
 
 
 class NotAtomic(ConfigurationError):
-    """Tables are to be delivered together, and their catalog commits to one at a time."""
+    """Tables are to receive rows together, and their catalog commits to one at a time."""
 
     code = "HG-121"
 
@@ -203,19 +203,19 @@ class EnvelopeUnfit(ConfigurationError):
 
 
 class TableFormatUnknown(ConfigurationError):
-    """There is no such kind of table, or the package that brings it is not installed."""
+    """There is no such table format, or the package that brings it is not installed."""
 
     code = "HG-150"
 
 
 class TableFormatLacks(ConfigurationError):
-    """A setting or a command asks for what this kind of table does not do."""
+    """A setting or a command asks for what this table format does not do."""
 
     code = "HG-151"
 
 
 class GuaranteeTooWeak(ConfigurationError):
-    """The kind of table does not promise that every record is there once."""
+    """The table format does not promise that every record is there once."""
 
     code = "HG-152"
 
@@ -275,7 +275,7 @@ class HiveClientUnfit(ConfigurationError):
 
 
 class RereadRefused(ConfigurationError):
-    """What was pending for a table and never received is not to be had any more."""
+    """What was pending for a table, which never received it, is not to be had any more."""
 
     code = "HG-163"
 
@@ -515,7 +515,7 @@ class DeletedMeanwhile(StopSink):
 
 
 class JointCommitsMissing(StopSink):
-    """Tables are to be delivered together, and the catalog's server does not know that call."""
+    """Tables are to receive rows together, and the catalog's server does not know that call."""
 
     code = "HG-250"
 
@@ -618,7 +618,7 @@ class FolderElsewhere(WriteFailed):
 
 
 class LeadershipReleased(RetryLater):
-    """The coordinator's calls are not answered: it leaves the lead to another participant (E2).
+    """The coordinator's calls are not answered: it leaves leadership to another participant (E2).
 
     ``away_ms``: how long it claims nothing.
     """

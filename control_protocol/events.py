@@ -37,7 +37,7 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """One file as every kind of table knows it.
+    """One file as every table format knows it.
 
     ``detail`` is for the table adapter: what its commit needs besides, opaque to the protocol.
     """

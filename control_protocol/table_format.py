@@ -408,7 +408,7 @@ class SupportsStagedRows(Protocol):
 
 @runtime_checkable
 class SupportsColumnCheck(Protocol):
-    """A table that checks its columns anew when a commit meets others than the last one did."""
+    """A table that checks its columns again when a commit meets others than the last one did."""
 
     def check_columns_by(self, refuse: Callable[[Any], None]) -> None:
         """Call ``refuse`` with the columns, as an Iceberg schema, before a commit.

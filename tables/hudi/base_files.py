@@ -63,7 +63,7 @@ def file_id_of(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HudiFileMarking:
-    """Implements ``table_format.Dressing`` for a Hudi table.
+    """Implements ``table_format.FileMarking`` for a Hudi table.
 
     ``key``: the column of its record key; empty if Hudi generates keys. ``partition_by``: its
     partition columns; ``hive_style`` and ``url_encoded`` determine their folders' names.
