@@ -48,18 +48,18 @@ _ICEBERG = Traits(Guarantee.EXACTLY_ONCE, frozenset(Capability))
 
 
 def plugin_format(settings: SinkSections) -> TableFormat | None:
-    """Return the format of the sink's own table, unless it is Iceberg. Raises ``TableFormatUnknown``."""
+    """Return the format of the sink's own table (Iceberg: none). Raises ``TableFormatUnknown``."""
     return plugin_format_of(settings, settings.table.identifier)
 
 
 def plugin_format_of(settings: SinkSections, table: str) -> TableFormat | None:
-    """Return the format of a table of the sink, unless it is Iceberg. Raises ``TableFormatUnknown``."""
+    """Return the format of a table of the sink (Iceberg: none). Raises ``TableFormatUnknown``."""
     name = settings.type_of(table)
     return None if name == ICEBERG else _find_format(name, "table.type")
 
 
 def format_traits(settings: SinkSections) -> Traits:
-    """Return what tables of the sink's format guarantee and support. Raises ``TableFormatUnknown``."""
+    """Return what the sink's format guarantees and supports. Raises ``TableFormatUnknown``."""
     plugin = plugin_format(settings)
     return _ICEBERG if plugin is None else Traits(plugin.guarantee, plugin.capabilities)
 
@@ -234,7 +234,8 @@ def _row_key(key: tuple[str, ...], places: RecordColumns) -> RowKey | None:
 def check_format(settings: SinkSections) -> None:
     """Refuse what the format does not support, and a guarantee weaker than the sink file accepts.
 
-    Raises ``TableFormatUnknown``, ``TableFormatLacks``, ``GuaranteeTooWeak`` or ``ConfigurationError``.
+    Raises ``TableFormatUnknown``, ``TableFormatLacks``, ``GuaranteeTooWeak`` or
+    ``ConfigurationError``.
     """
     _check_quarantine_format(settings)
     plugin = plugin_format(settings)

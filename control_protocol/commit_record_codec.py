@@ -86,6 +86,7 @@ _KEYS = {
     "pending_commits": "debts",
     "expired": "lapsed",
     "suspended": "parked",
+    "cohorts": "generations",
     "size_bytes": "bytes",
 }
 """What fields are called in the table where that is not our name for them."""
@@ -506,7 +507,7 @@ def unpack(text: str, bytes_max: int) -> str:
 # What a ledger remembers about the tables that it has filled, beyond one epoch (rule N5).
 #
 # Each is a property of the ledger, named after the table, with the table's UUID. The commit that
-# first has pending rows to a table sets it, so that decision and memory are one. Snapshots do not
+# first decides rows for a table sets it, so that decision and memory are one. Snapshots do not
 # repeat it, as they would a part of the record, and no catalog has to store one value for a
 # thousand tables.
 

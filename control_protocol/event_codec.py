@@ -60,7 +60,7 @@ _SCHEMA_NAMES: dict[type[Event], str] = {
     Tables: "tables",
 }
 _EVENTS: dict[str, Any] = {name: kind for kind, name in _SCHEMA_NAMES.items()}
-_WIRE_NAMES = {"suspended": "parked"}
+_WIRE_NAMES = {"suspended": "parked", "written": "claims"}
 """Fields whose names in the schemas are older than ours."""
 _LIST_NAMES = {WrittenRange: "claims", PartitionPresence: "partitions"}
 """What the schemas call the values of one topic."""

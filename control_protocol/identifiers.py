@@ -68,8 +68,7 @@ def tag_name(sink: SinkName, branch: str = "main") -> str:
 
 
 def staging_folder(location: str, sink: SinkName, epoch: Epoch, coordinator: Sender) -> str:
-    """Return the folder of one coordinator's manifest drafts, under a secondary table's location
-    (D2)."""
+    """Return where one coordinator stages manifests, below a secondary table's location (D2)."""
     return f"{location}/metadata/headgate/{sink}/{epoch}-{coordinator.incarnation}"
 
 

@@ -267,8 +267,10 @@ class Staging:
 
 
 class SecondaryTable(PrimaryTable, Protocol):
-    """One table that is delivered for what the primary table has decided: read and committed as the
-    primary table is."""
+    """One table that receives what the primary table has decided.
+
+    It is read and committed to as the primary table is.
+    """
 
     def stage(self, staging: Staging) -> tuple[PendingCommit, ...]:
         """Write the files into manifests without a snapshot id, one per partition spec.
@@ -278,8 +280,8 @@ class SecondaryTable(PrimaryTable, Protocol):
         """
 
     def tidy(self, before: Epoch, pending: frozenset[str]) -> None:
-        """Delete manifests that coordinators of epochs before this one drafted and never decided,
-        and that are not pending; never raises."""
+        """Delete manifests that are not pending, and that coordinators of epochs before this one
+        staged and never decided; never raises."""
 
     def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None:
         """Delete the key files of pending commits that a read shows as delivered (D7); never
@@ -342,8 +344,8 @@ class Batch:
     ``topic_ids`` are what the topics must be; a re-created one holds other records. ``quarantine``
     takes the bad records, if the sink has such a table: below its ``offsets`` it may hold some of
     the ranges' records already (rule Q5). ``secondaries`` are what START names besides, ``folder``
-    is where files of tables go that it does not name; ``changed_tables`` are those that TABLES named lately,
-    ``suspended`` says why some take nothing (I1).
+    is where files of tables go that it does not name; ``changed_tables`` are those that
+    TABLES named lately, ``suspended`` says why some take nothing (I1).
     """
 
     number: int
@@ -484,7 +486,7 @@ class AllSecondaryTables(Protocol):
     def stage(
         self, stagings: Sequence[Staging]
     ) -> Mapping[str, tuple[PendingCommit, ...] | HeadgateError]:
-        """Return the pending commits of each draft's table, in order; raises as
+        """Return the pending commits of each staging's table, in order; raises as
         ``SecondaryTable.stage`` does."""
 
     def change(self, wants: Sequence[Want]) -> tuple[Changed, ...]:
@@ -493,8 +495,8 @@ class AllSecondaryTables(Protocol):
     def deliver(
         self, deliveries: Sequence[CommitAttempt], timeout_ms: int
     ) -> Mapping[str, CommitOutcome | HeadgateError]:
-        """Make one catalog call per delivery, or one for all where tables are delivered to together
-        (D5).
+        """Make one catalog call per delivery, or one for all where tables are to receive their rows
+        together (D5).
 
         A call that takes longer is ``Unknown``, and goes on meanwhile.
         """

@@ -136,16 +136,19 @@ class Use(StrEnum):
 
 
 class FileMarking(Protocol):
-    """Adds columns to the files of a stamping table, and names them (rule P13); can be pickled."""
+    """Names the files of a table with commit tokens, and adds columns to them (rule P13).
+
+    It can be pickled.
+    """
 
     @property
     def columns(self) -> Sequence[Any]:
         """Return the columns that a file has after the table's own, as Arrow fields."""
 
-    def path(self, stamp: str, partition: Sequence[Any]) -> str:
-        """Return the path of a new file with this stamp and these values of ``partition_by``.
+    def path(self, token: str, partition: Sequence[Any]) -> str:
+        """Return the path of a new file with this token and these values of ``partition_by``.
 
-        Raises ``ValueError`` if it is not a stamp of this table.
+        Raises ``ValueError`` if it is not a token of this table.
         """
 
     def written_before(self, path: str) -> Mapping[str, bytes]:
@@ -183,10 +186,11 @@ class FileSchema:
     ``schema_id`` differs for different columns or partitionings; it is that of the table's view.
     ``partition_by`` names columns: all rows of a file have the same values in them, and the
     file contains these columns too. Files go below ``location``/data, unless ``marking`` names
-    paths. ``values`` finds bad records whose values have the columns' types. ``replace_unsupported``, for a
-    quarantine, which takes every record, returns an Arrow batch with something legible in place of
-    what the table cannot hold; it can be pickled. ``properties``: those of ``TableSpec`` that the
-    table keeps. ``native``: what neutral columns do not say, for a format that is Iceberg's.
+    paths. ``values`` finds bad records whose values have the columns' types.
+    ``replace_unsupported``, for a quarantine, which takes every record, returns an Arrow batch with
+    something legible in place of what the table cannot hold; it can be pickled. ``properties``:
+    those of ``TableSpec`` that the table keeps. ``native``: what neutral
+    columns do not say, for a format that is Iceberg's.
     """
 
     uuid: str
@@ -277,8 +281,9 @@ class TableFormat(Protocol):
     def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> SinkTable:
         """Open the table for commits: one thread uses it.
 
-        A table whose files are marked with their commit is a ``commit_tokens.SupportsCommitTokens``; what
-        else it supports, it shows by the ``Supports`` protocols for tables.
+        A table whose files are marked with their commit is a
+        ``commit_tokens.SupportsCommitTokens``; what else it supports, it shows by the ``Supports``
+        protocols for tables.
         """
 
     def file_schema(self, spec: TableSpec) -> FileSchema:
@@ -403,7 +408,7 @@ class SupportsStagedRows(Protocol):
 
 @runtime_checkable
 class SupportsColumnCheck(Protocol):
-    """A table that checks its columns anew when a commit meets others than the last one did."""
+    """A table that checks its columns again when a commit meets others than the last one did."""
 
     def check_columns_by(self, refuse: Callable[[Any], None]) -> None:
         """Call ``refuse`` with the columns, as an Iceberg schema, before a commit.

@@ -110,7 +110,7 @@ class World:
     """Set where the identity, or the table's record, may name secondary tables."""
 
     stamp: Callable[[], str] = lambda: ""
-    """Returns the table's ``SupportsCommitTokens.stamp``, if it has one; raises what ``read`` does."""
+    """Returns the table's ``new_token()``, if it has such; raises what ``read`` does."""
 
 
 class CoordinatorDriver(MachineDriver[State, Input, Action]):

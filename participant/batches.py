@@ -123,7 +123,7 @@ def plan_batch(state: State, ranges: Ranges, now_ms: int) -> tuple[State, Batch]
         secondaries=writing.secondaries,
         folder=writing.folder,
         suspended=writing.suspended,
-        told=tuple(answer.start for answer in state.needs.answers.values()),
+        changed_tables=tuple(answer.start for answer in state.needs.answers.values()),
     )
     run = replace(state.run, batch=batch, number=batch.number)
     due_ms = now_ms + state.settings.batch_timeout_ms

@@ -86,9 +86,9 @@ class Coordinated:
 class TableAtRest:
     """A table as it is now, for reading.
 
-    ``staged_rows`` reads what is pending for it by a pending commit's manifest, with these columns. It
-    raises ``FileNotFoundError``. ``tagged``: whether it carries the sink's tag, which only formats
-    that are listed by a catalog need to tell; then ``uuid`` is its UUID.
+    ``staged_rows`` reads what is pending for it by a pending commit's manifest, with these columns.
+    It raises ``FileNotFoundError``. ``tagged``: whether it carries the sink's tag, which only
+    formats that are listed by a catalog need to tell; then ``uuid`` is its UUID.
     """
 
     reader: TableReader
@@ -445,7 +445,7 @@ class SinkTables:
         coordinated = Coordinated(table, secondaries, sources, tables)
         bare: SinkTable = getattr(table, "bare", table)  # a wrapper does not show what it supports
         if isinstance(bare, SupportsCommitTokens) and not settings.tables:  # a ledger has no files
-            return replace(coordinated, stamp=bare.stamp)
+            return replace(coordinated, stamp=bare.new_token)
         return coordinated
 
     def _for_coordinator(self, settings: SinkSettings, opening: ExitStack) -> SinkTables:

@@ -110,7 +110,7 @@ class FakeTable:
             files = tuple(file for file in staging.files if file.kind is kind)
             if not files:
                 continue
-            path = f"{folder}/{stage.transaction.number}-{len(catalog.storage.manifests)}.avro"
+            path = f"{folder}/{staging.transaction.number}-{len(catalog.storage.manifests)}.avro"
             catalog.storage.manifests[path] = files
             records = sum(file.records for file in files)
             pending_commits.append(

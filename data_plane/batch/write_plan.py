@@ -126,7 +126,7 @@ class TableShape:
     The ``*_json`` are the table format's own. ``sort_order_json``: the table's default order when
     the plan was made; a transaction does not fix it, since each file states its own order.
     ``older_schemas``: those before it, the oldest first, as far as their names matter.
-    ``marking``: additions to stamped files (P13).
+    ``marking``: additions to files with commit tokens (P13).
     """
 
     schema_json: str
@@ -175,8 +175,8 @@ class WriterPlan:
     ended between the two tables (rule Q5). ``condemned``: records that were found to make the batch
     fail, by offset with the reason (``poison_search``). ``tables``: recently used tables that
     routes name; ``listed``: by namespace, the tables that exist; ``closed``: why no table is made
-    for names in records. ``values`` checks whether the table can hold a record's values; ``replace_unsupported``
-    replaces those that a quarantine cannot.
+    for names in records. ``values`` checks whether the table can hold a record's values;
+    ``replace_unsupported`` replaces those that a quarantine cannot.
     """
 
     source: SourcePlan

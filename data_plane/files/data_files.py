@@ -147,7 +147,7 @@ class FileShape:
         self.spread = Spread.of(properties)
         self.sorter = Sorter(order, schema)
         self.partitioner = Partitioner(spec, schema)
-        self._dressing = table.marking
+        self._marking = table.marking
         if table.marking is not None:
             self.encoding = ParquetEncoding(schema, properties, leaves, table.marking.columns)
         self._partition: list[Any] = [f.field_type for f in spec.partition_type(schema).fields]
@@ -161,22 +161,22 @@ class FileShape:
 
         Raises ``WriteFailed`` where START names no stamp of this table (P13).
         """
-        if self._dressing is None:
+        if self._marking is None:
             return f"{prefix}/{self.spread.path(key.folder)}.{encoding.name}"
         values = [
             None if held is None else from_bytes(kind, held)
             for kind, held in zip(self._partition, key.values, strict=True)
         ]
         try:
-            path = self._dressing.path(prefix, values)
+            path = self._marking.path(prefix, values)
         except ValueError as error:
             raise WriteFailed(
                 f"a START on the control topic names no place of the table: {error}",
                 "no coordinator says so: look who may write to the control topic "
                 "(docs/guides/security.md)",
             ) from error
-        written_before = self._dressing.written_before(path).items()
-        store_files(self.io, {n: text for n, text in announced if not self._there(n)})
+        first = self._marking.written_before(path).items()
+        store_files(self.io, {n: text for n, text in first if not self._there(n)})
         return path
 
     def _there(self, path: str) -> bool:
@@ -184,7 +184,7 @@ class FileShape:
 
     def with_columns(self, rows: pa.Table, path: str, begin: int) -> pa.Table:
         """Return the rows as the file holds them, which already has ``begin`` of them."""
-        return rows if self._dressing is None else self._dressing.with_columns(rows, path, begin)
+        return rows if self._marking is None else self._marking.with_columns(rows, path, begin)
 
 
 def file_shape(plan: WriterPlan) -> FileShape:

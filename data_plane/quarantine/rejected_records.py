@@ -236,7 +236,7 @@ class _Quarantine:
         self._batch = batch
         self._sink = plan.source.sink
         self._redaction = plan.source.redaction
-        self._tamed = plan.quarantine.replace_unsupported
+        self._replace_unsupported = plan.quarantine.replace_unsupported
         self._partitions = list(batch.ranges)
         shape = file_shape(_in_parquet(plan.quarantine))
         self._schema = shape.arrow_schema
@@ -255,7 +255,7 @@ class _Quarantine:
             for field in self._schema
         ]
         made = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        self._rows.take(self._tamed(made) if self._tamed else made)
+        self._rows.take(self._replace_unsupported(made) if self._replace_unsupported else made)
 
     def finish(self) -> tuple[WrittenFile, ...]:
         self._rows.flush()

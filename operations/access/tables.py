@@ -27,7 +27,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.ports import AllSecondaryTables, PrimaryTable
 from headgate.control_protocol.table_history import History, TableReader
-from headgate.coordinator.recovery import recorded
+from headgate.coordinator.recovery import record_to_resume
 from headgate.operations.status.report import MEND_TABLES
 from headgate.runtime.missing_tables import refuse_gone
 from headgate.runtime.sink_tables import Answer, SinkTables, TableAtRest, looked_at
@@ -96,7 +96,7 @@ def _open_iceberg(settings: SinkSettings, name: str) -> Iterator[IcebergFormat]:
 
 
 def require_iceberg(settings: SinkSettings, name: str = "") -> None:
-    """Raise ``TableFormatLacks`` for commands that only work on Iceberg tables, like the sink's own."""
+    """Raise ``TableFormatLacks`` for commands that only work on Iceberg tables."""
     name = name or settings.table.identifier
     kind = settings.type_of(name)
     if kind != ICEBERG:
@@ -133,7 +133,7 @@ def open_primary(settings: SinkSettings) -> Iterator[PrimaryTable]:
 def error_at_start(settings: SinkSettings, reader: TableReader) -> StopSink | None:
     """Return the error with which a coordinator would stop at this table, if it would."""
     try:
-        refuse_unfinished(recorded(reader.view(), settings.coordinator), settings.name)
+        refuse_unfinished(record_to_resume(reader.view(), settings.coordinator), settings.name)
     except StopSink as error:
         return error
     return None

@@ -245,8 +245,8 @@ def examine_pending_commits(
             continue
         rows += pending_commit.rows
         table.remarks.append(
-            f"{pending_commit.in_words} of transaction {pending_commit.transaction} are pending for "
-            f"{whom}"
+            f"{pending_commit.in_words} of transaction {pending_commit.transaction} are pending "
+            f"for {whom}"
         )
         if keyed and isinstance(table.reader, IcebergReader):
             table.findings += check_pending_files(table.reader, pending_commit, primary.uuid)

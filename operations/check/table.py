@@ -31,15 +31,15 @@ from headgate.control_protocol.identifiers import Sender
 from headgate.control_protocol.ports import Lineage, TableView
 from headgate.control_protocol.table_format import FileSchema, SupportsLock, TableFormat
 from headgate.coordinator.recovery import (
-    fitted,
-    recorded,
+    fit_offsets,
+    record_to_resume,
     refuse_other_group,
     refuse_other_sink,
     refuse_recreated,
-    refuse_replaced,
+    refuse_replaced_quarantine,
     refuse_shared,
 )
-from headgate.coordinator.source_partitions import held_back
+from headgate.coordinator.source_partitions import defer_added
 from headgate.coordinator.state import Identity, State
 from headgate.data_plane.files.format_choice import refuse_files
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
@@ -146,7 +146,7 @@ class StateCheck(ABC):
         with open_primary(settings) as table:
             view = table.read()
         refuse_other_group(view.record or view.branch_record, self._identity)
-        record = recorded(view, settings.coordinator)
+        record = record_to_resume(view, settings.coordinator)
         self._view = view
         if record is None:
             return f"a first start; it starts at {settings.source.start_at}"
@@ -166,12 +166,12 @@ class StateCheck(ABC):
         if self._view.lineage is Lineage.FRESH:
             refuse_other_sink(note, self._identity)
         refuse_recreated(self._view, None, note, settings.coordinator)
-        record = recorded(self._view, settings.coordinator)
+        record = record_to_resume(self._view, settings.coordinator)
         if record is None:
             return "none yet"
-        fitted(record.offsets, record.topic_ids, now, settings.coordinator)
+        fit_offsets(record.offsets, record.topic_ids, now, settings.coordinator)
         looking = State(self._identity, settings.coordinator)
-        _, held = held_back(looking, record.offsets, record.topic_ids, now, now_ms=0)
+        _, held = defer_added(looking, record.offsets, record.topic_ids, now, now_ms=0)
         within = f"{len(record.offsets)} partitions, all within their logs"
         return "; ".join([within, *(tell.text for tell in held)])
 
@@ -210,9 +210,9 @@ class StateCheck(ABC):
     def _require_same_quarantine(self, uuid: str | None) -> None:
         """Raise as a start would if bad records went to another quarantine so far."""
         settings = self._settings
-        record = recorded(self._view, settings.coordinator) if self._view else None
+        record = record_to_resume(self._view, settings.coordinator) if self._view else None
         name, policies, routed = settings.quarantine.table, settings.coordinator, settings.tables
-        refuse_replaced(name, uuid, record, policies, routed=bool(routed))
+        refuse_replaced_quarantine(name, uuid, record, policies, routed=bool(routed))
 
     def _require_not_dropped(self) -> None:
         if self._asks_group and (gone := error_of_missing_table(self._settings)):

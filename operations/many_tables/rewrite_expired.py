@@ -201,7 +201,7 @@ class _RewriteSession:
         ]:
             raise RereadRefused(
                 f"{of} up to transaction {sums[-1].transaction} was so much that the ledger counts "
-                f"it only: {sums[-1].said}",
+                f"it only: {sums[-1].in_words}",
                 _ELSEWISE,
             )
         until, still = (
@@ -256,7 +256,7 @@ class _RewriteSession:
             pending_commit for pending_commit, came_in in known.items() if came_in is None
         ]:
             raise DeletedBack(
-                f"whether {untold[0].said} of transaction {untold[0].transaction} came into "
+                f"whether {untold[0].in_words} of transaction {untold[0].transaction} came into "
                 f"{untold[0].table} after all, and were deleted there since, has expired with "
                 "older snapshots of the table",
                 _ELSEWISE,

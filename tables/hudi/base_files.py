@@ -49,7 +49,7 @@ def stamp_of(location: str, instant: str) -> str:
 
 
 def instant_of(path: str) -> str:
-    """Return the instant in a base file's name, or in a stamp. Raises ``ValueError``."""
+    """Return the instant in a base file's name, or in a commit token. Raises ``ValueError``."""
     instant = path.removesuffix(_SUFFIX).rpartition("_")[2]
     if not _INSTANT.fullmatch(instant):
         raise ValueError(f"{path} names no instant")
@@ -63,7 +63,7 @@ def file_id_of(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HudiFileMarking:
-    """Implements ``table_format.Dressing`` for a Hudi table.
+    """Implements ``table_format.FileMarking`` for a Hudi table.
 
     ``key``: the column of its record key; empty if Hudi generates keys. ``partition_by``: its
     partition columns; ``hive_style`` and ``url_encoded`` determine their folders' names.
@@ -79,11 +79,11 @@ class HudiFileMarking:
     def columns(self) -> Sequence[pa.Field]:
         return tuple(pa.field(name, pa.string()) for name in COLUMNS)
 
-    def path(self, stamp: str, partition: Sequence[Any]) -> str:
-        """Return a new file's path. Raises ``ValueError`` for an invalid stamp."""
-        instant = instant_of(stamp)
-        if stamp != stamp_of(self.location, instant):
-            raise ValueError(f"{new_token} is no stamp of {self.location}")
+    def path(self, token: str, partition: Sequence[Any]) -> str:
+        """Return a new file's path. Raises ``ValueError`` for an invalid commit token."""
+        instant = instant_of(token)
+        if token != stamp_of(self.location, instant):
+            raise ValueError(f"{token} is no commit token of {self.location}")
         name = f"{uuid.uuid4()}-0_{_WRITE_TOKEN}_{instant}{_SUFFIX}"
         return "/".join(filter(None, (self.location, self.partition_path(partition), name)))
 

@@ -75,14 +75,14 @@ def stage_manifests(table: Table, sink: SinkName, staging: Staging) -> tuple[Pen
     )
     pending_commits = []
     for spec_id, files in per_spec.items():
-        path = f"{folder}/{stage.transaction.number}-s{spec_id}.avro"
+        path = f"{folder}/{staging.transaction.number}-s{spec_id}.avro"
         size_bytes = _write(table, table.specs()[spec_id], files, path)
         count = sum(file.record_count for file in files)
         pending_commits.append(
             replace(_pending_commit(table, staging, path, size_bytes), rows=count)
         )
     if named := [_key_file(table, file) for file in staging.files if file.kind is FileKind.KEYS]:
-        path = f"{folder}/{stage.transaction.number}-keys.avro"
+        path = f"{folder}/{staging.transaction.number}-keys.avro"
         size_bytes = _write(table, UNPARTITIONED_PARTITION_SPEC, named, path)
         count = sum(file.record_count for file in named)
         pending_commits.append(

@@ -226,7 +226,7 @@ def compactions_take_rows_away(right: Any, *args: Any) -> History:
 
 @broken(
     CommitTokenContract.test_p13_no_stamp_is_given_twice_and_files_belong_to_their_own,
-    (StampedTable, "stamp"),
+    (StampedTable, "new_token"),
 )
 def the_same_stamp_for_all(right: Any, self: Any) -> str:
     """Every transaction has the same stamp."""

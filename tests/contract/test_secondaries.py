@@ -1,5 +1,4 @@
-"""Tests the contract of ``SecondaryTable`` and ``AllSecondaryTables``: anybody can deliver to a draft,
-once."""
+"""Anybody can deliver what was staged for a secondary table, once: the contract of its port."""
 
 from __future__ import annotations
 
@@ -330,9 +329,9 @@ class Held:
     def __init__(self, table: SecondaryTable) -> None:
         self._table = table
         self.let_go = threading.Event()
-        self.read, self.draft, self.tidy, self.close = (
+        self.read, self.stage, self.tidy, self.close = (
             table.read,
-            table.draft,
+            table.stage,
             table.tidy,
             table.close,
         )

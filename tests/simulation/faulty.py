@@ -199,12 +199,12 @@ class FaultyTable(Struck):
         self._strike("evolved")
         return evolved
 
-    def draft(self, draft: Staging) -> tuple[PendingCommit, ...]:
+    def stage(self, draft: Staging) -> tuple[PendingCommit, ...]:
         self._strike(f"{self._called}draft")
         self._refuse_if_cut_off()
         quarantine = self._world.quarantine
         assert quarantine is not None
-        pending_commits = self._table.draft(draft)
+        pending_commits = self._table.stage(draft)
         for pending_commit in pending_commits:
             kind = FileKind.KEYS if pending_commit.deletes else FileKind.ROWS
             quarantine.was_drafted(

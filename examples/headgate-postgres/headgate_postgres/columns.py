@@ -136,10 +136,12 @@ def replace_unsupported(rows: pa.RecordBatch) -> pa.RecordBatch:
 
     A NUL becomes the text ``\\x00``, and a time outside the years 1 to 9999 is dropped.
     """
-    return pa.RecordBatch.from_arrays([_tamed(each) for each in rows.columns], schema=rows.schema)
+    return pa.RecordBatch.from_arrays(
+        [_replaced(each) for each in rows.columns], schema=rows.schema
+    )
 
 
-def _tamed(values: pa.Array) -> pa.Array:
+def _replaced(values: pa.Array) -> pa.Array:
     late, nul = _out_of_years(values), _with_nul(values)
     if late is not None:
         return pc.if_else(late, pa.scalar(None, values.type), values)

@@ -220,7 +220,7 @@ def test_bad_records_come_back_byte_by_byte(world, aside: TableSpec) -> None:
     assert world.sql(decoded) == [(b"\0\xff",)]
 
 
-def test_what_postgresql_does_not_hold_is_tamed_in_a_quarantine(world, aside: TableSpec) -> None:
+def test_what_postgresql_does_not_hold_is_replaced_in_a_quarantine(world, aside: TableSpec) -> None:
     late = 253_402_300_800_000_000
     header = [{"key": "a\0b", "value": b"\0"}, {"key": None, "value": None}]
     rows = batch((0, late, b"\0", header, "nul \0 in it"), *WHOLE[1:])

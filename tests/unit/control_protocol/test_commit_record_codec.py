@@ -249,7 +249,7 @@ def test_d3_a_pending_commit_of_key_files_says_how_many_records_delete() -> None
     decoded = commit_record_codec.decode(written.sink, summary)
     assert decoded is not None
     assert decoded.pending_commits == written.pending_commits
-    assert (keys.records, keys.said) == (7, "7 deletes")
+    assert (keys.records, keys.in_words) == (7, "7 deletes")
 
 
 def test_d3_many_pending_commits_stay_small_and_in_order() -> None:

@@ -135,7 +135,7 @@ class Shop:
         values = [{"topic": "shop", "partition": 0, "offset": offset} for offset in at]
         files = write_files(table, pa.Table.from_pylist(values, schema=ARROW))
         view = self.table(name).read()
-        return self.table(name).draft(
+        return self.table(name).stage(
             Staging(view, record.transaction, record.coordinator, tuple(files))
         )
 
@@ -175,7 +175,7 @@ class Shop:
         files = write_files(table, pa.Table.from_pylist(values, schema=table.schema().as_arrow()))
         view = self.table(aside).read()
         draft = Staging(view, record.transaction, record.coordinator, tuple(files))
-        pending_commits = self.table(aside).draft(draft)
+        pending_commits = self.table(aside).stage(draft)
         for name, at in (rows or {}).items():
             pending_commits += self.drafts(record, name, at)
         attempt = CommitAttempt(

@@ -36,7 +36,7 @@ def _tidies(secondary: KindSecondary, _: DeltaWorld) -> None:
 def _drafts(secondary: KindSecondary, world: DeltaWorld) -> None:
     transaction = TransactionId(Epoch(1), TransactionNumber(2))
     file = world.file(2)
-    secondary.draft(Staging(secondary.read(), transaction, Sender("member", "1"), (file,)))
+    secondary.stage(Staging(secondary.read(), transaction, Sender("member", "1"), (file,)))
 
 
 @pytest.mark.parametrize("beside", [_tidies, _drafts])
@@ -71,7 +71,7 @@ def test_d7_what_the_newest_delivery_was_made_of_outlives_new_epochs(tmp_path: P
     first = opened(world)
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     drafted = Staging(first.read(), transaction, Sender("member", "1"), (world.file(1),))
-    pending_commits = first.draft(drafted)
+    pending_commits = first.stage(drafted)
     landed(
         first.commit(CommitAttempt(first.read(), delivered(1, 1), pending_commits=pending_commits))
     )

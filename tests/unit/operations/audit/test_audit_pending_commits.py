@@ -57,7 +57,7 @@ class Owing:
         files = write_files(table, pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
         transaction = TransactionId(Epoch(1), TransactionNumber(3))
         draft = Staging(self.aside.read(), transaction, Sender("member-1", "life-1"), tuple(files))
-        (pending_commit,) = self.aside.draft(draft)
+        (pending_commit,) = self.aside.stage(draft)
         return pending_commit
 
     def delivers(self) -> None:

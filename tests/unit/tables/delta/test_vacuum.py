@@ -109,7 +109,7 @@ def drafted(
     secondary: KindSecondary, number: int, *files: WrittenFile
 ) -> tuple[PendingCommit, ...]:
     transaction = TransactionId(Epoch(1), TransactionNumber(number))
-    return secondary.draft(Staging(secondary.read(), transaction, Sender("member", "1"), files))
+    return secondary.stage(Staging(secondary.read(), transaction, Sender("member", "1"), files))
 
 
 def deliver(
