@@ -36,7 +36,7 @@ from headgate.tables.storage.object_stores import refused_operation
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
 
-    from headgate.data_plane.batch.plugin_plans import PlansAside
+    from headgate.data_plane.batch.plugin_plans import QuarantinePlans
     from headgate.data_plane.batch.write_plan import Plans, SourcePlan, WriterPlan
     from headgate.data_plane.routing.table_lookup import IcebergStock
     from headgate.tables.iceberg.multi_table_commit import JointDeliveries
@@ -241,7 +241,7 @@ class IcebergFormat:
         made = replace(wanted, properties=marked, inferred=inferred)
         return ensure_table(self.catalog, table.identifier, made)
 
-    def plans(self, aside: PlansAside | None) -> Plans:
+    def plans(self, aside: QuarantinePlans | None) -> Plans:
         from headgate.data_plane.batch.write_plan import Plans
         from headgate.runtime.write_planning import shaping
 

@@ -32,7 +32,7 @@ from headgate.coordinator.pending_commits import undelivered
 from headgate.tables.secondary_tables import SecondaryTables
 
 if TYPE_CHECKING:  # a reader creates no tables and writes no files
-    from headgate.data_plane.batch.plugin_plans import PlansAside
+    from headgate.data_plane.batch.plugin_plans import QuarantinePlans
     from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
     from headgate.data_plane.routing.table_lookup import TablePlans, TableStock
     from headgate.runtime.maintenance.rounds import Done
@@ -121,13 +121,13 @@ class Format(Protocol):
         kept: the name before the route turned it into a table name.
         """
 
-    def plans(self, aside: PlansAside | None) -> TablePlans:
+    def plans(self, aside: QuarantinePlans | None) -> TablePlans:
         """Return how files of the sink's table are written; ``aside``: those of a quarantine."""
 
     def plan(self, source: SourcePlan) -> WriterPlan:
         """Return how files of the sink's table, as it is now, are written from this source."""
 
-    def quarantine_plans(self) -> PlansAside:
+    def quarantine_plans(self) -> QuarantinePlans:
         """Return how files of the quarantine are written."""
 
     def stock(self) -> TableStock:

@@ -40,7 +40,11 @@ from headgate.tables.pending_files import Drafts
 from headgate.tables.secondary_table import KindSecondary
 
 if TYPE_CHECKING:
-    from headgate.data_plane.batch.plugin_plans import LayoutAside, LayoutPlans, PlansAside
+    from headgate.data_plane.batch.plugin_plans import (
+        PluginPlans,
+        PluginQuarantinePlans,
+        QuarantinePlans,
+    )
     from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
     from headgate.data_plane.routing.table_lookup import KindStock
     from headgate.tables.iceberg.commit_lock import Gates
@@ -167,25 +171,27 @@ class KindFormat:
         self.kind.refuse(wanted)
         return self.kind.create(wanted)
 
-    def plans(self, aside: PlansAside | None) -> LayoutPlans:
-        from headgate.data_plane.batch.plugin_plans import LayoutPlans
+    def plans(self, aside: QuarantinePlans | None) -> PluginPlans:
+        from headgate.data_plane.batch.plugin_plans import PluginPlans
         from headgate.runtime.write_planning import shaping
 
         name = self.settings.table.identifier
-        return LayoutPlans(lambda: self.file_schema(name), shaping(self.settings), aside)
+        return PluginPlans(lambda: self.file_schema(name), shaping(self.settings), aside)
 
     def plan(self, source: SourcePlan) -> WriterPlan:
-        from headgate.data_plane.batch.plugin_plans import plan_of_layout
+        from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
         from headgate.runtime.write_planning import shaping
 
         name = self.settings.table.identifier
-        return plan_of_layout(self.file_schema(name), name, source, shaping(self.settings))
+        return plan_of_file_schema(self.file_schema(name), name, source, shaping(self.settings))
 
-    def quarantine_plans(self) -> LayoutAside:
-        from headgate.data_plane.batch.plugin_plans import LayoutAside
+    def quarantine_plans(self) -> PluginQuarantinePlans:
+        from headgate.data_plane.batch.plugin_plans import PluginQuarantinePlans
 
         name = self.settings.quarantine.table
-        return LayoutAside(lambda: self.file_schema(name), lambda: self.at_rest(name).reader)
+        return PluginQuarantinePlans(
+            lambda: self.file_schema(name), lambda: self.at_rest(name).reader
+        )
 
     def stock(self) -> KindStock:
         from headgate.data_plane.routing.table_lookup import KindStock  # not for readers

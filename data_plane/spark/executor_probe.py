@@ -14,7 +14,7 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.data_plane.files.write_probe import try_store
-from headgate.data_plane.spark.session import OpenSession, reason_of
+from headgate.data_plane.spark.session import OpenSession, error_text
 
 _COLUMNS = "host string, code string, said string, hint string"
 _SCHEMA = pa.schema([(name, pa.string()) for name in ("host", "code", "said", "hint")])
@@ -30,7 +30,7 @@ def try_from_executors(session: OpenSession, properties: Mapping[str, str], loca
     try:
         rows = tasks.mapInArrow(_trial(dict(properties), location), _COLUMNS).collect()
     except Exception as error:
-        raise Unreachable(f"the Spark job for it failed: {reason_of(error)}") from error
+        raise Unreachable(f"the Spark job for it failed: {error_text(error)}") from error
     for row in rows:
         if row["code"]:
             kinds = (MissingRights, ConfigurationError)

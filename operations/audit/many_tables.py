@@ -12,7 +12,7 @@ from headgate.control_protocol.commit_record import REPLAY, REREAD, CommitRecord
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition, TransactionId
 from headgate.control_protocol.table_history import History
-from headgate.data_plane.quarantine.diverted_records import DivertedRecords, given_back
+from headgate.data_plane.quarantine.diverted_records import DivertedRecords, is_given_back
 from headgate.operations.access.routed_tables import decided_tables, every_table
 from headgate.operations.access.table import iceberg_of
 from headgate.operations.audit.audit import Inquiry
@@ -268,7 +268,7 @@ class RoutedInquiry(Inquiry):
         )
         for name, mark in marks.items():
             for place in aside.places(name) if mark else ():
-                if given_back(place, mark):
+                if is_given_back(place, mark):
                     found.setdefault(place.at, BitMap64()).add(place.offset)
         return found
 

@@ -26,13 +26,13 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.table_history import TableReader
-from headgate.data_plane.batch.record_numbers import bitmap
+from headgate.data_plane.batch.record_numbers import bitmap_of
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.cdc.operations import Operation
 from headgate.data_plane.cdc.policy import Tombstones
-from headgate.data_plane.quarantine.poison_search import read_apart
-from headgate.data_plane.quarantine.prefilter import others
-from headgate.data_plane.write.change_decode import ChangeReading
+from headgate.data_plane.quarantine.poison_search import read_around_poison
+from headgate.data_plane.quarantine.prefilter import all_but
+from headgate.data_plane.write.change_decode import ChangeReader
 from headgate.kafka.record_fetch import Chunk
 from headgate.operations.audit.replay_spill import OURS, SLICE_BYTES, Slices, Slicing
 from headgate.tables.iceberg.upsert.delete_files import positions_of
@@ -126,7 +126,7 @@ def fold_source(
     done = 0
     with closing(chunks) as every:
         for chunk in every:
-            for number, records in shares(sifting.sifted(chunk)):
+            for number, records in shares(sifting.filter(chunk)):
                 readings[number].take(records)
             while sum(each.slices.waiting_bytes for each in readings) > WAITING_BYTES_MAX:
                 max(readings, key=lambda each: each.slices.waiting_bytes).slices.flush()
@@ -165,12 +165,12 @@ class _Sifting:
         self.offsets = {at: BitMap64() for at in batch.ranges}
         self._left_out = [left_out.get(at, BitMap64()) for at in batch.ranges]
 
-    def sifted(self, chunk: Chunk) -> Chunk:
+    def filter(self, chunk: Chunk) -> Chunk:
         """The records that may be changes."""
         wanted = np.ones(len(chunk.offsets), np.bool_)
         for place, at in enumerate(self.offsets):
             here = np.flatnonzero(chunk.places == place)
-            found = bitmap(pa.array(chunk.offsets[here]))
+            found = bitmap_of(pa.array(chunk.offsets[here]))
             self.offsets[at] |= found
             if out := found & self._left_out[place]:
                 wanted[here[np.isin(chunk.offsets[here], positions_of(out))]] = False
@@ -188,7 +188,7 @@ class _SourceReading:
         self._deleting = changes.tombstones is Tombstones.DELETE
         self._partitions = list(batch.ranges)
         self._numbers = np.array([fold.source(at) for at in self._partitions], np.int32)
-        self._reading = ChangeReading(
+        self._reading = ChangeReader(
             *(fold.plan, batch, fold.plan.shape.arrow_schema()), mapping=fold.plan.name_mapping()
         )
         self.slices = fold.slices("records")
@@ -197,14 +197,14 @@ class _SourceReading:
     def take(self, chunk: Chunk) -> None:
         for place in np.unique(chunk.places).tolist():
             offsets = chunk.offsets[chunk.places == place]
-            self.read.own[self._partitions[place]] |= bitmap(pa.array(offsets))
+            self.read.own[self._partitions[place]] |= bitmap_of(pa.array(offsets))
         chunk = self._with_values(chunk)
         if not len(chunk.offsets):
             return
-        read = read_apart(chunk, self._reading.schema, self._reading.read)
+        read = read_around_poison(chunk, self._reading.schema, self._reading.read)
         refused = {row: reason for bad, _ in read.bad for row, reason in bad.items()}
         self.read.bad += len(refused)
-        records = chunk.where(others(chunk, refused)) if refused else chunk
+        records = chunk.where(all_but(chunk, refused)) if refused else chunk
         told = self._reading.operations(read.rows)
         upserts, deletes = told == Operation.UPSERT, told == Operation.DELETE
         self.read.passed_over += int((told >= Operation.SKIP).sum())

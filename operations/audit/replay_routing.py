@@ -13,7 +13,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import Disposal
-from headgate.data_plane.batch.record_numbers import bitmap
+from headgate.data_plane.batch.record_numbers import bitmap_of
 from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.data_plane.routing.router import Router
 from headgate.kafka.record_fetch import Chunk
@@ -65,7 +65,7 @@ class RoutedShares:
                 self._note(self._others.let_go, _empty(some))
 
     def _note_unmatched(self, chunk: Chunk) -> None:
-        untold = self._handling.untold_tombstones or self._handling.unmatched
+        untold = self._handling.unrouted_tombstones or self._handling.unmatched
         if untold is Disposal.SKIP:
             self._note(self._others.let_go, _empty(chunk))
         if self._handling.unmatched is Disposal.SKIP:
@@ -80,7 +80,7 @@ class RoutedShares:
 
     def _note(self, into: dict[TopicPartition, BitMap64], chunk: Chunk) -> None:
         for place in np.unique(chunk.places).tolist():
-            found = bitmap(pa.array(chunk.offsets[chunk.places == place]))
+            found = bitmap_of(pa.array(chunk.offsets[chunk.places == place]))
             at = self._partitions[place]
             into[at] = into.get(at, BitMap64()) | found
 

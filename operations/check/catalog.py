@@ -10,9 +10,9 @@ from headgate.config.table_declaration import declared
 from headgate.control_protocol.errors import (
     TableMissing,
 )
-from headgate.data_plane.files.format_choice import refuse_files
+from headgate.data_plane.files.format_choice import require_writable_files
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
-from headgate.data_plane.files.parquet import unheeded
+from headgate.data_plane.files.parquet import ignored_properties
 from headgate.operations.access.routed_tables import routed
 from headgate.operations.access.table import opened_catalog, opened_table
 from headgate.operations.check.catalog_rights import Unasked, may_commit, may_create
@@ -101,8 +101,8 @@ class TableCheck(StateCheck):
         assert self._table is not None  # asked only if the table exists
         schema, properties = self._table.schema(), self._table.properties
         leaves = leaves_of(schema, metrics_modes(schema, properties, self._table.sort_order()))
-        refuse_files(schema, properties, self._table.sort_order())
-        ignored = unheeded(properties, leaves)
+        require_writable_files(schema, properties, self._table.sort_order())
+        ignored = ignored_properties(properties, leaves)
         return (
             f"not supported: {'; '.join(ignored)}" if ignored else "as the table's properties ask"
         )

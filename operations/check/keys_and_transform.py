@@ -11,11 +11,11 @@ from headgate.control_protocol.commit_record_codec import key_property, marker_p
 from headgate.control_protocol.errors import HeadgateError, KeyUnfit, TableMissing
 from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Tombstones
-from headgate.data_plane.files.format_choice import refuse_for_keys
-from headgate.data_plane.routing.keyed_routes import may_key, may_name
-from headgate.data_plane.spark.job import transformed_nothing
+from headgate.data_plane.files.format_choice import require_format_for_keys
+from headgate.data_plane.routing.keyed_routes import may_have_key, may_name
+from headgate.data_plane.spark.job import transform_columns
 from headgate.data_plane.spark.session import open_session
-from headgate.data_plane.spark.transform import transformation
+from headgate.data_plane.spark.transform import transform_of
 from headgate.operations.access.kafka import compacted, source_topics
 from headgate.operations.access.routed_tables import own_tables
 from headgate.operations.access.table import iceberg_of, refuse_other_kind
@@ -34,11 +34,11 @@ def check_keys(settings: SinkSettings) -> str:
     """
     routing = settings.tables.routing
     with source_topics(settings) as topics:
-        known = [name for name in sorted(topics.describe()) if may_key(routing, name)]
+        known = [name for name in sorted(topics.describe()) if may_have_key(routing, name)]
     if not known:
         return "no topic goes to a table with a key"
-    names = {named.table for name in known if (named := routing.named_by(name))}
-    telling = [name for name in known if routing.named_by(name) is None]
+    names = {named.table for name in known if (named := routing.table_of_topic(name))}
+    telling = [name for name in known if routing.table_of_topic(name) is None]
     refuse_other_kind(settings)
     try:
         with looked_at(settings) as tables:
@@ -81,7 +81,7 @@ def _refuse(settings: SinkSettings, name: str, table: Table) -> None:
         wanted = key_text(table.schema(), settings.tables.routing.key_of(name))
     except KeyUnfit as error:
         raise KeyUnfit(f"{name}: {error.message}", error.hint) from None
-    refuse_for_keys(name, table.properties)
+    require_format_for_keys(name, table.properties)
     stored = table.properties.get(key_property(settings.name))
     filled = marker_property(settings.name) in table.properties
     refuse_other_key(name, stored, wanted, filled=filled)
@@ -98,7 +98,7 @@ def check_transform(settings: SinkSettings) -> str:
     """
     transform = shaping(settings).transform
     assert transform is not None, "asked only when there is one"
-    transformation(transform)
+    transform_of(transform)
     try:
         plan = _plan(settings)
     except TableMissing:
@@ -110,7 +110,7 @@ def check_transform(settings: SinkSettings) -> str:
         replace(options, master="" if options.remote else "local[1]", parallelism=1)
     )
     try:
-        columns = transformed_nothing(session.spark, plan)
+        columns = transform_columns(session.spark, plan)
     finally:
         session.close()
     return f"{transform.name} gives {', '.join(columns)}"
