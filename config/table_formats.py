@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.multi_table_settings import CreateFrom, TablesSettings
-from headgate.config.route_checks import one_table, section_of
+from headgate.config.route_checks import one_table, policy_of, section_of
 from headgate.config.table_declaration import declared, quarantine_declaration
 from headgate.config.table_settings import ICEBERG, RecordColumns, TableSettings
 from headgate.control_protocol.columns import Struct
@@ -118,9 +118,17 @@ def wanted_table(settings: SinkSections) -> TableSpec:
         wanted = _declared(settings, settings.table)
     except ConfigurationError as error:
         raise ConfigurationError(f"table.columns: {error.message}", error.hint) from None
+    evolves = settings.table.schema.unknown_fields is UnknownFields.EVOLVE
+    wanted = replace(wanted, keeps_columns=not evolves)
     if settings.tables:
         return replace(wanted, primary=_primary_properties(settings), ledger=True)
     return replace(wanted, key=_row_key(settings.table.key, settings.table.record_columns))
+
+
+def spec_of(settings: SinkSections, name: str) -> TableSpec:
+    """Return what the sink file says of a table of the sink. Raises ``ConfigurationError``."""
+    primary = name == settings.table.identifier
+    return wanted_table(settings) if primary else wanted_secondary(settings, name)
 
 
 def wanted_secondary(settings: SinkSections, name: str) -> TableSpec:
@@ -128,14 +136,17 @@ def wanted_secondary(settings: SinkSections, name: str) -> TableSpec:
     if name == settings.quarantine.table:
         return wanted_quarantine(settings)
     tables = settings.tables
-    assert tables, "a sink with one table has no other secondary table"
+    if not tables:  # a quarantine that the sink file does not name any more
+        return _wanted(settings, name, "")
     section = section_of(tables, name)
+    unknown_fields = policy_of(tables, section).unknown_fields
     return replace(
         _wanted(settings, name, tables.location_of(name)),
         properties=tables.create.properties,
         renewed_ms=tables.valid_through_refresh_ms,
-        key=_row_key(section.key, tables.record_columns) if section else None,
+        key=_row_key(tables.routing.key_of(name), tables.record_columns),
         primary=_primary_properties(settings),
+        keeps_columns=unknown_fields is not UnknownFields.EVOLVE,
     )
 
 
@@ -152,6 +163,7 @@ def wanted_made(
     return replace(
         wanted,
         columns=Struct((*own, *wanted.columns.fields)),
+        inferred=frozenset(column.name for column in own),
         properties={**wanted.properties, RAW_NAME_PROPERTY: raw},
         renewed_ms=settings.tables.valid_through_refresh_ms,
         key=_row_key(table.key, table.record_columns),
@@ -160,12 +172,15 @@ def wanted_made(
 
 
 def wanted_quarantine(settings: SinkSections) -> TableSpec:
-    """Return the quarantine's declaration if it is of the table's kind."""
+    """Return the quarantine's declaration. Without an address, a catalog chooses its location; a
+    format without a catalog has it beside the others."""
     from headgate.tables.neutral_schema import declared_columns
 
     aside, tables = settings.quarantine, settings.tables
     beside = f"{settings.table.location.rstrip('/')}_quarantine"
     default = tables.location_of(aside.table) if tables else beside
+    if settings.type_of(aside.table) == ICEBERG:
+        default = ""
     made = quarantine_declaration()
     return replace(
         _wanted(settings, aside.table, aside.location or default),
@@ -186,6 +201,7 @@ def _declared(settings: SinkSections, table: TableSettings) -> TableSpec:
         columns=declared_columns(wanted.columns),
         comments=wanted.comments,
         partition_by=table.partition_by,
+        sort_by=table.sort_by,
         properties=table.properties,
     )
 
@@ -199,6 +215,9 @@ def _wanted(settings: SinkSections, name: str, location: str) -> TableSpec:
         renewed_ms=settings.coordinator.tag_refresh_interval_ms,
         by_spark=settings.spark.writes,
         branch=settings.table.branch,
+        expire_after_ms=settings.maintenance.expire_after_ms,
+        index_memory_bytes=settings.changes.index_memory_bytes,
+        readd_dropped=(settings.tables or settings.table).schema.readd_dropped,
     )
 
 

@@ -9,17 +9,18 @@ point in the group ``headgate.tables``; docs/table-formats/writing-a-table-forma
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from headgate.control_protocol.columns import Struct
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError, RetryLater, TableMissing
 from headgate.control_protocol.events import WrittenFile
-from headgate.control_protocol.identifiers import SinkName
-from headgate.control_protocol.ports import CommitAttempt, SinkTable
-from headgate.control_protocol.table_history import ONLY_BRANCH, TableReader
+from headgate.control_protocol.identifiers import Epoch, SinkName
+from headgate.control_protocol.ports import CommitAttempt, Draft, SinkTable
+from headgate.control_protocol.table_history import ONLY_BRANCH, FileRows, TableReader
 
 
 class Guarantee(StrEnum):
@@ -35,8 +36,8 @@ class Guarantee(StrEnum):
 class Capability(StrEnum):
     """What only some formats support; a setting that needs one is refused without it.
 
-    The port supports each of these. Only Iceberg supports what has no capability here: maintenance,
-    rollback, sort orders, several tables in one commit (decision 0018).
+    Only Iceberg supports what has no capability here: maintenance, rollback, sort orders, several
+    tables in one commit (decision 0018); some of it are the optional protocols below.
     """
 
     BRANCHES = "branches"
@@ -91,6 +92,12 @@ class TableSpec:
     commits decide its rows; for each of many tables, the ``tables.create.properties``.
     ``ledger``: it is the one of these that decides, and has no rows. ``branch``: differs from
     ``ONLY_BRANCH`` only for a format with ``Capability.BRANCHES``.
+
+    What only Iceberg is asked for: ``inferred`` names the columns that records have shown, which
+    are optional; ``sort_by``: a column's name, or ``name desc``; ``expire_after_ms``: the age at
+    which snapshots expire (0: as the table's own properties say); ``index_memory_bytes``: what the
+    indexes of keys may hold; ``readd_dropped``: whether a dropped column may come back (S6);
+    ``keeps_columns``: no file is taken whose values the table has no column for (S10).
     """
 
     name: str
@@ -107,6 +114,25 @@ class TableSpec:
     primary: Mapping[str, str] | None = None
     ledger: bool = False
     branch: str = ONLY_BRANCH
+    inferred: frozenset[str] = frozenset()
+    sort_by: tuple[str, ...] = ()
+    expire_after_ms: int = 0
+    index_memory_bytes: int = 4 * 1024**3
+    readd_dropped: bool = False
+    keeps_columns: bool = False
+
+
+class Use(StrEnum):
+    """What a table is opened for."""
+
+    CLAIM = "claim"
+    """A person's commit, or a look: no rows are added, no index is read, no maintenance begins."""
+
+    SECONDARY = "secondary"
+    """A coordinator's deliveries of pending commits."""
+
+    PRIMARY = "primary"
+    """A coordinator's own commits: what they need may be read ahead."""
 
 
 class Dressing(Protocol):
@@ -137,6 +163,20 @@ class HeldValues(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class NativeSchema:
+    """A table's schema, partitioning and sort order as Iceberg's JSON, with the ids of columns.
+
+    ``older_schemas`` returns the others that the table has had, the oldest first. Files go where
+    ``FileSchema.properties`` say; ``FileSchema.storage`` may hold credentials that expire.
+    """
+
+    schema_json: str
+    spec_json: str
+    sort_order_json: str
+    older_schemas: Callable[[], tuple[str, ...]] = tuple
+
+
+@dataclass(frozen=True, slots=True)
 class FileSchema:
     """How participants write files of a table.
 
@@ -146,7 +186,7 @@ class FileSchema:
     paths. ``values`` finds bad records whose values have the columns' types. ``tamed``, for a
     quarantine, which takes every record, returns an Arrow batch with something legible in place of
     what the table cannot hold; it can be pickled. ``properties``: those of ``TableSpec`` that the
-    table keeps.
+    table keeps. ``native``: what neutral columns do not say, for a format that is Iceberg's.
     """
 
     uuid: str
@@ -159,6 +199,7 @@ class FileSchema:
     values: HeldValues | None = None
     tamed: Callable[[Any], Any] | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    native: NativeSchema | None = None
 
 
 def schema_number(text: str) -> int:
@@ -233,10 +274,11 @@ class TableFormat(Protocol):
         """
         raise NotImplementedError(f"tables beside {like.name} are not listed")
 
-    def open(self, spec: TableSpec, sink: SinkName) -> SinkTable:
-        """Open the table for the coordinator: one thread uses it.
+    def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> SinkTable:
+        """Open the table for commits: one thread uses it.
 
-        A table whose files are marked with their commit is a ``stamps.StampingTable``.
+        A table whose files are marked with their commit is a ``commit_tokens.StampingTable``; what
+        else it supports, it shows by the ``Supports`` protocols for tables.
         """
 
     def file_schema(self, spec: TableSpec) -> FileSchema:
@@ -269,3 +311,102 @@ class SupportsSparkSession(Protocol):
 
     def spark_conf(self, spec: TableSpec) -> Mapping[str, str]:
         """Return the configuration that the session has to be started with, whatever its master."""
+
+
+# What only some formats support, and runtime asks for by ``isinstance``. A wrapper around a table
+# or format hides what it does not forward: ask the wrapped one (``FixedColumns.bare``).
+
+
+@runtime_checkable
+class SupportsCatalog(Protocol):
+    """A format whose tables a catalog finds by their names: ``names`` lists tables only."""
+
+    @property
+    def catalog(self) -> Any:
+        """Return the catalog, which the format's opener closes."""
+
+    def namespaces(self) -> Collection[str]:
+        """Return all namespaces. Raises what the catalog raises."""
+
+    def readers(
+        self, specs: Sequence[TableSpec], sink: SinkName
+    ) -> Iterator[tuple[str, TableReader | HeadgateError]]:
+        """Yield each table's name with a reader of it, or the error that says why there is none.
+
+        One that does not answer keeps no other from it.
+        """
+
+
+@runtime_checkable
+class SupportsMaintenance(Protocol):
+    """A format whose tables headgate maintains, in the catalog that has them."""
+
+    @property
+    def catalog(self) -> Any: ...
+
+    @property
+    def gates(self) -> Any:
+        """Return where commits and maintenance of the same table wait for each other."""
+
+    def for_coordinator(self) -> TableFormat:
+        """Return the same tables for one coordinator, whose commits and maintenance wait for each
+        other and share the memory of indexes."""
+
+
+@runtime_checkable
+class SupportsAtomicCommit(Protocol):
+    """A format that can commit to several tables in one call."""
+
+    def together(self) -> Any:
+        """Return what delivers to several tables in one call.
+
+        Raises ``NotAtomic`` if the catalog has no such call.
+        """
+
+
+@runtime_checkable
+class SupportsDeadLetters(Protocol):
+    """A format whose quarantine can tell which of its rows were not sent on yet."""
+
+    def unsent_rows(self, spec: TableSpec, sink: SinkName) -> Any:
+        """Return the rows to send to the dead-letter topic."""
+
+
+@runtime_checkable
+class SupportsStaging(Protocol):
+    """A secondary table that stages files by itself; headgate keeps lists of files for others."""
+
+    def draft(self, draft: Draft) -> tuple[PendingCommit, ...]: ...
+
+    def tidy(self, before: Epoch, pending: frozenset[str]) -> None: ...
+
+    def acknowledge(self, pending_commits: Sequence[PendingCommit]) -> None: ...
+
+
+@runtime_checkable
+class SupportsStagedRows(Protocol):
+    """A reader that reads staged files, and tells the sink's tables from others' by their tag."""
+
+    @property
+    def tagged(self) -> bool:
+        """Return whether the table carries the sink's tag."""
+
+    @property
+    def uuid(self) -> str: ...
+
+    @property
+    def schema_id(self) -> int: ...
+
+    def drafted(self, manifest: str, columns: Sequence[str]) -> Iterator[FileRows]:
+        """Read a staged manifest. Raises ``FileNotFoundError``."""
+
+
+@runtime_checkable
+class SupportsColumnCheck(Protocol):
+    """A table that checks its columns anew when a commit meets others than the last one did."""
+
+    def check_columns_by(self, refuse: Callable[[Any], None]) -> None:
+        """Call ``refuse`` with the columns, as an Iceberg schema, before a commit.
+
+        It raises what a start would raise.
+        """

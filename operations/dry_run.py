@@ -44,17 +44,16 @@ from headgate.control_protocol.ports import (
     PartitionResult,
 )
 from headgate.control_protocol.quarantine_policy import Disposal
+from headgate.control_protocol.table_format import Use
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE, TOMBSTONE
 from headgate.operations.access.kafka import source_topics
 from headgate.operations.access.secondary_tables import with_what_is_needed
 from headgate.operations.access.table import opened_catalog
 from headgate.runtime.assembly import batch_writer
-from headgate.runtime.iceberg_format import IcebergFormat
+from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.start_checks import refuse_table
 from headgate.runtime.table_creation import TableMaker
-from headgate.runtime.write_planning import iceberg_planning
 from headgate.tables.iceberg.catalog import writing_version_3
-from headgate.tables.iceberg.commit_lock import Gates
 from headgate.tables.iceberg.table_creation import ensure_namespaces, ensure_table
 
 # Provides a rehearsal's catalog: empty copies of the real tables, in a temporary folder.
@@ -300,7 +299,7 @@ def _maker(settings: SinkSettings, catalog: Catalog) -> TableMaker:
     ledger = catalog.load_table(settings.tables.ledger)
     tables = replace(settings.tables, new_per_minute_max=settings.tables.max)  # nobody waits here
     settings = replace(settings, tables=tables)
-    made = IcebergFormat(settings, catalog)
+    made = SinkTables.in_catalog(settings, catalog)
     return TableMaker(settings, made, filled=lambda: filled_of(settings.name, ledger.properties))
 
 
@@ -316,7 +315,7 @@ def _start(catalog: Catalog, identifier: str) -> TableStart:
 
 
 def _written(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWritten:
-    with batch_writer(settings, iceberg_planning(settings, catalog)) as writer:
+    with batch_writer(settings, SinkTables.in_catalog(settings, catalog).planning()) as writer:
         writer.submit(batch)
         outcome = None
         while outcome is None:
@@ -328,7 +327,7 @@ def _written(settings: SinkSettings, catalog: Catalog, batch: Batch) -> BatchWri
         told = with_what_is_needed(settings, catalog, batch, outcome, maker=maker)
         return _written(settings, catalog, told)
     if isinstance(outcome, BatchNeeds):
-        copied = IcebergFormat(settings, catalog, Gates()).open(settings.table.identifier)
+        copied = SinkTables.in_catalog(settings, catalog).open_primary(Use.SECONDARY)
         copied.evolve(copied.read(), outcome.columns)
         table = _start(catalog, settings.table.identifier)
         return _written(settings, catalog, replace(batch, table=table))

@@ -249,7 +249,11 @@ def _coordinator(
         opening.callback(topics.close)
         measures = meters.coordinator(life) if meters else None
         told = measures.maintenance.ended if measures else None
-        found = tables.coordinated(settings, topics, opening, told)
+        found = tables.coordinated(settings, topics, opening)
+        if settings.maintenance:
+            from headgate.runtime.maintenance.scheduler import begin_maintenance
+
+            begin_maintenance(found.tables, opening, told)
         start_ms = settings.source.start_at_ms
         complain = Complaints(settings, sender)
         ports = Ports(log, found.table, found.secondaries, complain)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
+from headgate.config.catalog_location import refuse_catalog, sqlite_file
 from headgate.config.catalog_settings import Backend, CatalogSettings
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_formats import session_conf
+from headgate.control_protocol.errors import TableMissing
 from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
 
 if TYPE_CHECKING:
     from headgate.data_plane.spark.session import SparkOptions
+    from headgate.tables.iceberg.table_format import IcebergFormat
+
+ANSWER_S_MAX = 5.0
+"""How long a command that only looks waits for a catalog's answer."""
 
 
 def open_catalog(
@@ -34,6 +41,32 @@ def open_catalog(
 
     jvm = open_jvm(spark_options(settings))
     return load_catalog(catalog.name, catalog.properties, timeout_s, jvm)
+
+
+def open_iceberg(
+    settings: SinkSettings, of: CatalogSettings, opening: ExitStack, *, looking: bool
+) -> IcebergFormat:
+    """Open a catalog's tables; ``opening`` closes it. Raises what ``open_catalog`` raises.
+
+    With ``looking`` it is left as it is: raises ``TableMissing`` if its file does not exist.
+    """
+    from headgate.runtime.missing_tables import PATIENCE_S, refuse_gone
+    from headgate.tables.iceberg.table_format import IcebergFormat
+
+    refuse_catalog(of)
+    database = sqlite_file(of)
+    if database and not database.exists():  # connecting to SQLite would create it
+        if looking:
+            raise TableMissing(
+                f"catalog {of.name!r}: the database {database} does not exist yet",
+                "the first start creates it, or correct catalog.properties.uri",
+            )
+        if of is settings.catalog:
+            refuse_gone(settings, PATIENCE_S)
+    timeout_s = ANSWER_S_MAX if looking else TIMEOUT_S
+    catalog = open_catalog(settings, timeout_s, of=of, looking=looking)
+    opening.callback(catalog.close)
+    return IcebergFormat(catalog)
 
 
 def spark_options(settings: SinkSettings) -> SparkOptions:

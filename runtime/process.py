@@ -57,10 +57,10 @@ def stopped(settings: SinkSettings) -> bool:
     """
     with looked_at(settings) as tables:
         try:
-            primary = tables.primary
+            tables.of(tables.name)
         except TableMissing:
             return False
-        with closing(primary.open(tables.name)) as table:
+        with closing(tables.open_primary()) as table:
             record = table.read().record
     return record is not None and record.stopped
 

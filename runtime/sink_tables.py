@@ -1,48 +1,70 @@
 """A sink's tables by name: the one place that knows which format each has, and how it is opened.
 
-``Format`` is the port, with Iceberg behind it like every other (``iceberg_format``,
-``table_format_adapter``). Nothing is created before ``ready``.
+``TableFormat`` is the port, with Iceberg behind it like every other; what only some formats support
+is asked for by its ``Supports`` protocols. Nothing is created before ``ready``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, cast
 
+from headgate.config.route_checks import pattern_of
 from headgate.config.shared_configuration import agreed, fingerprint
 from headgate.config.sink_settings import SinkSettings
-from headgate.config.table_formats import kind_of
+from headgate.config.table_formats import kind_of, spec_of, wanted_made
 from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_tokens import StampingTable
-from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    RetryLater,
+    TableMissing,
+    TableRecreated,
+)
 from headgate.control_protocol.ports import (
     PrimaryTable,
     Secondaries,
     SecondaryTable,
+    SinkTable,
     SourceTopics,
     TableView,
 )
+from headgate.control_protocol.table_format import (
+    Capability,
+    FileSchema,
+    SupportsAtomicCommit,
+    SupportsCatalog,
+    SupportsColumnCheck,
+    SupportsDeadLetters,
+    SupportsDelivery,
+    SupportsMaintenance,
+    SupportsStagedRows,
+    SupportsStaging,
+    TableFormat,
+    TableSpec,
+    Use,
+)
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.coordinator.pending_commits import undelivered
+from headgate.participant.settings import UnknownFields
+from headgate.tables.iceberg.catalog import rights_taken
+from headgate.tables.pending_files import Drafts
+from headgate.tables.secondary_table import FixedColumns, KindSecondary
 from headgate.tables.secondary_tables import SecondaryTables
 
 if TYPE_CHECKING:  # a reader creates no tables and writes no files
+    from pyiceberg.catalog import Catalog
+
     from headgate.data_plane.batch.plugin_plans import QuarantinePlans
     from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
-    from headgate.data_plane.routing.table_lookup import TablePlans, TableStock
-    from headgate.runtime.maintenance.rounds import Done
+    from headgate.data_plane.routing.table_lookup import TablePlans
     from headgate.runtime.table_creation import TableMaker
     from headgate.runtime.write_planning import Planning
-    from headgate.tables.iceberg.commit_lock import Gates
-    from headgate.tables.iceberg.multi_table_commit import JointDeliveries
-
-Maintained = Callable[["Done", bool], None]
-"""Receives each round of maintenance, and whether a part of it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +72,13 @@ class Coordinated:
     """A coordinator's ports: the primary table, the secondary ones, and the sources.
 
     Describing the sources may create tables for their topics. ``stamp``: the table's, if it stamps
-    its files (P13).
+    its files (P13). ``tables``: those of this coordinator, for their maintenance.
     """
 
     table: PrimaryTable
     secondaries: Secondaries
     sources: SourceTopics
+    tables: SinkTables
     stamp: Callable[[], str] = lambda: ""
 
 
@@ -75,82 +98,11 @@ class TableAtRest:
     tagged: bool = True
 
 
-class Format(Protocol):
-    """The tables of a sink that have one format, by name. Several threads may ask at once."""
-
-    def ready(self) -> None:
-        """Create the sink's table if that is allowed. Raises if it cannot take the records."""
-
-    def ready_quarantine(self) -> None:
-        """Create the quarantine if it is missing. Raises if it cannot take rejected records."""
-
-    def refuse_unfit(self) -> None:
-        """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""
-
-    def open(self, name: str, *, leads: bool = False) -> SecondaryTable:
-        """Return the table for commits, which the caller closes.
-
-        ``leads``: it is the sink's own, and a coordinator commits to it.
-        """
-
-    def at_rest(self, name: str) -> TableAtRest:
-        """Return the table for reading; the caller closes the reader. Raises ``TableMissing``."""
-
-    def each_at_rest(self, names: Collection[str]) -> Iterator[tuple[str, Answer]]:
-        """Yield each table that exists with its name, or the error that says why it is not read.
-
-        One that does not answer keeps no other from it.
-        """
-
-    def exists(self, name: str) -> bool:
-        """Return whether the table exists, usable or not. Raises ``RetryLater``."""
-
-    def names(self, namespace: str) -> Collection[str]:
-        """Return the last part of each table's name; some may not be tables."""
-
-    def named_by_routes(self) -> set[str]:
-        """Return existing tables whose names a route can produce, where a catalog lists them."""
-
-    def missing(self, names: Collection[str]) -> list[str]:
-        """Return, sorted, the names of tables that do not exist."""
-
-    def create(self, table: TableSettings, raw: str, inferred: Struct) -> bool:
-        """Create the table, and return whether this call did.
-
-        ``inferred`` columns, which records showed, come before those of the sink file. ``raw`` is
-        kept: the name before the route turned it into a table name.
-        """
-
-    def plans(self, aside: QuarantinePlans | None) -> TablePlans:
-        """Return how files of the sink's table are written; ``aside``: those of a quarantine."""
-
-    def plan(self, source: SourcePlan) -> WriterPlan:
-        """Return how files of the sink's table, as it is now, are written from this source."""
-
-    def quarantine_plans(self) -> QuarantinePlans:
-        """Return how files of the quarantine are written."""
-
-    def stock(self) -> TableStock:
-        """Return the tables as participants use them."""
-
-    def at_work(self, settings: SinkSettings, gates: Gates) -> Format:
-        """Return the same tables for one coordinator life, by its settings."""
-
-    def told(self, opening: ExitStack) -> Callable[[], None]:
-        """Return what is to hear of commits to the quarantine; ``opening`` ends it."""
-
-    def joint(self) -> JointDeliveries | None:
-        """Return what commits to several tables in one call, if that is wanted."""
-
-    def maintain(self, opening: ExitStack, maintained: Maintained | None) -> None:
-        """Begin maintenance, which ``opening`` ends."""
-
-
 Answer = TableAtRest | HeadgateError
 
 
 def secondary_names(settings: SinkSettings) -> tuple[str, ...]:
-    """Return the tables that are delivered for what the sink's table decides (rule D1)."""
+    """Return the tables that receive rows which the primary table decides (rule D1)."""
     return (settings.quarantine.table,) if settings.quarantine.keeps else ()
 
 
@@ -162,7 +114,7 @@ def routing(settings: SinkSettings) -> str:
 class SinkTables:
     """The tables of one sink, resolved from its settings once; ``opening`` closes what it opens.
 
-    ``looks``: nothing is changed, not even a catalog's own tables.
+    ``looks``: nothing is changed, not even a catalog's own tables. Several threads may ask at once.
     """
 
     def __init__(self, settings: SinkSettings, opening: ExitStack, *, looks: bool = False) -> None:
@@ -170,37 +122,189 @@ class SinkTables:
         self.name = settings.table.identifier
         self._opening = opening
         self._looks = looks
-        self._formats: dict[bool, Format] = {}
+        self._formats: dict[bool, TableFormat] = {}
 
-    def of(self, name: str) -> Format:
+    @classmethod
+    def in_catalog(cls, settings: SinkSettings, catalog: Catalog) -> SinkTables:
+        """Return the sink's tables in a catalog that the caller has opened, and closes."""
+        from headgate.tables.iceberg.table_format import IcebergFormat
+
+        tables, found = cls(settings, ExitStack()), IcebergFormat(catalog)
+        tables._formats = {False: found, True: found}
+        return tables
+
+    # ------------------------------------------------------------------------- which format it is
+
+    def of(self, name: str) -> TableFormat:
         """Return the format of a table, opened at its first use."""
         apart = self._is_apart(name)
         if apart not in self._formats:
-            self._formats[apart] = self._opened(name)
+            self._formats[apart] = self._open_format(name)
         return self._formats[apart]
 
     def _is_apart(self, name: str) -> bool:
         return self.settings.apart and name == self.settings.quarantine.table
 
-    def _opened(self, name: str) -> Format:
+    def _open_format(self, name: str) -> TableFormat:
         settings = self.settings
-        if kind := kind_of(settings, name):
-            from headgate.runtime.table_format_adapter import KindFormat
-
-            self._opening.callback(kind.close)
-            return KindFormat(settings, kind)
-        from headgate.runtime.iceberg_format import opened_iceberg
+        if found := kind_of(settings, name):
+            self._opening.callback(found.close)
+            return found
+        from headgate.runtime.catalogs import open_iceberg
 
         place = settings.quarantine.catalog if self._is_apart(name) else settings.catalog
-        return opened_iceberg(settings, place, self._opening, looks=self._looks)
+        return open_iceberg(settings, place, self._opening, looking=self._looks)
+
+    def spec(self, name: str) -> TableSpec:
+        """Return what the sink file says of a table."""
+        return spec_of(self.settings, name)
 
     @property
-    def primary(self) -> Format:
+    def primary(self) -> TableFormat:
         return self.of(self.name)
 
-    @property
-    def quarantine(self) -> Format:
-        return self.of(self.settings.quarantine.table)
+    # --------------------------------------------------------------------------------- its tables
+
+    def open(self, name: str, use: Use = Use.CLAIM) -> SecondaryTable:
+        """Return a table for commits, which the caller closes.
+
+        Raises ``TableRecreated`` for a former quarantine that cannot be found any more.
+        """
+        settings, found = self.settings, self.of(name)
+        is_primary = name == self.name
+        if not (isinstance(found, SupportsCatalog) or is_primary or settings.tables):
+            self._require_former(name)
+        spec = self.spec(name)
+        table = found.open(spec, settings.name, use)
+        if use is Use.PRIMARY and isinstance(table, SupportsColumnCheck):
+            self._check_columns_of(table)
+        if isinstance(table, SupportsStaging):
+            return cast("SecondaryTable", table)
+        evolves = Capability.EVOLUTION in found.capabilities
+        primary = cast("PrimaryTable", table) if evolves else FixedColumns(table)
+        if is_primary:  # nothing is ever pending for it, so nobody asks it for drafts
+            return cast("SecondaryTable", primary)
+        return KindSecondary(cast("SupportsDelivery", table), primary, self._drafts(spec))
+
+    def open_primary(self, use: Use = Use.CLAIM) -> PrimaryTable:
+        """Return the sink's table, which the caller closes."""
+        return self.open(self.name, use)
+
+    def _check_columns_of(self, table: SupportsColumnCheck) -> None:
+        """Raise at a commit what a start would; not where the sink itself changes columns (S5)."""
+        from headgate.runtime.start_checks import refuse_schema  # not for readers
+
+        if self.settings.table.schema.unknown_fields is not UnknownFields.EVOLVE:
+            table.check_columns_by(partial(refuse_schema, settings=self.settings))
+
+    def _drafts(self, spec: TableSpec) -> Drafts:
+        """Return what is pending for a table whose format does not stage files by itself."""
+        return Drafts(spec.storage, spec.location, self.settings.name)
+
+    def _require_former(self, name: str) -> None:
+        """Find a quarantine, which the sink file may not ask for any more, although rows are
+        pending for it.
+
+        Raises ``TableRecreated`` if it cannot be found.
+        """
+        if name in secondary_names(self.settings):
+            return
+        if name == self.settings.quarantine.table:
+            with suppress(TableMissing):
+                self.file_schema(name)
+                return
+        raise TableRecreated(
+            f"as far as {self.name} knows, {name} is to receive rows, but the sink file names no "
+            "such quarantine any more",
+            "name it as before, until headgate status says that nothing is pending, and stop the "
+            "sink with headgate stop SINK (docs/guides/quarantine.md, Another quarantine)",
+        )
+
+    @contextmanager
+    def at_rest(self, name: str) -> Iterator[TableAtRest]:
+        """Open a table for reading. Raises ``TableMissing``, and what reading a catalog raises."""
+        reader = self.of(name).reader(self.spec(name), self.settings.name)
+        with closing(reader):
+            yield self._at_rest(name, reader)
+
+    def _at_rest(self, name: str, reader: TableReader) -> TableAtRest:
+        if isinstance(reader, SupportsStagedRows):
+            return TableAtRest(
+                reader, reader.drafted, lambda: reader.schema_id, reader.uuid, reader.tagged
+            )
+        drafted = _nothing_pending if name == self.name else self._drafts(self.spec(name)).rows
+        return TableAtRest(reader, drafted, lambda: reader.view().schema_id)
+
+    def each_at_rest(self, names: Collection[str]) -> Iterator[tuple[str, Answer]]:
+        """Yield each routed table that exists with its name, or the error that says why it is not
+        read; the caller closes the readers.
+
+        One that does not answer keeps no other from it.
+        """
+        found = self.primary
+        if isinstance(found, SupportsCatalog):
+            readers = found.readers([self.spec(name) for name in names], self.settings.name)
+        else:
+            readers = self._readers(names)
+        for name, answer in readers:
+            if not isinstance(answer, HeadgateError):
+                yield name, self._at_rest(name, answer)
+            elif not isinstance(answer, TableMissing):
+                yield name, answer
+
+    def _readers(self, names: Collection[str]) -> Iterator[tuple[str, TableReader | HeadgateError]]:
+        for name in names:
+            try:
+                yield name, self.primary.reader(self.spec(name), self.settings.name)
+            except RetryLater as error:
+                yield name, rights_taken(error) or error
+            except HeadgateError:  # dropped, or damaged: it is suspended, which is reported
+                continue
+
+    def file_schema(self, name: str) -> FileSchema:
+        """Return how files of a table are written now. Raises as ``TableFormat.file_schema``."""
+        return self.of(name).file_schema(self.spec(name))
+
+    def exists(self, name: str) -> bool:
+        """Return whether a table exists, usable or not. Raises ``RetryLater``."""
+        return self.of(name).exists(self.spec(name))
+
+    def names(self, namespace: str) -> Collection[str]:
+        """Return the last part of the name of each table there; some may not be tables."""
+        return self.primary.names(self.spec(f"{namespace}.any"))
+
+    def missing(self, names: Collection[str]) -> list[str]:
+        """Return, sorted, the names of routed tables that do not exist."""
+        wanted = set(names)
+        if isinstance(self.primary, SupportsCatalog):  # a list takes one call for all of them
+            spaces = {name.rpartition(".")[0] for name in names}
+            wanted -= {f"{space}.{short}" for space in spaces for short in self.names(space)}
+        return sorted(name for name in wanted if not self.exists(name))
+
+    def named_by_routes(self) -> set[str]:
+        """Return existing tables whose names a route can produce, where a catalog lists them."""
+        found = self.primary
+        if not isinstance(found, SupportsCatalog):
+            return set()
+        targets = [route.to for route in self.settings.tables.route]
+        names = [pattern_of(to) for to in targets]
+        spaces = {to.rpartition(".")[0] for to in targets}
+        plain = {space for space in spaces if "{" not in space}
+        patterns = [pattern_of(space) for space in spaces - plain]
+        listed = found.namespaces() if patterns else ()
+        spaces = plain | {each for each in listed if any(p.fullmatch(each) for p in patterns)}
+        there = (f"{space}.{short}" for space in spaces for short in self.names(space))
+        return {name for name in there if any(each.fullmatch(name) for each in names)}
+
+    def create(self, table: TableSettings, raw: str, inferred: Struct) -> bool:
+        """Create a routed table, and return whether this call did.
+
+        ``inferred`` columns, which records showed, come before those of the sink file. ``raw`` is
+        kept: the name before the route turned it into a table name.
+        """
+        spec, found = wanted_made(self.settings, table, raw, inferred), self.primary
+        found.refuse(spec)
+        return found.create(spec)
 
     # -------------------------------------------------------------------------------- for commands
 
@@ -210,102 +314,171 @@ class SinkTables:
 
         Raises what opening it raises; ``TableMissing`` without one.
         """
-        return self._opening.enter_context(closing(self.primary.at_rest(self.name).reader))
-
-    @contextmanager
-    def at_rest(self, name: str) -> Iterator[TableAtRest]:
-        """Open a table for reading. Raises as ``Format.at_rest``."""
-        table = self.of(name).at_rest(name)
-        with closing(table.reader):
-            yield table
+        return self._opening.enter_context(self.at_rest(self.name)).reader
 
     def undelivered(self, record: CommitRecord | None) -> tuple[PendingCommit, ...]:
-        """Return what secondary tables are still pending, as far as they can be read (rule D7)."""
+        """Return what is pending for secondary tables, as far as these can be read (rule D7)."""
         if record is None or not record.pending_commits:
             return ()
         views = dict[str, TableView]()
         for name in {pending_commit.table for pending_commit in record.pending_commits}:
             try:
-                with closing(self.of(name).open(name)) as table:
+                with closing(self.open(name)) as table:
                     views[name] = table.read()
             except HeadgateError:
                 continue
         return undelivered(record.pending_commits, views, self.reader.view().uuid)
 
+    def refuse_unfit(self) -> None:
+        """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""
+        from headgate.runtime.start_checks import refuse_unfit
+
+        refuse_unfit(self.primary, self.spec(self.name), self.settings)
+
+    def refuse_unfit_quarantine(self) -> str:
+        """Return the quarantine's UUID. Raises ``TableMissing``, and where it cannot be filled."""
+        from headgate.runtime.start_checks import refuse_quarantine
+
+        layout = self.file_schema(self.settings.quarantine.table)
+        refuse_quarantine(layout, self.settings)
+        return layout.uuid
+
+    def plan(self, source: SourcePlan) -> WriterPlan:
+        """Return how files of the sink's table, as it is now, are written from this source."""
+        from headgate.data_plane.batch.write_plan import plan_of_file_schema
+        from headgate.runtime.write_planning import shaping
+
+        layout = self.file_schema(self.name)
+        return plan_of_file_schema(layout, self.name, source, shaping(self.settings))
+
     # ----------------------------------------------------------------------------------- for a run
 
     def ready(self) -> SinkTables:
         """Create what may be created. Raises if a table cannot take its records."""
-        self.primary.ready()
+        from headgate.runtime.start_checks import is_ready
+
+        found, spec = self.primary, self.spec(self.name)
+        if not is_ready(found, spec, self.settings):
+            found.create(spec)
+            self.refuse_unfit()
         if self.settings.quarantine.keeps:
-            self.quarantine.ready_quarantine()
+            self.ready_quarantine()
         return self
 
-    def open_primary(self) -> PrimaryTable:
-        """Return the sink's table, which the caller closes."""
-        return self.primary.open(self.name)
+    def ready_quarantine(self) -> None:
+        """Create the quarantine if it is missing. Raises if it cannot take rejected records."""
+        from headgate.runtime.start_checks import refuse_place
+
+        wanted = self.settings.quarantine
+        if self.settings.apart:
+            refuse_place(wanted.location or wanted.catalog.properties.get("warehouse", ""))
+        self.of(wanted.table).create(self.spec(wanted.table))
+        self.refuse_unfit_quarantine()
 
     def planning(self) -> Planning:
         """Return how batches are written."""
+        from headgate.data_plane.routing.table_lookup import TableLookup
         from headgate.runtime.write_planning import planning_of
 
-        aside = self.quarantine.quarantine_plans() if self.settings.quarantine.keeps else None
-        return planning_of(self.settings, self.primary.plans(aside), self.primary.stock())
+        aside = self._quarantine_plans() if self.settings.quarantine.keeps else None
+        lookup = TableLookup(self.primary, self.spec)
+        return planning_of(self.settings, self._plans(aside), lookup)
+
+    def _plans(self, aside: QuarantinePlans | None) -> TablePlans:
+        from headgate.data_plane.batch.plugin_plans import PluginPlans
+        from headgate.data_plane.batch.write_plan import Plans
+        from headgate.runtime.write_planning import shaping
+
+        found, shape = self.primary, shaping(self.settings)
+        if isinstance(found, SupportsCatalog):  # it has the quarantine, too
+            return Plans(found.catalog, shape)
+        return PluginPlans(partial(self.file_schema, self.name), shape, aside)
+
+    def _quarantine_plans(self) -> QuarantinePlans:
+        from headgate.data_plane.batch.plugin_plans import PluginQuarantinePlans
+        from headgate.data_plane.batch.write_plan import Plans
+
+        name = self.settings.quarantine.table
+        found = self.of(name)
+        if isinstance(found, SupportsCatalog):
+            return Plans(found.catalog)
+        read = partial(found.reader, self.spec(name), self.settings.name)
+        return PluginQuarantinePlans(partial(self.file_schema, name), read)
 
     def secondaries(
-        self, maker: TableMaker | None = None, told: Callable[[], None] = lambda: None
+        self,
+        maker: TableMaker | None = None,
+        told: Callable[[], None] = lambda: None,
+        use: Use = Use.CLAIM,
     ) -> SecondaryTables:
         """Return all tables but the primary one, which the caller closes.
 
         ``maker`` creates those that are missing; ``told`` hears of commits to them.
         """
-        settings = self.settings
+        settings, found = self.settings, self.primary
+        atomic = maker is not None and settings.tables.atomic
         return SecondaryTables(
-            lambda name: self.of(name).open(name),
+            partial(self.open, use=use),
             told,
             required=secondary_names(settings) if settings.tables else None,
             make=maker.wanted if maker else None,
             listed=maker.listed if maker else lambda _: (),
-            joint=self.primary.joint() if maker else None,
+            joint=found.together() if atomic and isinstance(found, SupportsAtomicCommit) else None,
         )
 
     def coordinated(
-        self,
-        settings: SinkSettings,
-        topics: SourceTopics,
-        opening: ExitStack,
-        maintained: Maintained | None,
+        self, settings: SinkSettings, topics: SourceTopics, opening: ExitStack
     ) -> Coordinated:
         """Open the ports for one coordinator life, by its settings; ``opening`` closes them."""
         from headgate.runtime.table_creation import MakingTopics, TableMaker
 
-        tables = self._at_work(settings, opening)
-        table = tables.primary.open(self.name, leads=True)
+        tables = self._for_coordinator(settings, opening)
+        table = tables.open_primary(Use.PRIMARY)
         opening.callback(table.close)
         maker = None
         if settings.tables:
-            maker = TableMaker(settings, tables.primary, filled=lambda: table.read().filled)
-        told = tables.quarantine.told(opening) if settings.quarantine.keeps else lambda: None
-        secondaries = tables.secondaries(maker, told)
+            maker = TableMaker(settings, tables, filled=lambda: table.read().filled)
+        told = tables.dead_letters(opening) if settings.quarantine.keeps else lambda: None
+        secondaries = tables.secondaries(maker, told, Use.SECONDARY)
         opening.callback(secondaries.close)
-        if settings.maintenance:
-            kept = tables.quarantine if settings.apart else tables.primary
-            kept.maintain(opening, maintained)
         sources = MakingTopics(topics, maker) if maker else topics
-        coordinated = Coordinated(table, secondaries, sources)
-        bare = getattr(table, "bare", table)
+        coordinated = Coordinated(table, secondaries, sources, tables)
+        bare: SinkTable = getattr(table, "bare", table)  # a wrapper does not show what it supports
         if isinstance(bare, StampingTable) and not settings.tables:  # a ledger has no files
             return replace(coordinated, stamp=bare.stamp)
         return coordinated
 
-    def _at_work(self, settings: SinkSettings, opening: ExitStack) -> SinkTables:
-        """Return the same tables, whose commits and maintenance meet at gates of their own."""
-        from headgate.tables.iceberg.commit_lock import Gates
-
-        gates, tables = Gates(), SinkTables(settings, opening)
+    def _for_coordinator(self, settings: SinkSettings, opening: ExitStack) -> SinkTables:
+        """Return the same tables for one coordinator life."""
+        tables, made = SinkTables(settings, opening), dict[int, TableFormat]()
         for name in (self.name, *secondary_names(settings)):
-            tables._formats[tables._is_apart(name)] = self.of(name).at_work(settings, gates)
+            found = self.of(name)
+            if isinstance(found, SupportsMaintenance) and id(found) not in made:
+                made[id(found)] = found.for_coordinator()
+            tables._formats[tables._is_apart(name)] = made.get(id(found), found)
         return tables
+
+    def dead_letters(self, opening: ExitStack) -> Callable[[], None]:
+        """Return what is to hear of commits to the quarantine; ``opening`` ends it."""
+        aside, settings = self.settings.quarantine, self.settings
+        found = self.of(aside.table)
+        if not (aside.dead_letter_topic and isinstance(found, SupportsDeadLetters)):
+            return lambda: None
+        from headgate.kafka.dead_letter_topic import DeadLetterTopic
+        from headgate.runtime.dead_letter_forwarder import Forwarder
+
+        rows = found.unsent_rows(self.spec(aside.table), settings.name)
+        group_id = f"{settings.source.group_id}-dead-letters"
+        forwarder = Forwarder(
+            rows,
+            lambda end: DeadLetterTopic(settings.kafka, aside.dead_letter_topic, group_id, end),
+        )
+        opening.callback(forwarder.close)
+        return forwarder.wake
+
+
+def _nothing_pending(manifest: str, _columns: Sequence[str]) -> Iterator[FileRows]:
+    raise FileNotFoundError(f"the sink's own table is to receive nothing: {manifest}")
 
 
 @contextmanager

@@ -31,7 +31,12 @@ from headgate.control_protocol.errors import (
     TableUnfit,
     Unreachable,
 )
-from headgate.control_protocol.table_format import FileSchema
+from headgate.control_protocol.table_format import (
+    FileSchema,
+    SupportsCatalog,
+    TableFormat,
+    TableSpec,
+)
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.batch.write_plan import RECORD_PARTS, STRUCT
 from headgate.data_plane.files.format_choice import (
@@ -268,16 +273,36 @@ def refuse_apart(catalog: Catalog, settings: SinkSettings) -> None:
         JointDeliveries(catalog)
 
 
-def refuse_start(catalog: Catalog, settings: SinkSettings) -> None:
-    """Raises if the table, or the place where it would be created, cannot take the records."""
-    refuse_apart(catalog, settings)
-    patience_s = PATIENCE_S if temporary(settings.catalog.properties) else 0.0
+def refuse_unfit(found: TableFormat, spec: TableSpec, settings: SinkSettings) -> None:
+    """Raise if the sink's table, as it is, cannot take the records; ``TableMissing``."""
+    if isinstance(found, SupportsCatalog):
+        refuse_apart(found.catalog, settings)
+        refuse_there(found.catalog, settings)
+    else:
+        refuse_layout(found.file_schema(spec), settings)
+
+
+def is_ready(found: TableFormat, spec: TableSpec, settings: SinkSettings) -> bool:
+    """Return whether the sink's table exists.
+
+    Raises if it, or the place where it would be created, cannot take the records.
+    """
+    # Keys that come with the table may have expired just now, and are renewed.
+    renewable = isinstance(found, SupportsCatalog) and temporary(settings.catalog.properties)
     try:
-        patiently(lambda: refuse_there(catalog, settings), patience_s)
+        patiently(lambda: refuse_unfit(found, spec, settings), PATIENCE_S if renewable else 0.0)
     except TableMissing:
-        refuse_gone(settings, PATIENCE_S)
-        refuse_new(settings, catalog)
-        refuse_silent_store(settings)
+        if isinstance(found, SupportsCatalog):
+            refuse_gone(settings, PATIENCE_S)
+            refuse_new(settings, found.catalog)
+            refuse_silent_store(settings)
+        elif spec.create:
+            refuse_gone(settings, PATIENCE_S)
+            refuse_place(spec.location)
+        else:
+            raise
+        return False
+    return True
 
 
 def refuse_silent_store(settings: SinkSettings) -> None:

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from threading import Lock
+from typing import Protocol
 
 from headgate.config.multi_table_settings import (
     CreateFrom,
@@ -20,6 +21,7 @@ from headgate.config.multi_table_settings import (
 )
 from headgate.config.route_checks import ONE_NAME, one_table, section_of
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_settings import TableSettings
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import TableMissing, TablesUnfit
 from headgate.control_protocol.offsets import Offsets
@@ -27,7 +29,6 @@ from headgate.control_protocol.ports import Changed, SourceTopics, TopicState, W
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.schema_evolution import mapped
 from headgate.data_plane.batch.routes import name_pattern
-from headgate.runtime.sink_tables import Format
 from headgate.tables.iceberg.catalog import catalog_failure
 
 COUNTED_S = 60.0
@@ -35,6 +36,16 @@ AGAIN_S = 60.0
 """Delay before retrying a table that could not be created."""
 
 _log = redacted_logger(__name__)
+
+
+class TableCreation(Protocol):
+    """Routed tables by name, as ``SinkTables`` has them. Several threads may ask at once."""
+
+    def exists(self, name: str) -> bool: ...
+
+    def names(self, namespace: str) -> Collection[str]: ...
+
+    def create(self, table: TableSettings, raw: str, inferred: Struct) -> bool: ...
 
 
 class TableMaker:
@@ -47,7 +58,7 @@ class TableMaker:
     def __init__(
         self,
         settings: SinkSettings,
-        tables: Format,
+        tables: TableCreation,
         monotonic_s: Callable[[], float] = time.monotonic,
         *,
         filled: Callable[[], Collection[str]] = tuple,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pyiceberg.catalog import Catalog
-
 from headgate.config.column_options import rules_of
 from headgate.config.multi_table_settings import CreateFrom
 from headgate.config.route_checks import FileTables
@@ -14,13 +12,8 @@ from headgate.config.table_declaration import transform_plan
 from headgate.control_protocol.identifiers import tag_name
 from headgate.control_protocol.ports import Batch, BatchOutcome
 from headgate.data_plane.batch.shaping import Shaping
-from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan, WriterPlan
-from headgate.data_plane.routing.table_lookup import (
-    IcebergStock,
-    RoutedPlans,
-    TablePlans,
-    TableStock,
-)
+from headgate.data_plane.batch.write_plan import Handling, SourcePlan, WriterPlan
+from headgate.data_plane.routing.table_lookup import RoutedPlans, TableLookup, TablePlans
 
 
 class Planning:
@@ -45,15 +38,9 @@ class Planning:
         return (self._routed or self.plans).forget_temporary()
 
 
-def iceberg_planning(settings: SinkSettings, catalog: Catalog) -> Planning:
-    """Return the plans for the tables of this catalog."""
-    plans = Plans(catalog, shaping(settings))
-    return planning_of(settings, plans, IcebergStock(catalog))
-
-
-def planning_of(settings: SinkSettings, plans: TablePlans, stock: TableStock) -> Planning:
+def planning_of(settings: SinkSettings, plans: TablePlans, lookup: TableLookup) -> Planning:
     """Return the plans for these tables, some of which routes may name."""
-    routed = RoutedPlans(stock, plans, FileTables(settings)) if settings.tables else None
+    routed = RoutedPlans(lookup, plans, FileTables(settings)) if settings.tables else None
     return Planning(settings, plans, routed)
 
 

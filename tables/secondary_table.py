@@ -18,10 +18,12 @@ from headgate.control_protocol.ports import (
     Evolved,
     Landed,
     PrimaryTable,
+    SinkTable,
     TableView,
     Unknown,
 )
 from headgate.control_protocol.redacted_log import redacted_logger
+from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.table_format import SupportsDelivery, numbered
 from headgate.tables.pending_files import Drafts
 
@@ -111,3 +113,27 @@ class KindSecondary:
 
     def close(self) -> None:
         self._table.close()
+
+
+class FixedColumns:
+    """Implements ``ports.PrimaryTable`` over a table whose columns never change.
+
+    ``bare``: that table. It alone shows what else it supports: a wrapper hides it.
+    """
+
+    def __init__(self, table: SinkTable) -> None:
+        self.bare = table
+
+    def read(self) -> TableView:
+        return self.bare.read()
+
+    def commit(self, attempt: CommitAttempt) -> CommitOutcome:
+        return self.bare.commit(attempt)
+
+    def evolve(self, base: TableView, columns: Struct) -> Evolved:
+        why = "tables of this kind get no new columns"
+        refused = tuple(Refusal((column.name,), why) for column in columns.fields)
+        return Evolved(base, refused=refused)
+
+    def close(self) -> None:
+        self.bare.close()

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from pyiceberg.catalog import Catalog
 
+from headgate.control_protocol.table_format import TableSpec
+from headgate.data_plane.routing.table_lookup import TableLookup
 from headgate.tables.iceberg.catalog import load_catalog
+from headgate.tables.iceberg.table_format import IcebergFormat
 
 
 @dataclass(frozen=True)
@@ -30,3 +33,8 @@ def local_catalog(folder: Path) -> LocalCatalog:
     catalog = load_catalog("local", properties)
     catalog.create_namespace("db")
     return LocalCatalog("local", properties, catalog, database, warehouse)
+
+
+def lookup_in(catalog: Catalog) -> TableLookup:
+    """The tables of a catalog, as a sink with routes looks them up."""
+    return TableLookup(IcebergFormat(catalog), lambda name: TableSpec(name, ""))

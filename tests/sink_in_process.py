@@ -34,9 +34,10 @@ from headgate.data_plane.write.write_batch import write_put
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.embedded_source import Record
-from headgate.participant.state import State
+from headgate.participant.state import State, Timer
 from headgate.runtime.assembly import identity
 from headgate.runtime.catalogs import open_catalog
+from headgate.runtime.maintenance.scheduler import begin_maintenance
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.table_creation import ensure_table
 
@@ -77,7 +78,8 @@ class SinkInProcess:
         self.lives += 1
         tables = self._ready()
         topics = FakeTopics(self.source, self.settings.source.topics)
-        found = tables.coordinated(self.settings, topics, self._dying, None)
+        found = tables.coordinated(self.settings, topics, self._dying)
+        begin_maintenance(found.tables, self._dying, None)
         self.table = found.table
         member = f"member-{self.lives}"
         self.coordinator = CoordinatorDriver(
@@ -101,7 +103,7 @@ class SinkInProcess:
                 self.settings.participant,
                 table=self.settings.table.identifier,
                 configuration=agreed(self.settings),
-                alive_due_ms=10**9,
+                deadlines={Timer.ALIVE: 10**9},
             ),
             ParticipantWorld(
                 FakeMember(self.group, member),
@@ -127,7 +129,7 @@ class SinkInProcess:
                 ensure_table(catalog, name, declaration(self.settings.table))
         tables = SinkTables(self.settings, self._dying)
         if self.settings.quarantine.keeps:
-            tables.quarantine.ready_quarantine()
+            tables.ready_quarantine()
         return tables
 
     def die(self) -> None:

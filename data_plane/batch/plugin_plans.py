@@ -7,8 +7,6 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, Protocol
 
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-
 from headgate.control_protocol.errors import TableChanged, Unreachable
 from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.ports import Batch
@@ -17,10 +15,9 @@ from headgate.control_protocol.table_history import TableReader
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.batch.write_plan import (
     SourcePlan,
-    TableShape,
     WriterPlan,
+    plan_of_file_schema,
     quarantine_source,
-    require_columns,
     require_own_folder,
 )
 from headgate.data_plane.quarantine.already_quarantined import (
@@ -28,8 +25,6 @@ from headgate.data_plane.quarantine.already_quarantined import (
     quarantined_offsets,
     rows_of_reader,
 )
-from headgate.tables.neutral_schema import schema_of, spec_of
-from headgate.tables.storage.object_stores import for_files
 
 
 class QuarantinePlans(Protocol):
@@ -132,28 +127,4 @@ def table_replaced(start: TableStart, uuid: str) -> TableChanged:
     return TableChanged(
         f"{start.table} is another table now: UUID {uuid}, not {start.uuid}",
         "it was dropped and created again",
-    )
-
-
-def plan_of_file_schema(
-    layout: FileSchema, table: str, source: SourcePlan, shaping: Shaping | None = None
-) -> WriterPlan:
-    """Plan for a layout. Raises ``ConfigurationError`` for record columns that the table lacks."""
-    schema = schema_of(layout.columns)
-    require_columns(table, schema, source.record_columns)
-    shape = TableShape(
-        schema_json=schema.model_dump_json(),
-        spec_json=spec_of(layout).model_dump_json(),
-        sort_order_json=UNSORTED_SORT_ORDER.model_dump_json(),
-        table_properties={},
-        location=layout.location,
-        dressing=layout.dressing,
-    )
-    return WriterPlan(
-        source=source,
-        shape=shape,
-        io_properties=for_files(dict(layout.storage), layout.location),
-        shaping=(shaping or Shaping()).resolve_distribution(table, {}),
-        values=layout.values,
-        tamed=layout.tamed,
     )

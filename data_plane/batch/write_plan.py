@@ -28,7 +28,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.quarantine_policy import BadRecordLimits, Disposal
 from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.control_protocol.table_format import Dressing, HeldValues
+from headgate.control_protocol.table_format import Dressing, FileSchema, HeldValues
 from headgate.data_plane.batch.routes import Routing
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.cdc.policy import Changes, Tombstones
@@ -40,9 +40,11 @@ from headgate.data_plane.quarantine.already_quarantined import (
     quarantined_offsets,
     rows_of_iceberg,
 )
-from headgate.data_plane.write.missing_columns import Evolution, evolution_of, older_schemas
+from headgate.data_plane.write.missing_columns import Evolution, evolution_of
 from headgate.participant.settings import SchemaPolicy, UnknownFields
+from headgate.tables.iceberg.file_schema import file_schema_of
 from headgate.tables.iceberg.table_creation import key_ids
+from headgate.tables.neutral_schema import schema_of, spec_of
 from headgate.tables.storage.object_stores import (
     for_files,
     life_s,
@@ -317,13 +319,6 @@ def plan_for(
     """Load the table, and plan for the schema and spec that START names."""
     table = _load(catalog, start)
     refuse_signing(start.table, table.io.properties)
-    schema = table.schemas().get(start.schema_id)
-    spec = table.specs().get(start.spec_id)
-    if schema is None or spec is None:
-        raise TableChanged(
-            f"{start.table} has no schema {start.schema_id} with partition spec {start.spec_id}",
-            "they were removed under the sink; a restart reads the table again",
-        )
     return plan_of_table(table, start, source, shaping)
 
 
@@ -331,24 +326,42 @@ def plan_of_table(
     table: Table, start: TableStart, source: SourcePlan, shaping: Shaping | None = None
 ) -> WriterPlan:
     """Plan for a loaded table with the start's schema and spec. Raises ``ConfigurationError``."""
-    schema, spec = table.schemas()[start.schema_id], table.specs()[start.spec_id]
-    require_columns(start.table, schema, source.record_columns)
-    if source.changes:
-        key_ids(schema, source.changes.key)
-    location = table.location()
+    layout = file_schema_of(table, start.schema_id, start.spec_id)
+    return plan_of_file_schema(layout, start.table, source, shaping)
+
+
+def plan_of_file_schema(
+    layout: FileSchema, table: str, source: SourcePlan, shaping: Shaping | None = None
+) -> WriterPlan:
+    """Plan for a layout. Raises ``ConfigurationError`` for record columns that the table lacks."""
+    native = layout.native
+    schema = Schema.model_validate_json(native.schema_json) if native else schema_of(layout.columns)
+    require_columns(table, schema, source.record_columns)
+    if native is None:
+        properties: Mapping[str, str] = {}
+        order, spec_json = UNSORTED_SORT_ORDER, spec_of(layout).model_dump_json()
+    else:
+        if source.changes:
+            key_ids(schema, source.changes.key)
+        properties, spec_json = dict(layout.properties), native.spec_json
+        order = _order_within(SortOrder.model_validate_json(native.sort_order_json), schema)
+    named = source.schema_policy.unknown_fields is not UnknownFields.IGNORE
     shape = TableShape(
-        schema_json=schema.model_dump_json(),
-        spec_json=spec.model_dump_json(),
-        sort_order_json=_order_within(table.sort_order(), schema).model_dump_json(),
-        table_properties=dict(table.properties),
-        location=location,
-        older_schemas=older_schemas(table, start.schema_id, source.schema_policy),
+        schema_json=native.schema_json if native else schema.model_dump_json(),
+        spec_json=spec_json,
+        sort_order_json=order.model_dump_json(),
+        table_properties=properties,
+        location=layout.location,
+        older_schemas=native.older_schemas() if native and named else (),
+        dressing=layout.dressing,
     )
     return WriterPlan(
         source=source,
         shape=shape,
-        io_properties=for_files(table.io.properties, shape.data_location),
-        shaping=(shaping or Shaping()).resolve_distribution(start.table, table.properties),
+        io_properties=for_files(dict(layout.storage), shape.data_location),
+        shaping=(shaping or Shaping()).resolve_distribution(table, properties),
+        values=layout.values,
+        tamed=layout.tamed,
     )
 
 

@@ -7,16 +7,14 @@ costs no calls; only tables that records go to are loaded.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
-
-from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from headgate.control_protocol.errors import (
     ConfigurationError,
     HeadgateError,
+    MissingRights,
     RetryLater,
     TableMissing,
     Unreachable,
@@ -25,9 +23,8 @@ from headgate.control_protocol.events import TableStart
 from headgate.control_protocol.log_events import LogEvent, about
 from headgate.control_protocol.ports import Batch, BatchOutcome, BatchWritten
 from headgate.control_protocol.redacted_log import redacted_logger
-from headgate.control_protocol.table_format import FileSchema
+from headgate.control_protocol.table_format import SupportsCatalog, TableFormat, TableSpec
 from headgate.data_plane.batch.batch_failures import LacksTablePlans
-from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.routed_table import CreationSource, RoutedTable, dropped_table
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY, Routing, fold_case
 from headgate.data_plane.batch.shaping import Shaping
@@ -35,98 +32,49 @@ from headgate.data_plane.batch.write_plan import (
     NO_TABLE_IS_CREATED,
     SourcePlan,
     WriterPlan,
-    plan_of_table,
+    plan_of_file_schema,
     require_own_folder,
 )
 from headgate.data_plane.files.format_choice import require_format_for_keys
 from headgate.data_plane.routing.targets import own_tables
 from headgate.tables.iceberg.catalog import rights_taken
-from headgate.tables.storage.object_stores import refuse_signing
 
 # ------------------------------------------------------------------------------------------- tables
 
 
-class TableStock(Protocol):
-    """Used by one thread at a time."""
+class TableLookup:
+    """The tables of a format as they are, for one thread at a time. ``spec``: of each name.
 
-    def names(self, namespace: str) -> frozenset[str]:
-        """Return the last parts of the names of its tables. Raises ``Unreachable``."""
-
-    def loaded(self, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
-        """Return the table as it is now, or what is wrong with it. Raises ``Unreachable``."""
-
-
-class IcebergStock:
-    """The tables of a catalog."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-
-    def names(self, namespace: str) -> frozenset[str]:
-        try:
-            return frozenset(found[-1] for found in self._catalog.list_tables(namespace))
-        except NoSuchNamespaceError:
-            return frozenset()
-        except OSError as error:
-            raise Unreachable(f"the tables of {namespace} cannot be listed: {error}") from error
-
-    def loaded(self, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
-        try:
-            table = self._catalog.load_table(name)
-        except NoSuchTableError:  # it was listed a moment ago
-            return dropped_table(name)
-        except Exception as error:
-            if refused := rights_taken(error):
-                why = f"{refused.code} {name} may not be loaded: {refused.message}"
-                return RoutedTable(name, problem=why, trouble=why)
-            if isinstance(error, OSError):
-                raise Unreachable(f"{name} cannot be loaded: {error}") from error
-            raise
-        uuid, schema_id = str(table.metadata.table_uuid), table.schema().schema_id
-        start = TableStart(name, uuid, schema_id, table.spec().spec_id, "")
-        try:
-            refuse_signing(name, table.io.properties)
-            plan = plan_of_table(table, start, source, shaping)
-            if source.changes is not None:
-                require_format_for_keys(name, table.properties)
-        except ConfigurationError as error:
-            return RoutedTable(name, problem=error.message)
-        raw_name = table.properties.get(RAW_NAME_PROPERTY, "")
-        return RoutedTable(name, plan, "", uuid, schema_id, raw_name)
-
-
-class KindStock:
-    """The tables of another kind. ``listed`` returns possible names, ``layout`` loads one.
-
-    ``exists``: whether one is there, usable or not.
+    A catalog lists tables. Without one, a list may name other folders, and former tables: then a
+    name counts once a table was there, and loading it shows what became of it.
     """
 
-    def __init__(
-        self,
-        listed: Callable[[str], Collection[str]],
-        exists: Callable[[str], bool],
-        layout: Callable[[str], FileSchema],
-    ) -> None:
-        self._listed = listed
-        self._exists = exists
-        self._layout = layout
+    def __init__(self, of: TableFormat, spec: Callable[[str], TableSpec]) -> None:
+        self._format = of
+        self._spec = spec
         self._seen = set[str]()
 
     def names(self, namespace: str) -> frozenset[str]:
-        """Return the names, of former tables too, as long as they are listed: loading tells."""
-        found = {f"{namespace}.{short}": short for short in self._listed(namespace)}
-        self._seen |= {name for name in found.keys() - self._seen if self._exists(name)}
+        """Return the last parts of the names of its tables. Raises ``Unreachable``."""
+        listed = self._format.names(self._spec(f"{namespace}.any"))
+        if isinstance(self._format, SupportsCatalog):
+            return frozenset(listed)
+        found = {f"{namespace}.{short}": short for short in listed}
+        self._seen |= {
+            name for name in found.keys() - self._seen if self._format.exists(self._spec(name))
+        }
         return frozenset(short for name, short in found.items() if name in self._seen)
 
-    def loaded(self, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
+    def load(self, name: str, source: SourcePlan, shaping: Shaping) -> RoutedTable:
+        """Return the table as it is now, or what is wrong with it. Raises ``Unreachable``."""
         try:
-            layout = self._layout(name)
-        except TableMissing:
+            layout = self._format.file_schema(self._spec(name))
+        except TableMissing:  # it was listed a moment ago
             return dropped_table(name)
-        except RetryLater as error:
+        except (MissingRights, RetryLater) as error:
             if refused := rights_taken(error):
                 return RoutedTable(name, problem=str(refused), trouble=str(refused))
-            raise
+            raise Unreachable(error.message, error.hint) from error  # nothing is known of the table
         except ConfigurationError as error:
             return RoutedTable(name, problem=error.message)
         except HeadgateError as error:
@@ -134,6 +82,8 @@ class KindStock:
         self._seen.add(name)
         try:
             plan = plan_of_file_schema(layout, name, source, shaping)
+            if source.changes is not None:
+                require_format_for_keys(name, plan.shape.table_properties)
         except ConfigurationError as error:
             return RoutedTable(name, problem=error.message)
         raw_name = layout.properties.get(RAW_NAME_PROPERTY, "")
@@ -182,12 +132,12 @@ class RoutedPlans:
 
     def __init__(
         self,
-        stock: TableStock,
+        lookup: TableLookup,
         plans: TablePlans,
         of_table: OfTable,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stock = stock
+        self._lookup = lookup
         self._plans = plans
         self._of_table = of_table
         self._now_s = monotonic_s
@@ -309,7 +259,7 @@ class RoutedPlans:
             until_s, known = self._listed.get(namespace, (0.0, frozenset()))
             missing = any(_namespace(n) == namespace and _short(n) not in known for n in needed)
             if now_s >= until_s or missing:
-                self._listed[namespace] = (now_s + LISTED_S, self._stock.names(namespace))
+                self._listed[namespace] = (now_s + LISTED_S, self._lookup.names(namespace))
 
     def _table(self, name: str, source: SourcePlan) -> RoutedTable | None:
         listed = self._listed.get(_namespace(name))
@@ -324,7 +274,7 @@ class RoutedPlans:
         now_s = self._now_s()
         if known is None or now_s >= until_s:
             own = self._of_table.source(source, name)
-            known = self._stock.loaded(name, own, self._plans.shaping)
+            known = self._lookup.load(name, own, self._plans.shaping)
             if known.trouble.startswith(TableMissing.code) and self._of_table.makes_anew:
                 self._loaded.pop(name, None)
                 return None

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
-from pyiceberg.table import Table
 
 from headgate.control_protocol.columns import (
     Path,
@@ -75,25 +74,6 @@ def evolution_of(
     """Build it from the table's schemas as JSON, the oldest first."""
     now = from_json(current)
     return Evolution(policy, now, former(now, map(from_json, older)), refused)
-
-
-def older_schemas(table: Table, named: int, policy: SchemaPolicy) -> tuple[str, ...]:
-    """Return the schemas before the named one as JSON, the oldest first.
-
-    None where their names do not matter. Ids do not tell which are later: a schema that comes
-    back has its former id.
-    """
-    if policy.unknown_fields is UnknownFields.IGNORE:
-        return ()
-    schemas = table.schemas()
-    # S6: START may be older than the table as it was loaded. A column that came since is none
-    # that was dropped, else its values would be left out of rows of this transaction.
-    since = {*table.schema().field_ids} - {*schemas[named].field_ids}
-    return tuple(
-        schemas[id_].model_dump_json()
-        for id_ in sorted(schemas)
-        if id_ != named and since.isdisjoint(schemas[id_].field_ids)
-    )
 
 
 class MissingColumns:

@@ -30,14 +30,14 @@ def filled_tables(tables: SinkTables, sure: Collection[str]) -> Iterator[tuple[s
     Today's routes may not name the latter. A table that only has a fitting name, and cannot be
     read, is somebody else's. The caller closes the readers.
     """
-    names = {*tables.primary.named_by_routes(), *sure} - own_tables(tables.settings)
+    names = {*tables.named_by_routes(), *sure} - own_tables(tables.settings)
     return _answers(tables, names, sure)
 
 
 def _answers(
     tables: SinkTables, names: Collection[str], sure: Collection[str]
 ) -> Iterator[tuple[str, Answer]]:
-    for name, answer in tables.primary.each_at_rest(sorted(names)):
+    for name, answer in tables.each_at_rest(sorted(names)):
         if name in sure or (isinstance(answer, TableAtRest) and answer.tagged):
             yield name, answer
 
@@ -71,7 +71,7 @@ def each_table(
     """
     sure = _remembered(tables.settings, history)
     own = own_tables(tables.settings)
-    names = {*(tables.primary.named_by_routes() - own), *sure, *named}
+    names = {*(tables.named_by_routes() - own), *sure, *named}
     for name, answer in _answers(tables, names, sure.union(named)):
         if isinstance(answer, HeadgateError):
             yield name, answer
@@ -107,7 +107,7 @@ def told_of_routed(tables: SinkTables, history: History) -> list[str]:
         return []
     suspended = history.record.suspended if history.record else ()
     told = [f"{each.table} is suspended: {each.why}" for each in suspended]
-    gone = tables.primary.missing(history.filled.keys() - {each.table for each in suspended})
+    gone = tables.missing(history.filled.keys() - {each.table for each in suspended})
     anew = settings.tables.on_missing is OnMissing.CREATE
     then = "it is created again" if anew else "it will be suspended"
     return told + [f"{name} was filled, and is gone: {then}" for name in gone]

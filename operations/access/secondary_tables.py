@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -20,9 +21,9 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.events import Destination, TableStart
 from headgate.control_protocol.ports import Batch, BatchNeeds, Lineage, TableView, Want
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.runtime.iceberg_format import IcebergFormat
+from headgate.control_protocol.table_format import Use
+from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.table_creation import TableMaker
-from headgate.tables.iceberg.commit_lock import Gates
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.secondary_tables import SecondaryTables
 
@@ -113,9 +114,9 @@ def with_what_is_needed(
         Want(Destination(need.at.table, need.at.uuid), need.columns, need.raw)
         for need in needs.tables
     ]
-    tables = IcebergFormat(settings, catalog, Gates())
+    opened = partial(SinkTables.in_catalog(settings, catalog).open, use=Use.SECONDARY)
     make = maker.wanted if maker else None
-    with closing(SecondaryTables(tables.open, make=make)) as secondaries:
+    with closing(SecondaryTables(opened, make=make)) as secondaries:
         changed = secondaries.change(wants)
     if failures := [said.failure for said in changed if said.failure]:
         raise WriteFailed(failures[0])

@@ -25,10 +25,10 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.ports import PrimaryTable, Secondaries
 from headgate.control_protocol.table_history import TableReader
 from headgate.coordinator.recovery import recorded
-from headgate.runtime.iceberg_format import IcebergFormat
 from headgate.runtime.missing_tables import refuse_gone
 from headgate.runtime.sink_tables import SinkTables, looked_at
 from headgate.tables.iceberg.reader import IcebergReader
+from headgate.tables.iceberg.table_format import IcebergFormat
 
 
 @contextmanager

@@ -43,11 +43,11 @@ def check_keys(settings: SinkSettings) -> str:
     try:
         with looked_at(settings) as tables:
             if telling:
-                there = tables.primary.named_by_routes() - own_tables(settings)
+                there = tables.named_by_routes() - own_tables(settings)
                 names |= {n for n in there if any(may_name(routing, t, n) for t in telling)}
             names = {name for name in names if routing.key_of(name)}
             unread = list[HeadgateError]()
-            for name, answer in tables.primary.each_at_rest(sorted(names)):
+            for name, answer in tables.each_at_rest(sorted(names)):
                 if isinstance(answer, HeadgateError):
                     unread.append(answer)
                 else:
@@ -120,7 +120,7 @@ def _plan(settings: SinkSettings) -> WriterPlan:
     source = SourcePlan({}, record_columns=settings.table.record_columns.named())
     tables = settings.tables
     with looked_at(settings) as opened:
-        plan = opened.primary.plan(source)
+        plan = opened.plan(source)
     if not tables:
         return plan
     behind = SourcePlan({}, record_columns=record_columns(settings), routing=tables.routing)

@@ -9,7 +9,7 @@ from headgate.control_protocol.errors import TableMissing
 from headgate.operations.access.table import opened_aside
 from headgate.operations.check.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.check.state import NotChecked
-from headgate.runtime.iceberg_format import IcebergFormat
+from headgate.runtime.sink_tables import looked_at
 from headgate.runtime.start_checks import refuse_place, refuse_read_only
 
 
@@ -24,8 +24,8 @@ def check_aside(
     catalog = wanted.catalog if settings.apart else settings.catalog
     refuse_read_only(catalog)
     try:
-        with opened_aside(settings) as opened:
-            uuid = IcebergFormat(settings, opened).refuse_quarantine()
+        with looked_at(settings) as tables:
+            uuid = tables.refuse_unfit_quarantine()
     except TableMissing:
         refuse_place(wanted.location or catalog.properties.get("warehouse", ""))
         refuse_replaced(None)

@@ -59,7 +59,7 @@ from headgate.operations.access.secondary_tables import (
 from headgate.operations.access.table import opened_catalog, refuse_other_kind
 from headgate.operations.control.operator_claim import actor, tell
 from headgate.participant.embedded_source import Record
-from headgate.runtime.write_planning import iceberg_planning
+from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.catalog import reading
 
 PORTION = 10_000
@@ -229,7 +229,7 @@ class _Desk:
             folder=folder,
         )
         for _ in range(_TRIES):
-            planning = iceberg_planning(settings, self._catalog)
+            planning = SinkTables.in_catalog(settings, self._catalog).planning()
             outcome = planning.written(batch, lambda plan: write_put(plan, batch, chunk))  # noqa: B023
             if not isinstance(outcome, BatchNeeds):
                 break

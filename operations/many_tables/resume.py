@@ -111,7 +111,7 @@ def _not_open(
             pending = {
                 pending_commit.table for pending_commit in tables.undelivered(history.record)
             }
-            there = anew - set(tables.primary.missing(anew))
+            there = anew - set(tables.missing(anew))
         for name in anew - (there & history.filled.keys() - pending):
             waiting[name] = (
                 "was gone, and is created again with the next record for it",
@@ -135,4 +135,4 @@ def _suspended(settings: SinkSettings) -> tuple[dict[str, Suspended], set[str]]:
         record = tables.reader.history().record
         suspended = {each.table: each for each in (record.suspended if record else ())}
         dropped = {n for n, each in suspended.items() if each.why.startswith(TableMissing.code)}
-        return suspended, {name for name in dropped if not tables.primary.exists(name)}
+        return suspended, {name for name in dropped if not tables.exists(name)}

@@ -10,12 +10,12 @@ from typing import Any
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.table_format import SupportsDeadLetters
 from headgate.control_protocol.table_history import Newest, TableReader
 from headgate.operations.status.report import BadRecord
-from headgate.runtime.iceberg_format import IcebergFormat
 from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.dead_letter_rows import ROWS_LOOKED_AT, UnsentRows
+from headgate.tables.iceberg.dead_letter_rows import ROWS_LOOKED_AT
 
 SHOWN = 5
 _REASON_CHARACTERS_MAX = 300
@@ -51,9 +51,9 @@ def last_bad_records(tables: SinkTables) -> tuple[BadRecord, ...]:
 
 def _newest(tables: SinkTables) -> list[dict[str, Any]]:
     settings, name = tables.settings, tables.settings.quarantine.table
-    if isinstance(found := tables.of(name), IcebergFormat):
-        unsent = UnsentRows(found.catalog, name, settings.name, settings.table.branch)
-        return unsent.newest(SHOWN, _COLUMNS)
+    if isinstance(found := tables.of(name), SupportsDeadLetters):
+        unsent = found.unsent_rows(tables.spec(name), settings.name)
+        return list(unsent.newest(SHOWN, _COLUMNS))
     with tables.at_rest(name) as secondary:
         reader = secondary.reader
         commits = reader.history(Newest(_COMMITS_LOOKED_AT, _ANY_TIME_MS)).commits

@@ -17,7 +17,7 @@ def refused_start(settings: SinkSettings) -> HeadgateError | None:
     """
     try:
         with looked_at(settings) as tables:
-            tables.primary.refuse_unfit()
+            tables.refuse_unfit()
     except TableMissing:
         return vanished(settings) or _refused_new(settings)
     except RetryLater:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,7 +18,9 @@ from headgate.control_protocol.errors import HeadgateError, TableMissing
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.sink_context import for_the_same_sink
+from headgate.control_protocol.table_format import SupportsMaintenance
 from headgate.runtime.maintenance.rounds import Done, Round
+from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.commit_lock import Gates
 from headgate.tables.iceberg.table import IcebergTable
 from headgate.tables.iceberg.table_loading import loaded_each
@@ -26,6 +29,9 @@ ORPHANS_AT_ONCE = 20
 """In so many tables a round looks for orphans: it lists all files of each."""
 
 _JOIN_S = 5.0
+
+OnEnded = Callable[[Done, bool], None]
+"""Receives each table's turn, and whether a part of it failed."""
 
 _log = redacted_logger("headgate.maintenance")
 
@@ -42,7 +48,7 @@ class Maintenance:
         settings: SinkSettings,
         catalog: Catalog,
         gates: Gates,
-        ended: Callable[[Done, bool], None] = lambda *_: None,
+        ended: OnEnded = lambda *_: None,
     ) -> None:
         self._settings = settings
         self._catalog = catalog
@@ -137,6 +143,15 @@ class Maintenance:
         if not self._ending.is_set():
             self._ended(one.done, bool(one.done.failed))
         return one.more and not one.done.failed
+
+
+def begin_maintenance(tables: SinkTables, opening: ExitStack, ended: OnEnded | None) -> None:
+    """Maintain a coordinator's tables beside its commits, if wanted; ``opening`` ends it."""
+    settings = tables.settings
+    found = tables.of(settings.quarantine.table if settings.apart else tables.name)
+    if settings.maintenance and isinstance(found, SupportsMaintenance):
+        told = (ended,) if ended else ()
+        opening.callback(Maintenance(settings, found.catalog, found.gates, *told).close)
 
 
 def maintained(settings: SinkSettings, primary: TableView | None) -> list[str]:

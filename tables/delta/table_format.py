@@ -20,6 +20,7 @@ from headgate.control_protocol.table_format import (
     Guarantee,
     TableFormat,
     TableSpec,
+    Use,
 )
 from headgate.control_protocol.table_history import TableReader
 from headgate.tables.delta.columns import delta_from_columns, refuse_partitions
@@ -80,7 +81,8 @@ class DeltaFormat(TableFormat):
             return True
         return False
 
-    def open(self, spec: TableSpec, sink: SinkName) -> SinkTable:
+    def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> SinkTable:
+        del use  # nothing is read ahead
         from headgate.tables.delta.table import DeltaSinkTable
 
         return DeltaSinkTable(_place(spec), sink)

@@ -19,6 +19,7 @@ from headgate.control_protocol.table_format import (
     Guarantee,
     TableFormat,
     TableSpec,
+    Use,
 )
 from headgate.control_protocol.table_history import TableReader
 from headgate.tables.hudi.columns import avro_of, refuse_key, refuse_partitions
@@ -85,7 +86,8 @@ class HudiFormat(TableFormat):
             place.hold_buckets()
         return made
 
-    def open(self, spec: TableSpec, sink: SinkName) -> SinkTable:
+    def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> SinkTable:
+        del use  # nothing is read ahead
         from headgate.tables.hudi.open_table import open_table
 
         return open_table(HudiPlace.of(spec), sink)

@@ -14,7 +14,7 @@ from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus,
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Snapshot
 
-from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import TableView
 from headgate.control_protocol.table_history import FileRows, History, LiveFile, Newest, SinkCommit
 from headgate.tables.iceberg.catalog import reading
@@ -56,6 +56,20 @@ class IcebergReader:
         self.table = table
         self._sink = sink
         self._branch = branch
+
+    @property
+    def uuid(self) -> str:
+        return str(self.table.metadata.table_uuid)
+
+    @property
+    def schema_id(self) -> int:
+        """Return the id of the current schema, which the view has, too, but after more reading."""
+        return self.table.schema().schema_id
+
+    @property
+    def tagged(self) -> bool:
+        """Return whether the table carries the sink's tag."""
+        return tag_name(self._sink, self._branch) in self.table.metadata.refs
 
     def view(self) -> TableView:
         identifier = ".".join(self.table.name())

@@ -107,12 +107,10 @@ class IcebergTable:
         threads: bool = True,
         keyed: KeyedRows | None = None,
         warms: bool = False,
-        refuse_columns: Callable[[Schema], None] | None = None,
         keeps_columns: bool = False,
     ) -> None:
         """``keyed``: how records replace rows, where the table has a key; ``warms``: whether a
         thread reads its index from the first commit on, though that may have brought no rows;
-        ``refuse_columns`` raises what a start would, for each schema that a commit meets;
         ``keeps_columns``: no file is taken whose values the table has no column for (S10)."""
         self._catalog = catalog
         self._identifier = identifier
@@ -124,9 +122,13 @@ class IcebergTable:
         self._readd_dropped = readd_dropped
         self._keyed = keyed
         self._warms = warms
-        self._refuse_columns = refuse_columns
+        self._refuse_columns: Callable[[Schema], None] | None = None
         self._keeps_columns = keeps_columns
         self._fitting: int | None = None
+
+    def check_columns_by(self, refuse: Callable[[Schema], None]) -> None:
+        """Call ``refuse`` for each schema that a commit meets; it raises what a start would."""
+        self._refuse_columns = refuse
 
     def read(self) -> TableView:
         return self.seen(self.load())

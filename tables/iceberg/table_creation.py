@@ -20,15 +20,17 @@ from pyiceberg.table.sorting import (
     SortOrder,
 )
 from pyiceberg.transforms import IdentityTransform, parse_transform
-from pyiceberg.types import DoubleType, FloatType, strtobool
+from pyiceberg.types import DoubleType, FloatType, NestedField, strtobool
 
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.errors import ConfigurationError, KeyUnfit, TableMissing
+from headgate.control_protocol.table_format import TableSpec
 from headgate.tables.iceberg.catalog import catalog_failure
 from headgate.tables.iceberg.catalog_support import FORMAT_VERSIONS, NO_PARTITION
 from headgate.tables.iceberg.maintenance.snapshot_selection import KEEP_MIN, MAX_AGE_MS
 from headgate.tables.iceberg.schema_evolution import ids_of, new_fields
 from headgate.tables.iceberg.type_parser import parse_columns
+from headgate.tables.neutral_schema import schema_of
 
 _TRANSFORM = re.compile(r"(\w+)\((?:\s*(\d+)\s*,)?\s*([^(),]+?)\s*\)")
 _WITH_WIDTH = {"bucket": "bucket", "truncate": "trunc"}  # the suffix of the field's name, as Java's
@@ -65,11 +67,11 @@ class TableDeclaration:
     """A table to create.
 
     ``columns``: per name a type text such as ``long``, ``int not null``, ``decimal(10, 2)``,
-    ``list<string>``, ``map<string, long>``, ``struct<a: int, b: string>``. ``partition_by``:
-    ``day(pickup_at)``, ``bucket(16, id)``, ``truncate(4, zone)`` or a column's name. ``properties``
-    win over headgate's own for new tables; without ``location`` the catalog chooses. ``inferred``:
-    columns that records showed, which stand before the others. ``sort_by``: a column's name, or
-    ``name desc``. ``key``: the columns that become the identifier fields.
+    ``list<string>``, ``map<string, long>``, ``struct<a: int, b: string>``; or ``neutral`` ones.
+    ``partition_by``: ``day(pickup_at)``, ``bucket(16, id)``, ``truncate(4, zone)`` or a column's
+    name. ``properties`` win over headgate's own for new tables; without ``location`` the catalog
+    chooses. ``inferred``: columns that records showed, which stand before the others. ``sort_by``:
+    a column's name, or ``name desc``. ``key``: the columns that become the identifier fields.
     """
 
     columns: Mapping[str, str]
@@ -80,14 +82,38 @@ class TableDeclaration:
     inferred: Struct = field(default_factory=Struct)
     sort_by: Sequence[str] = ()
     key: Sequence[str] = ()
+    neutral: Struct = field(default_factory=Struct)
+
+    @classmethod
+    def of(cls, spec: TableSpec) -> TableDeclaration:
+        """Return what a sink file declares, with the columns that records showed before others."""
+        columns = spec.columns.fields
+        return cls(
+            columns={},
+            neutral=Struct(tuple(each for each in columns if each.name not in spec.inferred)),
+            partition_by=spec.partition_by,
+            properties=spec.properties,
+            location=spec.location or None,
+            comments=spec.comments,
+            inferred=Struct(tuple(each for each in columns if each.name in spec.inferred)),
+            sort_by=spec.sort_by,
+            key=spec.key.key if spec.key else (),
+        )
 
     def schema(self) -> Schema:
         """Return the schema. Raises ``ConfigurationError`` for types that cannot be read."""
-        declared = parse_columns(self.columns, self.comments)
+        declared = self._declared()
         taken = {each.name.lower() for each in declared}
         own = [each for each in self.inferred.fields if each.name.lower() not in taken]
         columns = Schema(*new_fields(Struct(tuple(own)), behind=ids_of(declared)), *declared)
         return Schema(*columns.fields, identifier_field_ids=key_ids(columns, self.key))
+
+    def _declared(self) -> list[NestedField]:
+        named = parse_columns(self.columns, self.comments)
+        return named or [
+            column.model_copy(update={"doc": self.comments.get(column.name)})
+            for column in schema_of(self.neutral).fields
+        ]
 
 
 def key_ids(schema: Schema, key: Sequence[str]) -> list[int]:

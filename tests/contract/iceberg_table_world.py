@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,12 @@ from headgate.control_protocol.commit_record_codec import marker_property
 from headgate.control_protocol.events import WrittenFile
 from headgate.control_protocol.identifiers import SinkName, tag_name
 from headgate.control_protocol.ports import PrimaryTable
+from headgate.control_protocol.table_format import TableSpec, Use
 from headgate.tables.iceberg.catalog import TIMEOUT_S, load_catalog
 from headgate.tables.iceberg.jvm import Jvm
 from headgate.tables.iceberg.reader import IcebergReader
-from headgate.tables.iceberg.table import IcebergTable
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
+from headgate.tables.iceberg.table_format import IcebergFormat
+from headgate.tables.neutral_schema import declared_columns
 
 NAME = "db.trips"
 ROWS_PER_FILE = 3
@@ -55,8 +56,10 @@ class IcebergWorld:
     """The contract's world over pyiceberg and any catalog: SQLite in the folder, or by properties.
 
     A catalog may hold others' tables: each world's name of it is its folder's, and ``table`` is the
-    world's own.
+    world's own. ``use``: what its tables are opened for.
     """
+
+    use: Use = Use.CLAIM
 
     def __init__(
         self,
@@ -79,9 +82,10 @@ class IcebergWorld:
         self._lying: list[LyingCatalog] = []
 
     def open(self, sink: str = "sink", branch: str = "main") -> PrimaryTable:
-        lying = LyingCatalog(self.catalog)
+        lying: Any = LyingCatalog(self.catalog)
         self._lying.append(lying)
-        return IcebergTable(lying, self.name, SinkName(sink), branch)  # type: ignore[arg-type]
+        spec = replace(self.spec(), branch=branch)
+        return IcebergFormat(lying).open(spec, SinkName(sink), self.use)
 
     def file(self, number: int) -> WrittenFile:
         """A file of ``ROWS_PER_FILE`` rows that say ``number``."""
@@ -96,8 +100,12 @@ class IcebergWorld:
     def table(self) -> Table:
         return self.catalog.load_table(self.name)
 
+    def spec(self) -> TableSpec:
+        columns = declared_columns({"number": "long", "row": "long"})
+        return TableSpec(self.name, "", create=True, columns=columns)
+
     def reader(self, sink: str = "sink") -> IcebergReader:
-        return IcebergReader(self.table(), SinkName(sink), "main")
+        return IcebergFormat(self.catalog).reader(self.spec(), SinkName(sink))
 
     def columns(self) -> list[str]:
         return list(self.table().schema().column_names)
@@ -196,8 +204,7 @@ class IcebergWorld:
         self.catalog.commit_table(self.table(), (), updates)
 
     def _create(self) -> None:
-        declaration = TableDeclaration({"number": "long", "row": "long"})
-        ensure_table(self.catalog, self.name, declaration)
+        IcebergFormat(self.catalog).create(self.spec())
 
 
 def _rows(number: int) -> pa.Table:

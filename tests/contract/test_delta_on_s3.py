@@ -21,11 +21,10 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.ports import CommitAttempt, Draft, Landed, Refused, Unknown
 from headgate.control_protocol.testing.contract import CoreContract, OthersContract
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.delta.open_table import DeltaPlace
 from headgate.tables.delta.table_format import DeltaFormat
 from headgate.tables.pending_files import Drafts
-from headgate.tables.secondary_table import KindSecondary
+from headgate.tables.secondary_table import FixedColumns, KindSecondary
 from headgate.tables.storage.file_io import open_files
 
 HURRIED_S = 2

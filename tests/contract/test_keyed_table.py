@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contract.iceberg_table_world import IcebergWorld, LyingCatalog
-from keyed_world import COLUMNS, NAME, Row, keyed_table, written
+from contract.iceberg_table_world import IcebergWorld
+from keyed_world import COLUMNS, NAME, Row, written
 
 from headgate.control_protocol.events import WrittenFile
-from headgate.control_protocol.ports import PrimaryTable
+from headgate.control_protocol.table_format import RowKey, TableSpec, Use
 from headgate.control_protocol.testing.contract import KeyContract
 from headgate.control_protocol.testing.contract.world import KeyChange
-from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.iceberg.upsert.key_files import OFFSET, PARTITION
+from headgate.tables.neutral_schema import declared_columns
 
 KEY = ("id",)
 
@@ -25,14 +25,14 @@ KEY = ("id",)
 class KeyedIcebergWorld(IcebergWorld):
     """The table of ``keyed_world``, of which the contract sees key and name."""
 
+    use = Use.PRIMARY
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, table=NAME)
 
-    def open(self, sink: str = "sink", branch: str = "main") -> PrimaryTable:
-        del sink, branch  # one of each
-        lying = LyingCatalog(self.catalog)
-        self._lying.append(lying)
-        return keyed_table(lying, KEY)  # type: ignore[arg-type]
+    def spec(self) -> TableSpec:
+        columns, key = declared_columns(COLUMNS), RowKey(KEY, "from_partition", "from_offset")
+        return TableSpec(self.name, "", create=True, columns=columns, key=key)
 
     def changed(self, *records: KeyChange) -> tuple[WrittenFile, ...]:
         rows = [_row(each) for each in records if each.value is not None]
@@ -43,9 +43,6 @@ class KeyedIcebergWorld(IcebergWorld):
         rows = self.table().scan().to_arrow().to_pylist()
         assert len({row["id"] for row in rows}) == len(rows)
         return {row["id"]: row["name"] for row in rows}
-
-    def _create(self) -> None:
-        ensure_table(self.catalog, self.name, TableDeclaration(COLUMNS, key=KEY))
 
 
 def _row(change: KeyChange) -> Row:

@@ -36,10 +36,9 @@ from headgate.control_protocol.ports import (
     Unknown,
 )
 from headgate.control_protocol.testing.contract.world import landed, record
-from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.iceberg.pending_manifests import undecided
 from headgate.tables.pending_files import KEPT_MS, Drafts
-from headgate.tables.secondary_table import KindSecondary
+from headgate.tables.secondary_table import FixedColumns, KindSecondary
 from headgate.tables.secondary_tables import SecondaryTables
 
 

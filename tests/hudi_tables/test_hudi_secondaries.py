@@ -29,13 +29,12 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft, Unknown
 from headgate.control_protocol.testing.contract import SecondaryContract
 from headgate.control_protocol.testing.contract.world import landed, record
-from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.hudi.append_table import STAGED_MS_MAX
 from headgate.tables.hudi.secondary_table import HudiSecondary
 from headgate.tables.hudi.settings import KEY
 from headgate.tables.neutral_schema import declared_columns
 from headgate.tables.pending_files import Drafts
-from headgate.tables.secondary_table import KindSecondary
+from headgate.tables.secondary_table import FixedColumns, KindSecondary
 
 hudi = pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 

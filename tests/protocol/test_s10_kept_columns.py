@@ -109,9 +109,8 @@ def test_s10_a_claim_and_each_later_schema_meet_what_a_start_asks(sink: SinkOnTa
         if "pad" not in schema.column_names:
             raise TableChanged("db.t has no column 'pad'", "add it")
 
-    sink.table = IcebergTable(
-        sink.catalog, sink.identifier, SINK, threads=False, refuse_columns=start_asks
-    )
+    sink.table = IcebergTable(sink.catalog, sink.identifier, SINK, threads=False)
+    sink.table.check_columns_by(start_asks)
     for _ in range(3):
         sink.commit(None)
     assert len(met) == 1

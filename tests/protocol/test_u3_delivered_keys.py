@@ -21,7 +21,7 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyChanged, KeyInTwoPartitions
 from headgate.control_protocol.ports import Landed, Unknown
 from headgate.coordinator.pending_commits import deliveries
-from headgate.operations.audit.many_tables import examine_pending
+from headgate.operations.audit.audited_table import examine_pending
 from headgate.runtime.maintenance.rounds import Round
 from headgate.tables.iceberg import prepared_commit
 from headgate.tables.iceberg.pending_manifests import drafted_files

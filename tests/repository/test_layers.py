@@ -13,11 +13,24 @@ LINT = "from importlinter.cli import lint_imports_command; lint_imports_command(
 # Pure: values in, values out. What they may use besides their like.
 PURE_LIBRARY = {
     *("__future__", "base64", "binascii", "collections", "collections.abc", "dataclasses", "enum"),
-    *("functools", "hashlib", "hmac", "itertools", "json", "math", "re", "types", "typing", "zlib"),
+    *(
+        "functools",
+        "hashlib",
+        "hmac",
+        "itertools",
+        "json",
+        "math",
+        "operator",
+        "re",
+        "types",
+        "typing",
+    ),
+    "zlib",
 }
 IMPURE = {
     "headgate.control_protocol": {
-        *("event_reader", "messages", "multipart_status", "redacted_log", "sink_context"),
+        *("event_reader", "machine_driver", "messages", "multipart_status", "redacted_log"),
+        "sink_context",
         "testing",
     },
     "headgate.coordinator": {"driver", "service"},
@@ -63,7 +76,6 @@ ADAPTERS = {
         "headgate.data_plane.batch",
         "headgate.data_plane.files",
         "headgate.data_plane.quarantine",
-        "headgate.data_plane.routing",
         "headgate.data_plane.write",
         "headgate.operations.access.secondary_tables",
         "headgate.operations.access.table",
@@ -78,10 +90,9 @@ ADAPTERS = {
         "headgate.operations.many_tables.replay_quarantined",
         "headgate.operations.many_tables.rewrite_expired",
         "headgate.runtime.catalogs",
-        "headgate.runtime.iceberg_format",
+        "headgate.runtime.sink_tables",
         "headgate.runtime.maintenance",
         "headgate.runtime.start_checks",
-        "headgate.runtime.write_planning",
         "headgate.tables",
     },
     "pyspark": {

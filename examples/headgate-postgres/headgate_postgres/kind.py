@@ -17,6 +17,7 @@ from headgate.control_protocol.table_format import (
     Guarantee,
     TableFormat,
     TableSpec,
+    Use,
 )
 from headgate_postgres.columns import ExactValues, postgres_type, tamed
 from headgate_postgres.ledger import make_ledger, one
@@ -85,7 +86,8 @@ class PostgresFormat(TableFormat):
                 return True
         return False
 
-    def open(self, spec: TableSpec, sink: SinkName) -> SinkTable:
+    def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> SinkTable:
+        del use  # nothing is read ahead
         return PostgresTable(_place(spec), sink)
 
     def file_schema(self, spec: TableSpec) -> FileSchema:

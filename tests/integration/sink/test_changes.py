@@ -23,10 +23,10 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from headgate.control_protocol.identifiers import TransactionNumber
 from headgate.control_protocol.ports import CommitAttempt, Landed
+from headgate.control_protocol.table_format import Use
 from headgate.operations.audit.audit import audit
 from headgate.operations.audit.report import Verdict
-from headgate.runtime.iceberg_format import IcebergFormat
-from headgate.tables.iceberg.commit_lock import Gates
+from headgate.runtime.sink_tables import SinkTables
 from headgate.tables.iceberg.table_creation import key_ids
 from headgate.tables.iceberg.upsert.key_files import (
     OFFSET,
@@ -174,7 +174,7 @@ def go_wrong(sink: Deployment, changes: Changelog, routed: str = "") -> None:
     parts = (sink.settings.tables if routed else sink.settings.table).record_columns
     with sink.catalog() as catalog:
         name = routed or sink.settings.table.identifier
-        table = IcebergFormat(sink.settings, catalog, Gates()).open(name)
+        table = SinkTables.in_catalog(sink.settings, catalog).open(name, Use.SECONDARY)
         view, loaded = table.read(), catalog.load_table(name)
         live = {row["id"]: row for row in loaded.scan().to_arrow().to_pylist()}
         rows = [live[changed] | {"n": -1}]

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from headgate.control_protocol.errors import ConfigurationError, NotAtomic, Rout
 from headgate.control_protocol.identifiers import Sender, TopicId
 from headgate.control_protocol.ports import CommitAttempt, Landed, TableView, TopicState
 from headgate.control_protocol.quarantine_policy import Disposal
+from headgate.control_protocol.table_format import Use
 from headgate.control_protocol.testing.contract.world import record
 from headgate.coordinator.settings import Pace, RollbackPolicy
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
@@ -31,12 +33,12 @@ from headgate.operations.control.resolve_stop import accept
 from headgate.operations.many_tables.list import tables
 from headgate.runtime.assembly import identity
 from headgate.runtime.catalogs import open_catalog
-from headgate.runtime.iceberg_format import IcebergFormat
+from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.start_checks import refuse_apart
 from headgate.runtime.table_creation import AGAIN_S, TableMaker
 from headgate.runtime.write_planning import record_columns, shaping
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.commit_lock import Gates
+from headgate.tables.iceberg.multi_table_commit import JointDeliveries
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.secondary_tables import SecondaryTables
 
@@ -231,7 +233,9 @@ def topics(*names: str) -> dict[str, TopicState]:
 
 def maker(local: LocalCatalog, settings: SinkSettings | None = None) -> TableMaker:
     return TableMaker(
-        settings or parse(FILE), IcebergFormat(settings or parse(FILE), local.catalog), lambda: 0.0
+        settings or parse(FILE),
+        SinkTables.in_catalog(settings or parse(FILE), local.catalog),
+        lambda: 0.0,
     )
 
 
@@ -256,7 +260,9 @@ def test_a_table_that_cannot_be_made_is_tried_again_and_holds_up_no_other(
         return create(name, *given, **more)
 
     monkeypatch.setattr(local.catalog, "create_table", refusing)
-    making = TableMaker(parse(FILE), IcebergFormat(parse(FILE), local.catalog), lambda: now_s[0])
+    making = TableMaker(
+        parse(FILE), SinkTables.in_catalog(parse(FILE), local.catalog), lambda: now_s[0]
+    )
     making.make(topics("shop.orders"))
     assert local.catalog.table_exists("db.orders")
     assert not local.catalog.table_exists("db.bare")
@@ -276,8 +282,9 @@ def test_a_table_without_its_partitioning_is_refused() -> None:
 def test_racing_creators_make_one_table(local: LocalCatalog) -> None:
     """N4: who comes second finds it, and continues with it as it is."""
     others = [load_catalog(local.name, local.properties) for _ in range(3)]
+    settings = parse(FILE)
     makers = [
-        TableMaker(parse(FILE), IcebergFormat(parse(FILE), one), lambda: 0.0) for one in others
+        TableMaker(settings, SinkTables.in_catalog(settings, one), lambda: 0.0) for one in others
     ]
     threads = [threading.Thread(target=one.make, args=[topics("shop.orders")]) for one in makers]
     for thread in threads:
@@ -296,7 +303,9 @@ def test_only_so_many_tables_are_made_in_all(local: LocalCatalog) -> None:
         'ledger = "db.ledger"', 'ledger = "db.ledger"\nnew_per_minute_max = 2\nmax = 4'
     )
     now_s = [0.0]
-    making = TableMaker(parse(text), IcebergFormat(parse(text), local.catalog), lambda: now_s[0])
+    making = TableMaker(
+        parse(text), SinkTables.in_catalog(parse(text), local.catalog), lambda: now_s[0]
+    )
     wild = topics(*(f"shop.t{number}" for number in range(5)))
     for _ in range(3):
         making.make(wild)
@@ -366,8 +375,9 @@ def test_secondaries_of_such_a_sink_are_delivered_in_one_call(tmp_path: Path) ->
         names = ("db.orders", "db.bare")
         for name in names:
             ensure_table(catalog, name, TableDeclaration({"id": "long"}))
-        tables = IcebergFormat(settings, catalog, Gates())
-        secondaries = SecondaryTables(tables.open, joint=tables.joint())
+        tables = SinkTables.in_catalog(settings, catalog)
+        opened = partial(tables.open, use=Use.SECONDARY)
+        secondaries = SecondaryTables(opened, joint=JointDeliveries(catalog))
         stack.callback(secondaries.close)
         views = secondaries.describe(names)
         delivery = replace(record(1, 0, sink=settings.name), primary="uuid-lead")

@@ -9,8 +9,10 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from headgate.config.load import parse
 from headgate.config.sink_settings import SinkSettings
+from headgate.config.table_formats import spec_of
 from headgate.control_protocol.errors import MissingRights, Unreachable
 from headgate.runtime import missing_tables, start_checks
+from headgate.tables.iceberg.table_format import IcebergFormat
 
 FILE = """
 name = "trips"
@@ -44,6 +46,10 @@ def settings(more: str) -> SinkSettings:
     return parse(FILE % more)
 
 
+def is_ready(catalog: Any, settings: SinkSettings) -> bool:
+    return start_checks.is_ready(IcebergFormat(catalog), spec_of(settings, "db.trips"), settings)
+
+
 def test_a_start_waits_for_temporary_keys_that_have_expired(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -51,7 +57,7 @@ def test_a_start_waits_for_temporary_keys_that_have_expired(
     monkeypatch.setattr(missing_tables, "_AGAIN_S", 0.0)
     monkeypatch.setattr(start_checks, "refuse_new", lambda *_: None)
     catalog: Any = Expired(3)
-    start_checks.refuse_start(catalog, settings(TOKEN))
+    assert not is_ready(catalog, settings(TOKEN))
     assert catalog.calls == 4
 
 
@@ -64,5 +70,5 @@ def test_in_the_end_it_is_what_may_be_tried_again() -> None:
 def test_keys_that_nobody_renews_end_the_start_at_once() -> None:
     catalog: Any = Expired(100)
     with pytest.raises(MissingRights):
-        start_checks.refuse_start(catalog, settings(""))
+        is_ready(catalog, settings(""))
     assert catalog.calls == 1

@@ -16,10 +16,9 @@ from headgate.config.shared_configuration import agreed
 from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.errors import KeyIndexFull
 from headgate.control_protocol.ports import Landed
+from headgate.control_protocol.table_format import Use
 from headgate.control_protocol.testing.source import FakeSource, FakeTopics
-from headgate.runtime.iceberg_format import IcebergFormat
 from headgate.runtime.sink_tables import SinkTables
-from headgate.tables.iceberg.commit_lock import Gates
 from headgate.tables.iceberg.upsert.key_reader import KeyReader
 
 
@@ -32,10 +31,10 @@ def test_u7_the_index_has_the_memory_that_the_settings_allow(tmp_path: Path) -> 
     catalog = local_catalog(tmp_path).catalog
     world = KeyedWorld.made(catalog, 2)
     world.commit([Event((n,), "a") for n in range(3)])
-    world.table = IcebergFormat(settings(tmp_path), catalog, Gates()).open(NAME)
+    world.table = SinkTables.in_catalog(settings(tmp_path), catalog).open_primary(Use.PRIMARY)
     assert world.commit([Event((1,), "b"), Event((2,))]).updated == 1
     bounded = settings(tmp_path, "[changes]\nindex_memory_bytes = 56\n")
-    world.table = IcebergFormat(bounded, catalog, Gates()).open(NAME)
+    world.table = SinkTables.in_catalog(bounded, catalog).open_primary(Use.PRIMARY)
     with pytest.raises(KeyIndexFull, match="raise changes"):
         world.commit([Event((1,), "c")])
 
@@ -56,13 +55,12 @@ def test_u7_who_only_claims_reads_no_index(
     catalog = local_catalog(tmp_path).catalog
     world = KeyedWorld.made(catalog, 2)
     world.commit([Event((1,), "a")])
-    tables, reads = SinkTables(settings(tmp_path), ExitStack()), list[object]()
-    tables._formats[False] = IcebergFormat(settings(tmp_path), catalog)
+    tables, reads = SinkTables.in_catalog(settings(tmp_path), catalog), list[object]()
     monkeypatch.setattr(KeyReader, "rows", lambda *asked: reads.append(asked))
     before = set(threading.enumerate())
     with ExitStack() as opening:
         topics = FakeTopics(FakeSource(), [])
-        coordinated = tables.coordinated(settings(tmp_path), topics, opening, None)
+        coordinated = tables.coordinated(settings(tmp_path), topics, opening)
         table = coordinated.table if leads else tables.open_primary()
         assert isinstance(table.commit(world.attempt(())), Landed)
         for thread in set(threading.enumerate()) - before:

@@ -11,6 +11,7 @@ import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +49,15 @@ from headgate.control_protocol.ports import (
     Want,
 )
 from headgate.control_protocol.schema_evolution import FIELDS_MAX, Refusal
+from headgate.control_protocol.table_format import Use
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
 from headgate.data_plane.routing.targets import NEW_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
 from headgate.participant.embedded_source import Record
-from headgate.runtime.iceberg_format import IcebergFormat
+from headgate.runtime.sink_tables import SinkTables
 from headgate.runtime.table_creation import TableMaker
-from headgate.runtime.write_planning import iceberg_planning
 from headgate.tables.iceberg.catalog import load_catalog
-from headgate.tables.iceberg.commit_lock import Gates
 from headgate.tables.iceberg.table_creation import TableDeclaration, ensure_table
 from headgate.tables.secondary_tables import SecondaryTables
 
@@ -108,16 +108,16 @@ class Shop:
             ensure_table(catalog, name, declared)
         self.maker = TableMaker(
             self.settings,
-            IcebergFormat(self.settings, catalog),
+            SinkTables.in_catalog(self.settings, catalog),
             lambda: self.now_s,
             filled=lambda: self.filled,
         )
         self.secondaries = SecondaryTables(
-            IcebergFormat(self.settings, catalog, Gates()).open,
+            partial(SinkTables.in_catalog(self.settings, catalog).open, use=Use.SECONDARY),
             threads=False,
             make=self.maker.wanted,
         )
-        self.planning = iceberg_planning(self.settings, catalog)
+        self.planning = SinkTables.in_catalog(self.settings, catalog).planning()
 
     def outcome(self, topics: Mapping[str, Sequence[Any]], begin: int = 0) -> BatchOutcome:
         """What comes of the values of each topic, from the offset on."""

@@ -21,10 +21,9 @@ from headgate.control_protocol.identifiers import (
 from headgate.control_protocol.ports import CommitAttempt, Draft, Refused
 from headgate.control_protocol.testing.contract.secondaries import delivered
 from headgate.control_protocol.testing.contract.world import landed
-from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.pending_files import Drafts
-from headgate.tables.secondary_table import KindSecondary
+from headgate.tables.secondary_table import FixedColumns, KindSecondary
 
 _MOMENT_S = 0.2
 """So long the other thread has to meet the delivery, which ends whether it did or not."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_catalog import local_catalog
+from local_catalog import local_catalog, lookup_in
 from pyiceberg.types import LongType, StringType
 from unit.data_plane.write.test_multi_table_write import KEPT, SINK, Desk, rows_in, some
 
@@ -30,7 +30,7 @@ from headgate.data_plane.batch.routes import Route, Routing
 from headgate.data_plane.batch.shaping import Distribution
 from headgate.data_plane.batch.write_plan import Plans, SourcePlan, WriterPlan
 from headgate.data_plane.cdc.policy import Changes, Tombstones
-from headgate.data_plane.routing.table_lookup import IcebergStock, RoutedPlans
+from headgate.data_plane.routing.table_lookup import RoutedPlans
 from headgate.data_plane.spark.job import one_stage
 from headgate.data_plane.write import table_outlets, write_batch
 from headgate.kafka.record_fetch import Chunk
@@ -85,7 +85,12 @@ class KeyedDesk(Desk):
     def __post_init__(self) -> None:
         catalog = self.local.catalog
         plans = Plans(catalog, self.shaping)
-        self.plans = RoutedPlans(IcebergStock(catalog), plans, self.of_table, lambda: self.now_s)
+        self.plans = RoutedPlans(
+            lookup_in(catalog),
+            plans,
+            self.of_table,
+            lambda: self.now_s,
+        )
 
     def made(self, *names: str) -> None:
         for name in names:

@@ -35,7 +35,7 @@ from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.spark import stages
 from headgate.data_plane.spark.tasks import share_writer, write_share
 from headgate.runtime.catalogs import open_catalog
-from headgate.runtime.write_planning import iceberg_planning
+from headgate.runtime.sink_tables import SinkTables
 
 READ_WITH = {
     ("kafka", "sasl.password"),
@@ -97,7 +97,7 @@ def test_tasks_get_what_reading_and_writing_takes_and_no_other_secret(
         shown.append(repr(plan))
         return BatchFailed(1, "not written")
 
-    iceberg_planning(sink, catalog).written(batch, write)
+    SinkTables.in_catalog(sink, catalog).planning().written(batch, write)
     found = {place for place in places() if any(needle(*place).encode() in task for task in tasks)}
     assert found == READ_WITH
     assert len(shown) == 1

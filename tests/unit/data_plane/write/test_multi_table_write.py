@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from local_catalog import LocalCatalog, local_catalog
+from local_catalog import LocalCatalog, local_catalog, lookup_in
 from pyiceberg.exceptions import ForbiddenError
 
 from headgate.config.table_declaration import quarantine_declaration
@@ -40,7 +40,7 @@ from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.batch.write_plan import Handling, Plans, SourcePlan, WriterPlan
 from headgate.data_plane.files.data_files import OPEN_FILES_MAX
 from headgate.data_plane.routing import targets
-from headgate.data_plane.routing.table_lookup import LISTED_S, IcebergStock, RoutedPlans
+from headgate.data_plane.routing.table_lookup import LISTED_S, RoutedPlans
 from headgate.data_plane.routing.targets import NEW_MAX, REASONS_MAX
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
@@ -90,7 +90,7 @@ class Desk:
     def __post_init__(self) -> None:
         catalog = self.local.catalog
         self.plans = RoutedPlans(
-            IcebergStock(catalog),
+            lookup_in(catalog),
             Plans(catalog, self.shaping),
             Unsaid(),
             lambda: self.now_s,
@@ -255,7 +255,12 @@ class Maker(Desk):
     def __post_init__(self) -> None:
         catalog = self.local.catalog
         plans = Plans(catalog, self.shaping)
-        self.plans = RoutedPlans(IcebergStock(catalog), plans, Makes(), lambda: self.now_s)
+        self.plans = RoutedPlans(
+            lookup_in(catalog),
+            plans,
+            Makes(),
+            lambda: self.now_s,
+        )
 
     @property
     def source(self) -> SourcePlan:

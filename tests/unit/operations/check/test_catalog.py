@@ -38,7 +38,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 from headgate.operations.check.catalog import TableCheck
 from headgate.operations.check.state import NotChecked
-from headgate.runtime.iceberg_format import IcebergFormat
+from headgate.runtime.sink_tables import SinkTables
 
 COLUMNS = (
     ColumnSettings(name="topic", type="string", from_record=True),
@@ -403,7 +403,7 @@ def test_the_quarantine_is_asked_for_and_so_at_a_start(
     settings = replace(settings, quarantine=kept)
     assert "does not exist yet" in TableCheck(settings).quarantine()
     catalog.create_table("db.aside", Schema(NestedField(1, "topic", StringType())))
-    tables = IcebergFormat(settings, catalog)
+    tables = SinkTables.in_catalog(settings, catalog)
     for ask in (TableCheck(settings).quarantine, tables.ready_quarantine):
         with pytest.raises(TableUnfit, match="no column partition, no column offset, no column"):
             ask()

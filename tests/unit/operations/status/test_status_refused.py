@@ -29,6 +29,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     """They answer, and there is no control topic, and no note of a table."""
     monkeypatch.setattr(module, "_logs", lambda *_, **__: {})
     monkeypatch.setattr(module, "_heard", lambda *_: [])
+    monkeypatch.setattr(module, "_note_unheard", lambda *_: 0)
     monkeypatch.setattr("headgate.operations.access.table.refuse_gone", lambda *_: None)
 
 

@@ -14,11 +14,12 @@ from click.testing import CliRunner
 from local_catalog import local_catalog
 from maintained import Maintained, settings, text
 
+from headgate.control_protocol.table_format import Use
 from headgate.operations.cli.main import main
-from headgate.runtime.iceberg_format import IcebergFormat
 from headgate.runtime.maintenance.rounds import Done
 from headgate.runtime.maintenance.scheduler import Maintenance
-from headgate.tables.iceberg.commit_lock import Gate, Gates
+from headgate.runtime.sink_tables import SinkTables
+from headgate.tables.iceberg.commit_lock import Gate
 
 WITHIN_S = 120
 
@@ -32,9 +33,10 @@ def sink(tmp_path: Path) -> Iterator[Maintained]:
 
 
 def test_beside_a_stream_files_stay_few_and_nothing_is_lost(sink: Maintained) -> None:
-    gates = Gates()
+    tables = SinkTables.in_catalog(sink.settings, sink.catalog)
+    gates = tables.primary.gates
     sink.sink.close()
-    sink.sink = IcebergFormat(sink.settings, sink.catalog, gates).open("db.trips")
+    sink.sink = tables.open("db.trips", Use.SECONDARY)
     rounds = list[tuple[Done, bool]]()
     maintenance = Maintenance(sink.settings, sink.catalog, gates, lambda *told: rounds.append(told))
     until_s = time.monotonic() + WITHIN_S

@@ -30,10 +30,9 @@ from headgate.control_protocol.ports import CommitAttempt, CommitOutcome, Draft,
 from headgate.control_protocol.testing.contract.secondaries import delivered
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
 from headgate.operations.audit.audit import audit
-from headgate.runtime.table_format_adapter import FixedColumns
 from headgate.tables.delta.table import DeltaSinkTable
 from headgate.tables.pending_files import Drafts
-from headgate.tables.secondary_table import KindSecondary
+from headgate.tables.secondary_table import FixedColumns, KindSecondary
 
 _DAY_S = 24 * 3600
 

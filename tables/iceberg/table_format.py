@@ -1,0 +1,184 @@
+"""Implements ``TableFormat`` for Iceberg: the tables of one catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchNamespaceError
+from pyiceberg.table import Table
+
+from headgate.control_protocol.errors import (
+    HeadgateError,
+    MissingRights,
+    StopSink,
+    TableMissing,
+    Unreachable,
+)
+from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.table_format import (
+    Capability,
+    FileSchema,
+    Guarantee,
+    TableFormat,
+    TableSpec,
+    Use,
+)
+from headgate.control_protocol.table_history import TableReader
+from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.catalog_support import refuse_unread
+from headgate.tables.iceberg.commit_lock import Gates
+from headgate.tables.iceberg.file_schema import file_schema_of
+from headgate.tables.iceberg.maintenance.snapshot_expiry import Upkeep
+from headgate.tables.iceberg.reader import IcebergReader
+from headgate.tables.iceberg.table import IcebergTable
+from headgate.tables.iceberg.table_loading import loaded_each
+from headgate.tables.iceberg.upsert.index_memory import IndexMemory
+from headgate.tables.storage.object_stores import refuse_signing, refused_operation
+
+if TYPE_CHECKING:
+    from headgate.tables.iceberg.dead_letter_rows import UnsentRows
+    from headgate.tables.iceberg.multi_table_commit import JointDeliveries
+    from headgate.tables.iceberg.upsert.upsert_commit import KeyedRows
+
+
+class IcebergFormat(TableFormat):
+    """The tables of one catalog, which its opener closes.
+
+    ``gates``: where commits of a coordinator and its maintenance of the same table meet.
+    """
+
+    guarantee = Guarantee.EXACTLY_ONCE
+    capabilities = frozenset(Capability)
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self.gates = Gates()
+        self._memory: IndexMemory | None = None
+        self._lock = Lock()
+
+    def for_coordinator(self) -> IcebergFormat:
+        # Gates of an earlier coordinator may be held by its last call, which hangs.
+        return IcebergFormat(self.catalog)
+
+    def refuse(self, spec: TableSpec) -> None:
+        """Do nothing: the settings are checked where they are declared."""
+
+    def create(self, spec: TableSpec) -> bool:
+        """Do as the port says. Raises as ``ensure_table``."""
+        from headgate.tables.iceberg.table_creation import (  # not for readers
+            TableDeclaration,
+            ensure_table,
+        )
+
+        declaration = TableDeclaration.of(spec) if spec.create else None
+        return ensure_table(self.catalog, spec.name, declaration)
+
+    def exists(self, spec: TableSpec) -> bool:
+        """Return whether the table is there, usable or not. Raises what the catalog raises."""
+        return self.catalog.table_exists(spec.name)
+
+    def names(self, like: TableSpec) -> Collection[str]:
+        namespace = like.name.rpartition(".")[0]
+        try:
+            return [found[-1] for found in self.catalog.list_tables(namespace)]
+        except NoSuchNamespaceError:
+            return ()
+        except OSError as error:
+            raise Unreachable(f"the tables of {namespace} cannot be listed: {error}") from error
+
+    def namespaces(self) -> Collection[str]:
+        return [".".join(found) for found in self.catalog.list_namespaces()]
+
+    def open(self, spec: TableSpec, sink: SinkName, use: Use = Use.CLAIM) -> IcebergTable:
+        # A person's claim reads no index, and must not expire snapshots: it may be what saves them.
+        if use is Use.CLAIM:
+            return IcebergTable(self.catalog, spec.name, sink, spec.branch)
+        expire_after_ms = spec.expire_after_ms or None
+        gate = self.gates.of(spec.name)
+        return IcebergTable(
+            self.catalog,
+            spec.name,
+            sink,
+            spec.branch,
+            readd_dropped=spec.readd_dropped,
+            upkeep=Upkeep(self.catalog, gate=gate, expire_after_ms=expire_after_ms),
+            keyed=self._keyed(spec, use),
+            warms=use is Use.PRIMARY,
+            keeps_columns=spec.keeps_columns,
+        )
+
+    def _keyed(self, spec: TableSpec, use: Use) -> KeyedRows | None:
+        """Return how records replace rows of the table, if it has a key."""
+        if spec.key is None:
+            return None
+        from headgate.tables.iceberg.upsert.upsert_commit import KeyedBy, KeyedRows  # reads files
+
+        key, bytes_max = spec.key, spec.index_memory_bytes
+        by = KeyedBy(key.key, key.partition, key.offset, key.topic, bytes_max)
+        if use is Use.PRIMARY:
+            return KeyedRows(by)
+        with self._lock:  # secondary tables are opened by several threads
+            self._memory = self._memory or IndexMemory(bytes_max)
+        return KeyedRows(by, memory=self._memory)
+
+    def file_schema(self, spec: TableSpec) -> FileSchema:
+        """Do as the port says. Raises ``ConfigurationError`` for files that need signed requests,
+        ``MissingRights``, and as ``SinkTable.read``."""
+        try:
+            table = self.catalog.load_table(spec.name)
+        except Exception as error:
+            refuse_unread(spec.name, error)
+            failure = catalog_failure(error, f"table {spec.name} cannot be read")
+            if not isinstance(failure, (MissingRights, TableMissing, StopSink)):
+                failure = Unreachable(failure.message, failure.hint)
+            raise failure from error
+        refuse_signing(spec.name, table.io.properties)
+        return file_schema_of(table)
+
+    def load(self, name: str) -> Table:
+        """Load a table for reading. Raises ``TableMissing``, and what reading a catalog raises."""
+        try:
+            return self.catalog.load_table(name)
+        except Exception as error:
+            raise _read_failure(error, name) from error
+
+    def reader(self, spec: TableSpec, sink: SinkName) -> IcebergReader:
+        return IcebergReader(self.load(spec.name), sink, spec.branch)
+
+    def readers(
+        self, specs: Sequence[TableSpec], sink: SinkName
+    ) -> Iterator[tuple[str, TableReader | HeadgateError]]:
+        branches = {spec.name: spec.branch for spec in specs}
+        for name, answer in loaded_each(self.catalog, branches):
+            if isinstance(answer, Table):
+                yield name, IcebergReader(answer, sink, branches[name])
+            else:
+                yield name, answer
+
+    def together(self) -> JointDeliveries:
+        from headgate.tables.iceberg.multi_table_commit import JointDeliveries
+
+        return JointDeliveries(self.catalog)
+
+    def unsent_rows(self, spec: TableSpec, sink: SinkName) -> UnsentRows:
+        from headgate.tables.iceberg.dead_letter_rows import UnsentRows
+
+        return UnsentRows(self.catalog, spec.name, sink, spec.branch)
+
+    def close(self) -> None:
+        """Do nothing: the catalog is closed by its opener."""
+
+
+def _read_failure(error: Exception, identifier: str) -> HeadgateError:
+    what = f"table {identifier} cannot be read"
+    if isinstance(error, PermissionError) and refused_operation(error) == "access":
+        return MissingRights(f"{what}: {error}", "grant read access to its metadata")
+    # A SQL catalog that was never written to does not have its own tables yet.
+    if type(error).__name__ in ("OperationalError", "ProgrammingError") and (
+        "no such table: iceberg_tables" in str(error) or "UndefinedTable" in str(error)
+    ):
+        return TableMissing(f"{what}: the catalog is empty")
+    return catalog_failure(error, what)
