@@ -190,7 +190,7 @@ def _dms_operations(words: Parts, faults: Faults) -> tuple[Flags, Operations]:
 def _join(
     found: list[Parts], words: Parts, operations: Operations, bad: Mapping[int, str]
 ) -> UnwrappedValues:
-    """Merge the parts in the order of their values. ``told``: for those whose words were read."""
+    """Merge the parts in the order of their values; ``operations``: of those read as words."""
     left = np.concatenate([parts.left for parts in found])
     order = np.argsort(left)
     rows, before = (

@@ -88,11 +88,11 @@ class AvroEncoding:
         self.struct = schema.as_struct()
         self.leaves = tuple(leaves)
         codec = one_of(properties, "write.avro.compression-codec", _CODECS, "gzip")
-        said = avro_schema(self.struct, "table")
-        metadata = {"avro.schema": json.dumps(said).encode(), "avro.codec": codec.encode()}
+        record_schema = avro_schema(self.struct, "table")
+        metadata = {"avro.schema": json.dumps(record_schema).encode(), "avro.codec": codec.encode()}
         self._header = _MAGIC + _encode(_METADATA, metadata)
         self.codec = codec
-        self.rows = fastavro.parse_schema({"type": "array", "items": said})
+        self.rows = fastavro.parse_schema({"type": "array", "items": record_schema})
 
     def can_hold(self, rows: pa.Table) -> bool:  # noqa: ARG002
         return True

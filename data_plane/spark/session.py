@@ -314,9 +314,9 @@ def open_jvm(options: SparkOptions) -> Jvm:
             spark = gateway.jvm.org.apache.spark
             log4j = gateway.jvm.org.apache.logging.log4j
             log4j.core.config.Configurator.setRootLevel(log4j.Level.ERROR)
-            told = spark.SparkConf()
+            hadoop_conf = spark.SparkConf()
             for key, value in conf.items():
-                told.set(key, value)
-            return Jvm(gateway, spark.deploy.SparkHadoopUtil.get().newConfiguration(told))
+                hadoop_conf.set(key, value)
+            return Jvm(gateway, spark.deploy.SparkHadoopUtil.get().newConfiguration(hadoop_conf))
     except Exception as error:
         raise translate_error(options, error) from error

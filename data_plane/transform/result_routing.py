@@ -99,9 +99,9 @@ class _RowRouter:
             for topic in names
         ]
 
-    def targets(self, places: Integers, said: pa.Array) -> tuple[Integers, list[Target]]:
+    def targets(self, places: Integers, table_names: pa.Array) -> tuple[Integers, list[Target]]:
         """Return, for each row, the index of its target, or -1 for none."""
-        encoded = said.dictionary_encode()
+        encoded = table_names.dictionary_encode()
         values = np.asarray(encoded.indices.fill_null(-1), np.int64)
         distinct: list[str] = encoded.dictionary.to_pylist()
         result: dict[Target, int] = {}

@@ -272,7 +272,7 @@ class ChangeReader:
         wanted = pa.array(indices, mask=~some)
         return {
             f"{_KEY}{name}": pa.concat_arrays(
-                [said.column(name) for said in (*candidates, keys)]
+                [part.column(name) for part in (*candidates, keys)]
             ).take(wanted)
             for name in self._changes.key
         }

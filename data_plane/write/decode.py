@@ -168,15 +168,15 @@ class RowDecoder:
         # without a column from the values a batch of rows has no length
         if rows.num_columns and rows.num_rows != len(left):
             raise ValueError(f"the format gives {rows.num_rows} rows of {len(left)} records")
-        added, result = self._record_columns.columns(chunk)
+        added, part_faults = self._record_columns.columns(chunk)
         columns = [added.get(field.name) for field in self._schema]
         filled = iter(rows.columns)
         rows = pa.RecordBatch.from_arrays(
             [next(filled) if column is None else column for column in columns], schema=self._schema
         )
-        if result:
-            rows = rows.filter(pa.array(all_but(chunk, result)))
-        parts = {int(left[row]): reason for row, reason in result.items()}
+        if part_faults:
+            rows = rows.filter(pa.array(all_but(chunk, part_faults)))
+        parts = {int(left[row]): reason for row, reason in part_faults.items()}
         return Read(
             rows, [(bad, why) for bad, why in ((values, BAD_VALUE), (parts, BAD_PART)) if bad]
         )

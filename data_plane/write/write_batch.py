@@ -105,7 +105,7 @@ class _Table:
     waiting_records: int = 0
     waiting_bytes: int = 0
 
-    def wait_with(self, chunk: Chunk) -> None:
+    def add_waiting(self, chunk: Chunk) -> None:
         self.waiting.append(chunk)
         self.waiting_records += len(chunk.offsets)
         self.waiting_bytes += int(chunk.lengths.sum())
@@ -225,17 +225,17 @@ class BatchRows:
         if target is not None and (trouble := self._tables.trouble_of(target)):
             self._rejected.divert(chunk, target.table, trouble)
             return
-        result = self._tables.find(target)
-        if result is None:
+        routed = self._tables.find(target)
+        if routed is None:
             return
-        if target is not None and isinstance(result, RoutedTable) and result.making is not None:
-            self._new_table(target, result.making).take(chunk)
+        if target is not None and isinstance(routed, RoutedTable) and routed.making is not None:
+            self._new_table(target, routed.making).take(chunk)
             return
-        if isinstance(result, str) or result.plan is None:
-            self._rejected.reject_unmatched(chunk, str(result))
+        if isinstance(routed, str) or routed.plan is None:
+            self._rejected.reject_unmatched(chunk, str(routed))
             return
-        table = self._table(result, result.plan)
-        table.wait_with(chunk)
+        table = self._table(routed, routed.plan)
+        table.add_waiting(chunk)
         if table.worth_decoding:
             self._decode(table)
 
@@ -254,7 +254,6 @@ class BatchRows:
     def _between_chunks(self) -> None:
         """Bound what waits."""
         # The fetcher lends headers until the next chunk: after that their memory holds others'.
-        # Before the bound, which decodes what several chunks brought.
         for table in self._open.values():
             table.keep()
         while sum(table.waiting_bytes for table in self._open.values()) > _WAITING_BYTES_MAX:

@@ -36,7 +36,7 @@ def columns_of(schema: Any) -> Struct:
 
 
 def with_all_digits(wanted: Struct) -> Struct:
-    """Return the wanted columns, with all digits if nobody said how many."""
+    """Return the wanted columns, with all digits if nobody knows how many."""
     return Struct(tuple(_column_with_all_digits(column) for column in wanted.fields))
 
 
@@ -68,11 +68,11 @@ def _type(schema: Any) -> Type | None:
 
 
 def _decimal(parameters: dict[str, Any]) -> str | None:
-    scale, said = max(0, int(parameters["scale"])), str(parameters.get(_PRECISION, ""))
+    scale, precision = max(0, int(parameters["scale"])), str(parameters.get(_PRECISION, ""))
     if scale > DIGITS_MAX:
         return None
-    known = said.isdecimal() and max(1, scale) <= int(said) <= DIGITS_MAX
-    return f"decimal({said}, {scale})" if known else f"{_NO_PRECISION}{scale})"
+    known = precision.isdecimal() and max(1, scale) <= int(precision) <= DIGITS_MAX
+    return f"decimal({precision}, {scale})" if known else f"{_NO_PRECISION}{scale})"
 
 
 def _column_with_all_digits(column: Column) -> Column:
