@@ -34,7 +34,7 @@ from headgate.control_protocol.table_format import (
     Traits,
 )
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
-from headgate.data_plane.formats.format_registry import nearest
+from headgate.data_plane.formats.format_registry import suggestion
 from headgate.participant.settings import UnknownFields
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _find_format(name: str, said_by: str) -> TableFormat:
         known = format_names()
         raise TableFormatUnknown(
             f"{said_by} cannot be {name!r}",
-            f"known formats: {', '.join(known)}{nearest(name, known)}",
+            f"known formats: {', '.join(known)}{suggestion(name, known)}",
         )
     return factory()
 

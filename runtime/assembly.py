@@ -38,7 +38,7 @@ from headgate.data_plane.write.in_process_writer import (
     RenewingWriter,
     chunk_of,
 )
-from headgate.data_plane.write.write_batch import write_narrowed, write_put
+from headgate.data_plane.write.write_batch import write_put, write_source_ranges
 from headgate.kafka.consumer_group import KafkaGroupMember
 from headgate.kafka.control_topic import ensure_control_topic
 from headgate.kafka.embedded_source import (
@@ -316,7 +316,7 @@ def batch_writer(
     if settings.spark.writer is WriterKind.IN_PROCESS:
         writer: BatchWriter = InProcessWriter(
             lambda batch, abandoned: planning.written(
-                batch, lambda plan: write_narrowed(plan, batch, abandoned=abandoned)
+                batch, lambda plan: write_source_ranges(plan, batch, abandoned=abandoned)
             )
         )
         try:
@@ -325,10 +325,10 @@ def batch_writer(
             writer.close()
         return
     from headgate.data_plane.spark.batch_writer import SparkBatchWriter
-    from headgate.data_plane.spark.transform import transformation
+    from headgate.data_plane.spark.transform import transform_of
 
     if transform := planning.plans.shaping.transform:
-        transformation(transform)  # finds an unusable transform before Spark starts
+        transform_of(transform)  # finds an unusable transform before Spark starts
     with ExitStack() as stack:
         spark = session or stack.enter_context(_session(settings))
         with closing(SparkBatchWriter(spark, planning.written)) as writer:

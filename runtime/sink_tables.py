@@ -60,7 +60,7 @@ from headgate.tables.secondary_tables import SecondaryTables
 if TYPE_CHECKING:  # a reader creates no tables and writes no files
     from pyiceberg.catalog import Catalog
 
-    from headgate.data_plane.batch.plugin_plans import PlansAside
+    from headgate.data_plane.batch.plugin_plans import QuarantinePlans
     from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
     from headgate.data_plane.routing.table_lookup import TablePlans
     from headgate.runtime.table_creation import TableMaker
@@ -345,11 +345,11 @@ class SinkTables:
 
     def plan(self, source: SourcePlan) -> WriterPlan:
         """Return how files of the sink's table, as it is now, are written from this source."""
-        from headgate.data_plane.batch.write_plan import plan_of_layout
+        from headgate.data_plane.batch.write_plan import plan_of_file_schema
         from headgate.runtime.write_planning import shaping
 
         layout = self.file_schema(self.name)
-        return plan_of_layout(layout, self.name, source, shaping(self.settings))
+        return plan_of_file_schema(layout, self.name, source, shaping(self.settings))
 
     # ----------------------------------------------------------------------------------- for a run
 
@@ -384,18 +384,18 @@ class SinkTables:
         lookup = TableLookup(self.primary, self.spec)
         return planning_of(self.settings, self._plans(aside), lookup)
 
-    def _plans(self, aside: PlansAside | None) -> TablePlans:
-        from headgate.data_plane.batch.plugin_plans import LayoutPlans
+    def _plans(self, aside: QuarantinePlans | None) -> TablePlans:
+        from headgate.data_plane.batch.plugin_plans import PluginPlans
         from headgate.data_plane.batch.write_plan import Plans
         from headgate.runtime.write_planning import shaping
 
         found, shape = self.primary, shaping(self.settings)
         if isinstance(found, SupportsCatalog):  # it has the quarantine, too
             return Plans(found.catalog, shape)
-        return LayoutPlans(partial(self.file_schema, self.name), shape, aside)
+        return PluginPlans(partial(self.file_schema, self.name), shape, aside)
 
-    def _quarantine_plans(self) -> PlansAside:
-        from headgate.data_plane.batch.plugin_plans import LayoutAside
+    def _quarantine_plans(self) -> QuarantinePlans:
+        from headgate.data_plane.batch.plugin_plans import PluginQuarantinePlans
         from headgate.data_plane.batch.write_plan import Plans
 
         name = self.settings.quarantine.table
@@ -403,7 +403,7 @@ class SinkTables:
         if isinstance(found, SupportsCatalog):
             return Plans(found.catalog)
         read = partial(found.reader, self.spec(name), self.settings.name)
-        return LayoutAside(partial(self.file_schema, name), read)
+        return PluginQuarantinePlans(partial(self.file_schema, name), read)
 
     def secondaries(
         self,

@@ -39,7 +39,11 @@ from headgate.control_protocol.table_format import (
 )
 from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.batch.write_plan import RECORD_PARTS, STRUCT
-from headgate.data_plane.files.format_choice import format_of, refuse_files, refuse_for_keys
+from headgate.data_plane.files.format_choice import (
+    format_of,
+    require_format_for_keys,
+    require_writable_files,
+)
 from headgate.data_plane.files.partitioning import Partitioner
 from headgate.data_plane.files.write_probe import try_store
 from headgate.runtime.missing_tables import PATIENCE_S, opened_topics, patiently, refuse_gone
@@ -116,12 +120,14 @@ def refuse_table(table: Table, settings: SinkSettings) -> None:
     refuse_upkeep(table.properties, f"table {identifier}")
     if settings.table.key:
         key_ids(table.schema(), settings.table.key)
-        refuse_for_keys(identifier, table.properties)
+        require_format_for_keys(identifier, table.properties)
 
 
 def refuse_distribution(settings: SinkSettings, properties: Mapping[str, str]) -> None:
     """Raises ``ConfigurationError`` if the table's own distribution is none that there is."""
-    Shaping(distribution=settings.spark.distribution).settled(settings.table.identifier, properties)
+    Shaping(distribution=settings.spark.distribution).resolve_distribution(
+        settings.table.identifier, properties
+    )
 
 
 def refuse_schema(schema: Schema, settings: SinkSettings) -> None:
@@ -325,7 +331,7 @@ def refuse_there(catalog: Catalog, settings: SinkSettings) -> None:
         raise failure from error
     refuse_swapless(catalog, identifier)
     refuse_table(table, settings)
-    refuse_files(table.schema(), table.properties, table.sort_order())
+    require_writable_files(table.schema(), table.properties, table.sort_order())
     refuse_place(table.location())
 
 
@@ -346,7 +352,9 @@ def refuse_new(settings: SinkSettings, catalog: Catalog | None = None) -> None:
     schema = wanted.schema()
     if schema.fields:
         Partitioner(partition_spec(schema, wanted.partition_by), schema)
-        refuse_files(schema, with_defaults(wanted.properties), sort_order(schema, wanted.sort_by))
+        require_writable_files(
+            schema, with_defaults(wanted.properties), sort_order(schema, wanted.sort_by)
+        )
 
 
 def _refuse_long_names(settings: SinkSettings, location: str) -> None:

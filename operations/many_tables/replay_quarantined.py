@@ -44,7 +44,7 @@ from headgate.data_plane.quarantine.diverted_records import (
     MEANT_FOR,
     DivertedRecords,
     Place,
-    given_back,
+    is_given_back,
 )
 from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.data_plane.write.write_batch import write_put
@@ -148,7 +148,7 @@ class _ReplaySession:
         while True:
             _, view = self._tables.load_unchanged(name)
             before = record_of(view).replayed
-            left = [place for place in places if not given_back(place, before)]
+            left = [place for place in places if not is_given_back(place, before)]
             if not left:
                 return given
             portion, behind = left[:PORTION], left[PORTION:]
@@ -203,7 +203,7 @@ class _ReplaySession:
                 "start the sink: its error says what to do",
             )
         found = DivertedRecords(table, sink, branch, view.record)
-        if not found.told_apart:
+        if not found.names_tables:
             raise ReplayUnfit(
                 f"the quarantine {name} has no column {MEANT_FOR}: which table its records were "
                 "meant for is not known",

@@ -17,7 +17,7 @@ from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import FileKind, WrittenFile
 from headgate.control_protocol.identifiers import SinkName
 from headgate.control_protocol.table_format import RowKey, TableSpec
-from headgate.data_plane.batch.plugin_plans import plan_of_layout
+from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.tables.hudi.append_table import HudiSinkTable
@@ -131,7 +131,7 @@ class HudiWorld:
     def write(
         self, table: pa.Table, stamp: str, target_bytes: int = 1 << 20
     ) -> tuple[WrittenFile, ...]:
-        plan = plan_of_layout(
+        plan = plan_of_file_schema(
             HudiFormat().file_schema(self.wanted), "db.trips", SourcePlan(kafka={})
         )
         shape = file_shape(plan)

@@ -161,7 +161,7 @@ def test_a_distribution_of_spark_goes_with_routes() -> None:
     for mode in ("hash", "range"):
         spark = FILE.replace('writer = "in-process"', f'distribution = "{mode}"')
         assert shaping(parse(spark)).distribution == mode
-        assert shaping(parse(spark)).settled("db.ledger", {}).distribution == mode
+        assert shaping(parse(spark)).resolve_distribution("db.ledger", {}).distribution == mode
 
 
 def test_routes_look_at_what_a_transform_says() -> None:

@@ -27,7 +27,7 @@ from headgate.control_protocol.ports import Lineage
 from headgate.control_protocol.table_format import TableSpec
 from headgate.control_protocol.table_history import Newest
 from headgate.control_protocol.testing.contract.world import claimed, commit, landed, record
-from headgate.data_plane.batch.plugin_plans import plan_of_layout
+from headgate.data_plane.batch.plugin_plans import plan_of_file_schema
 from headgate.data_plane.batch.write_plan import SourcePlan
 from headgate.data_plane.files.data_files import DataFiles, file_shape
 from headgate.data_plane.files.partitioning import PartitionKey
@@ -291,7 +291,7 @@ def test_a_column_with_nan_has_no_maximum(tmp_path: Path) -> None:
     wanted = TableSpec("db.t", str(tmp_path / "t"), create=True, columns=columns)
     DeltaFormat().create(wanted)
     layout = DeltaFormat().file_schema(wanted)
-    plan = plan_of_layout(layout, "db.t", SourcePlan(kafka={}))
+    plan = plan_of_file_schema(layout, "db.t", SourcePlan(kafka={}))
     files = DataFiles(file_shape(plan), f"{layout.location}/data", 1 << 20)
     rows = pa.table({"x": [1.0, float("nan")], "y": [1.0, 2.0]})
     files.write(PartitionKey(), rows.cast(plan.shape.arrow_schema()))
