@@ -36,7 +36,7 @@ KEPT_MS = 3_600_000
 _NAMED = re.compile(r"(\d+)-[^/]*/(\d+)(?:-keys)?\.json")
 
 
-class Drafts:
+class StagedFileLists:
     """The drafts of one sink for one table; it raises what storage raises.
 
     ``kept_ms``: how long they are kept after their delivery, and after their epoch.
@@ -61,16 +61,16 @@ class Drafts:
         keys = [file for file in draft.files if file.kind is FileKind.KEYS]
         pending_commits = []
         if rows := [file for file in draft.files if file.kind is FileKind.ROWS]:
-            pending_commit = self._written(draft, rows, "")
+            pending_commit = self._write(draft, rows, "")
             pending_commits.append(replace(pending_commit, rows=sum(file.records for file in rows)))
         if keys:
-            pending_commit = self._written(draft, keys, "-keys")
+            pending_commit = self._write(draft, keys, "-keys")
             pending_commits.append(
                 replace(pending_commit, deletes=sum(file.records for file in keys))
             )
         return tuple(pending_commits)
 
-    def _written(self, draft: Draft, files: Sequence[WrittenFile], suffix: str) -> PendingCommit:
+    def _write(self, draft: Draft, files: Sequence[WrittenFile], suffix: str) -> PendingCommit:
         table, transaction = draft.table, draft.transaction
         folder = draft_folder(table.location, self._sink, transaction.epoch, draft.coordinator)
         path = f"{folder}/{transaction.number}{suffix}.json"

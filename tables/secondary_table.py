@@ -25,19 +25,21 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.control_protocol.table_format import SupportsDelivery, numbered
-from headgate.tables.pending_files import Drafts
+from headgate.tables.pending_files import StagedFileLists
 
 _log = redacted_logger(__name__)
 
 
-class KindSecondary:
+class FileListSecondaryTable:
     """Implements ``ports.SecondaryTable``. ``primary`` is the same table, as one that may get new
     columns.
 
     Drafting and tidying wait for the end of a slow delivery: a kind's table serves one thread.
     """
 
-    def __init__(self, table: SupportsDelivery, primary: PrimaryTable, drafts: Drafts) -> None:
+    def __init__(
+        self, table: SupportsDelivery, primary: PrimaryTable, drafts: StagedFileLists
+    ) -> None:
         self._table = table
         self._primary = primary
         self._drafts = drafts

@@ -25,8 +25,8 @@ from headgate.control_protocol.errors import (
 from headgate.control_protocol.ports import PrimaryTable, Secondaries
 from headgate.control_protocol.table_history import TableReader
 from headgate.coordinator.recovery import recorded
-from headgate.runtime.missing_tables import refuse_gone
-from headgate.runtime.sink_tables import SinkTables, looked_at
+from headgate.runtime.missing_tables import refuse_vanished
+from headgate.runtime.sink_tables import SinkTables, look_at_tables
 from headgate.tables.iceberg.reader import IcebergReader
 from headgate.tables.iceberg.table_format import IcebergFormat
 
@@ -37,7 +37,7 @@ def opened_reader(settings: SinkSettings) -> Iterator[SinkTables]:
 
     Raises what opening that one raises; ``TableMissing`` without one.
     """
-    with looked_at(settings) as tables:
+    with look_at_tables(settings) as tables:
         assert tables.reader is not None, "opened here, so that the caller need not expect errors"
         yield tables
 
@@ -85,7 +85,7 @@ def opened_table(settings: SinkSettings) -> Iterator[Table]:
 @contextmanager
 def _iceberg(settings: SinkSettings, name: str) -> Iterator[IcebergFormat]:
     refuse_other_kind(settings, name)
-    with looked_at(settings) as tables:
+    with look_at_tables(settings) as tables:
         yield cast("IcebergFormat", tables.of(name))
 
 
@@ -110,7 +110,7 @@ def iceberg_of(reader: TableReader) -> IcebergReader:
 def opened_tables(settings: SinkSettings) -> Iterator[tuple[PrimaryTable, Secondaries]]:
     """Yield the sink's table and its secondary tables, for a person's claim."""
     with (
-        looked_at(settings) as tables,
+        look_at_tables(settings) as tables,
         closing(tables.open_primary()) as primary,
         closing(tables.secondaries()) as secondaries,
     ):
@@ -120,7 +120,7 @@ def opened_tables(settings: SinkSettings) -> Iterator[tuple[PrimaryTable, Second
 @contextmanager
 def open_primary(settings: SinkSettings) -> Iterator[PrimaryTable]:
     """Yield the sink's table alone."""
-    with looked_at(settings) as tables, closing(tables.open_primary()) as table:
+    with look_at_tables(settings) as tables, closing(tables.open_primary()) as table:
         yield table
 
 
@@ -139,7 +139,7 @@ def vanished(settings: SinkSettings) -> StopSink | None:
     ``None`` too if Kafka does not answer or lacks something: that is reported by itself.
     """
     try:
-        refuse_gone(settings)
+        refuse_vanished(settings)
     except StopSink as error:
         return error
     except (RetryLater, ConfigurationError):

@@ -32,7 +32,7 @@ from headgate.operations.audit.source import (
 )
 from headgate.runtime.sink_tables import SinkTables, TableAtRest
 from headgate.tables.iceberg.catalog import catalog_failure
-from headgate.tables.iceberg.pending_manifests import drafted_files
+from headgate.tables.iceberg.pending_manifests import read_staged_files
 from headgate.tables.iceberg.reader import IcebergReader
 
 Columns = tuple[str, str, str]
@@ -324,7 +324,7 @@ def _examine_files(reader: IcebergReader, pending_commit: PendingCommit) -> list
     """Check that the files of a pending commit exist, with rows or with keys."""
     io = reader.table.io
     try:
-        paths = [file.file_path for file in drafted_files(io, pending_commit.manifest)]
+        paths = [file.file_path for file in read_staged_files(io, pending_commit.manifest)]
     except FileNotFoundError as error:
         return [
             Finding(

@@ -21,7 +21,7 @@ from headgate.operations.access.routed_tables import own_tables
 from headgate.operations.access.table import iceberg_of, refuse_other_kind
 from headgate.operations.check.state import NotChecked
 from headgate.runtime.catalogs import spark_options
-from headgate.runtime.sink_tables import looked_at
+from headgate.runtime.sink_tables import look_at_tables
 from headgate.runtime.write_planning import record_columns, shaping
 from headgate.tables.iceberg.upsert.key_property import key_text, refuse_other_key
 
@@ -41,7 +41,7 @@ def check_keys(settings: SinkSettings) -> str:
     telling = [name for name in known if routing.named_by(name) is None]
     refuse_other_kind(settings)
     try:
-        with looked_at(settings) as tables:
+        with look_at_tables(settings) as tables:
             if telling:
                 there = tables.named_by_routes() - own_tables(settings)
                 names |= {n for n in there if any(may_name(routing, t, n) for t in telling)}
@@ -119,7 +119,7 @@ def check_transform(settings: SinkSettings) -> str:
 def _plan(settings: SinkSettings) -> WriterPlan:
     source = SourcePlan({}, record_columns=settings.table.record_columns.named())
     tables = settings.tables
-    with looked_at(settings) as opened:
+    with look_at_tables(settings) as opened:
         plan = opened.plan(source)
     if not tables:
         return plan

@@ -9,7 +9,7 @@ from headgate.control_protocol.errors import TableMissing
 from headgate.operations.access.table import opened_aside
 from headgate.operations.check.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.check.state import NotChecked
-from headgate.runtime.sink_tables import looked_at
+from headgate.runtime.sink_tables import look_at_tables
 from headgate.runtime.start_checks import refuse_place, refuse_read_only
 
 
@@ -24,7 +24,7 @@ def check_aside(
     catalog = wanted.catalog if settings.apart else settings.catalog
     refuse_read_only(catalog)
     try:
-        with looked_at(settings) as tables:
+        with look_at_tables(settings) as tables:
             uuid = tables.refuse_unfit_quarantine()
     except TableMissing:
         refuse_place(wanted.location or catalog.properties.get("warehouse", ""))

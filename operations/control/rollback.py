@@ -59,7 +59,7 @@ from headgate.operations.control.removed_snapshots import (
 )
 from headgate.operations.control.set_offsets import intact, require_stopped
 from headgate.runtime.sink_tables import SinkTables, TableAtRest
-from headgate.tables.iceberg.commit_request import GoingBack
+from headgate.tables.iceberg.commit_request import RollbackSnapshot
 from headgate.tables.iceberg.history import summary_of
 from headgate.tables.iceberg.rollback_branches import make_branch
 from headgate.tables.iceberg.table import IcebergTable
@@ -258,7 +258,7 @@ def carry_out(settings: SinkSettings, plan: RollbackPlan) -> None:
         generations=plan.record.generations,
         **(_pending(settings, going) if settings.tables else {}),
     )
-    back = GoingBack(plan.target, plan.kept_as, KEPT_MS)
+    back = RollbackSnapshot(plan.target, plan.kept_as, KEPT_MS)
     land(settings, view, claiming_secondaries(settings, claim), failed, back=back)
 
 
@@ -493,10 +493,14 @@ def _move_secondaries(going: RollbackTarget, plan: RollbackPlan) -> None:
     with opened_catalog(going.settings) as catalog:
         for planned in plan.secondaries:
             if not planned.done:
-                _move(going, catalog, planned, GoingBack(planned.target, plan.kept_as, KEPT_MS))
+                _move(
+                    going, catalog, planned, RollbackSnapshot(planned.target, plan.kept_as, KEPT_MS)
+                )
 
 
-def _move(going: RollbackTarget, catalog: Catalog, planned: TableRollback, back: GoingBack) -> None:
+def _move(
+    going: RollbackTarget, catalog: Catalog, planned: TableRollback, back: RollbackSnapshot
+) -> None:
     settings = going.settings
     table = IcebergTable(catalog, planned.table, settings.name, settings.table.branch)
     view, loaded = table.read(), catalog.load_table(planned.table)

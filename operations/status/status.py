@@ -44,7 +44,7 @@ from headgate.runtime.health import (
     Facts,
     Heard,
     LastError,
-    condition_of,
+    condition_from,
     heard,
     open_transaction,
 )
@@ -121,7 +121,7 @@ def status(
         wrong = _refused_start(settings)
     error = wrong or notes.wrong or said.error
     stalled = _stalled(history, logs, since_ms)
-    condition = condition_of(
+    condition = condition_from(
         Facts(
             reachable=notes.reachable,
             epoch=record.transaction.epoch if record else 0,

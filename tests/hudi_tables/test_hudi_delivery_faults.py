@@ -32,7 +32,7 @@ from headgate.control_protocol.ports import Draft, Landed
 from headgate.control_protocol.testing.contract.world import claimed, commit, record
 from headgate.tables.hudi.commits import HudiCommits
 from headgate.tables.hudi.write_client import HudiJava
-from headgate.tables.pending_files import Drafts
+from headgate.tables.pending_files import StagedFileLists
 
 pytest.importorskip("hudi", reason="needs Spark 3.5 and hudi-rs: make hudi")
 
@@ -128,7 +128,7 @@ def drafted(world: HudiWorld, file: WrittenFile) -> str:
     """What names the file until somebody delivers to it."""
     transaction = TransactionId(Epoch(1), TransactionNumber(1))
     draft = Draft(world.open().read(), transaction, Sender("member", "i"), (file,), since_ms=1)
-    (pending_commit,) = Drafts({}, world.wanted.location, SinkName("sink")).write(draft)
+    (pending_commit,) = StagedFileLists({}, world.wanted.location, SinkName("sink")).write(draft)
     return pending_commit.manifest
 
 

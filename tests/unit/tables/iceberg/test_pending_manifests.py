@@ -15,10 +15,10 @@ from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.identifiers import Epoch, Sender, TransactionId, TransactionNumber
 from headgate.control_protocol.ports import Draft
 from headgate.tables.iceberg.pending_manifests import (
-    drafted_files,
-    read_draft,
-    undecided,
-    write_drafts,
+    read_staged_files,
+    read_staged_manifest,
+    undecided_manifests,
+    write_staged_manifests,
 )
 
 COLUMNS = {"id": "long", "day": "int"}
@@ -35,7 +35,7 @@ def drafted(sink: SinkOnTable, number: int = 1) -> tuple[PendingCommit, ...]:
     transaction = TransactionId(Epoch(1), TransactionNumber(number))
     files = write_files(sink.loaded(), rows)
     draft = Draft(sink.view, transaction, Sender("member", "life"), files, 0)
-    return write_drafts(sink.loaded(), SINK, draft)
+    return write_staged_manifests(sink.loaded(), SINK, draft)
 
 
 def test_a_manifest_is_listed_under_its_own_spec(sink: SinkOnTable) -> None:
@@ -45,12 +45,12 @@ def test_a_manifest_is_listed_under_its_own_spec(sink: SinkOnTable) -> None:
     (pending_commit,) = drafted(sink)
     current = sink.loaded().metadata.default_spec_id
     assert current > 0
-    found = read_draft(sink.loaded(), pending_commit, 77)
+    found = read_staged_manifest(sink.loaded(), pending_commit, 77)
     assert found.manifest.partition_spec_id == current
     assert [file.spec_id for file in found.files] == [current] * 2
-    assert [file.spec_id for file in drafted_files(sink.loaded().io, pending_commit.manifest)] == [
-        current
-    ] * 2
+    assert [
+        file.spec_id for file in read_staged_files(sink.loaded().io, pending_commit.manifest)
+    ] == [current] * 2
     summary, _ = found.manifest.partitions
     assert (summary.lower_bound, summary.upper_bound) == (b"\x03\0\0\0", b"\x04\0\0\0")
 
@@ -61,7 +61,7 @@ def test_a_manifest_is_listed_when_its_partition_column_is_gone(sink: SinkOnTabl
         spec.remove_field("day")
     with sink.loaded().update_schema(allow_incompatible_changes=True) as schema:
         schema.delete_column("day")
-    found = read_draft(sink.loaded(), pending_commit, 77)
+    found = read_staged_manifest(sink.loaded(), pending_commit, 77)
     assert not found.manifest.partitions
     assert found.manifest.added_rows_count == 2
 
@@ -78,7 +78,7 @@ def test_a_delivery_fetches_a_manifest_once(
         return open_input(location)
 
     monkeypatch.setattr(table.io, "new_input", counting)
-    assert len(read_draft(table, pending_commit, 77).files) == 2
+    assert len(read_staged_manifest(table, pending_commit, 77).files) == 2
     assert fetched == [pending_commit.manifest]
 
 
@@ -91,8 +91,10 @@ def test_only_drafts_of_earlier_epochs_belong_to_nobody(sink: SinkOnTable) -> No
     odd.mkdir()
     (odd / "1-s0.avro").touch()
     table = sink.loaded()
-    assert undecided(table, SINK, Epoch(1), frozenset()) == []
-    assert undecided(table, SINK, Epoch(2), frozenset()) == sorted(
+    assert undecided_manifests(table, SINK, Epoch(1), frozenset()) == []
+    assert undecided_manifests(table, SINK, Epoch(2), frozenset()) == sorted(
         [first.manifest, second.manifest]
     )
-    assert undecided(table, SINK, Epoch(2), frozenset({first.manifest})) == [second.manifest]
+    assert undecided_manifests(table, SINK, Epoch(2), frozenset({first.manifest})) == [
+        second.manifest
+    ]
