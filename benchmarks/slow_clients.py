@@ -1,20 +1,25 @@
 """Measures probes while slow clients hold on to a participant's port beside a busy interpreter.
 
     python benchmarks/slow_clients.py [--clients 1000] [--hosts 1] [--seconds 20] [--tls]
+        [--how head|silent|hello|leave] [--byte-each 2]
 
 The server runs in a process of its own, whose other thread never leaves Python's interpreter, and
 which may have ``--descriptors`` (1,024 to begin with, which the server may raise). Each client
-sends a head without its end, then a byte each two seconds, and comes again when it was closed (with
-``--tls``: it never shakes hands). Ten probes a second ask ``/livez`` on new connections. Printed:
-how many failed, and how long the others took, also before any client.
+sends a head without its end, then a byte each two seconds, and comes again when it was closed. Or
+it says nothing (``silent``, what ``--tls`` does by default), asks for a handshake that it never
+ends (``hello``, with ``--tls``), or goes and comes again at once (``leave``). Ten probes a second
+ask ``/livez`` and ``/readyz`` on new connections. Printed: how many failed, and how long the others
+took, also before any client; how many descriptors the server has; the machine's load.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import http.client
 import multiprocessing
+import os
 import resource
 import ssl
 import statistics
@@ -31,7 +36,17 @@ from headgate.operations.http.server import serving
 
 HEAD = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 PROBES_EACH_S = 10
-BYTE_EACH_S = 2.0
+NICE = 3
+"""Clients of another machine would not take this one's cores from the server."""
+
+
+def hello() -> bytes:
+    """Return what a client says first when it wants to speak TLS."""
+    said = ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), said, server_hostname="x")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return said.read()
 
 
 def serve(told: Connection, descriptors: int, certificate: str, key: str) -> None:
@@ -49,7 +64,9 @@ def busy() -> None:
         sum(range(1_000))
 
 
-async def slow(port: int, host: str, *, speaks: bool, closed: Any) -> None:
+async def slow(
+    port: int, host: str, how: str, byte_each_s: float, closed: Any, first: bytes
+) -> None:
     """Hold on as one client, for ever."""
     while True:
         try:
@@ -58,30 +75,33 @@ async def slow(port: int, host: str, *, speaks: bool, closed: Any) -> None:
             await asyncio.sleep(0.1)
             continue
         try:
-            writer.write(HEAD if speaks else b"")
-            while True:
+            writer.write(first)
+            while how != "leave":
                 try:
-                    async with asyncio.timeout(BYTE_EACH_S):
-                        if not await reader.read(1_000):
+                    async with asyncio.timeout(byte_each_s):
+                        if not await reader.read(10_000):
                             break
                 except TimeoutError:
-                    writer.write(b"x" if speaks else b"")
+                    writer.write(b"x" if how == "head" else b"")
         except OSError:
             pass
         finally:
             closed.value += 1
             writer.close()
+            await asyncio.sleep(0.5 if how == "leave" else 0)
 
 
-def hold_on(port: int, clients: int, hosts: int, *, speaks: bool, closed: Any) -> None:
+def hold_on(port: int, asked: argparse.Namespace, closed: Any) -> None:
     """Hold on with all clients, in a process of their own."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    os.nice(NICE)
+    first = {"head": HEAD, "hello": hello()}.get(asked.how, b"")
 
     async def all_of_them() -> None:
         async with asyncio.TaskGroup() as group:
-            for n in range(clients):
-                host = f"127.0.{n % hosts // 250}.{1 + n % hosts % 250}"
-                group.create_task(slow(port, host, speaks=speaks, closed=closed))
+            for n in range(asked.clients):
+                host = f"127.0.{n % asked.hosts // 250}.{1 + n % asked.hosts % 250}"
+                group.create_task(slow(port, host, asked.how, asked.byte_each, closed, first))
 
     asyncio.run(all_of_them())
 
@@ -97,7 +117,7 @@ def probe(port: int, trust: ssl.SSLContext | None, seconds: float) -> None:
             else http.client.HTTPConnection("127.0.0.1", port, timeout=5)
         )
         try:
-            asked.request("GET", "/livez")
+            asked.request("GET", ("/livez", "/readyz")[len(took_ms) % 2])
             failed += asked.getresponse().status != http.client.OK
             took_ms.append((time.monotonic() - began) * 1000)
         except (OSError, http.client.HTTPException):
@@ -109,7 +129,7 @@ def probe(port: int, trust: ssl.SSLContext | None, seconds: float) -> None:
     over = sum(ms > 100 for ms in took_ms)
     print(
         f"  {failed} of {failed + len(took_ms)} failed, median {middle:.1f} ms, slowest "
-        f"{slowest:.1f} ms, {over} over 100 ms",
+        f"{slowest:.1f} ms, {over} over 100 ms, load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
 
@@ -132,7 +152,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--descriptors", type=int, default=20_000)
     parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--how", choices=["head", "silent", "hello", "leave"])
+    parser.add_argument("--byte-each", type=float, default=2.0)
     asked = parser.parse_args()
+    asked.how = asked.how or ("silent" if asked.tls else "head")
     with tempfile.TemporaryDirectory() as folder:
         files = certified(Path(folder)) if asked.tls else ("", "")
         trust = ssl.create_default_context(cafile=files[0]) if asked.tls else None
@@ -142,16 +165,22 @@ def main() -> None:
         server.start()
         port = int(ours.recv().rpartition(":")[2])
         closed = processes.Value("l", 0)
-        many = (port, asked.clients, asked.hosts)
-        how = {"speaks": not asked.tls, "closed": closed}
-        clients = processes.Process(target=hold_on, args=many, kwargs=how)
+        clients = processes.Process(target=hold_on, args=(port, asked, closed))
+        opened = Path(f"/proc/{server.pid}/fd")
         try:
             print("nobody else asks:")
             probe(port, trust, asked.seconds / 4)
             clients.start()
-            print(f"{asked.clients} slow clients from {asked.hosts} addresses:")
+            print(f"{asked.clients} clients ({asked.how}) from {asked.hosts} addresses:")
             probe(port, trust, asked.seconds)
-            print(f"  {closed.value} of their connections were closed meanwhile")
+            held = len(list(opened.iterdir()))
+            print(
+                f"  {closed.value} of their connections were closed meanwhile, {held} descriptors"
+            )
+            clients.kill()
+            clients.join()
+            time.sleep(1)
+            print(f"they are gone: {len(list(opened.iterdir()))} descriptors")
         finally:
             for process in (clients, server):
                 process.terminate()

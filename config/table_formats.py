@@ -34,7 +34,7 @@ from headgate.control_protocol.table_format import (
     Traits,
 )
 from headgate.data_plane.batch.routes import RAW_NAME_PROPERTY
-from headgate.data_plane.formats.format_options import nearest
+from headgate.data_plane.formats.format_registry import nearest
 from headgate.participant.settings import UnknownFields
 
 if TYPE_CHECKING:

@@ -1,14 +1,15 @@
-"""The commit record as summary properties of the snapshot under the tag (rule T2).
+"""Writes the commit record as summary properties of the snapshot under the tag, and reads it (T2).
 
 Every key begins with ``headgate.<sink>.``. A person can read the values, ``offsets`` too while it
 is short: per topic its id and runs of next offsets, each run under its first partition::
 
     {"orders": {"id": "kS0b...", "offsets": {"0": [1042, 998, 1007]}}}
 
-Beyond ``PLAIN_CHARS_MAX`` the same JSON is deflated and written as ``zlib:<base64>``; metadata
-files repeat the summary of every snapshot, so its size is delivered many times over. So it is with
-``pending_commits``, ``expired``, ``suspended`` and ``secondaries`` (``pending_commits_codec``).
-Records of version 1 are read as well.
+Beyond ``PLAIN_CHARS_MAX`` the same JSON is deflated and written as ``zlib:<base64>``, because
+metadata files repeat the summary of every snapshot. So are the pending commits, the expired ones,
+the secondary and the suspended tables. A field is written by its declared type, under its own name
+unless ``_KEYS`` has an older one, and left out where it is the default. Records of version 1 are
+read as well.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ import binascii
 import json
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import is_dataclass
+from functools import cache
+from operator import attrgetter
+from typing import Any, NamedTuple, get_type_hints
 
 from headgate.control_protocol.commit_record import (
     FORMAT_VERSION,
     GENERATIONS_VERSION,
     GOING_BACK_VERSION,
+    KEY_COUNTS,
     UNNAMED,
     CommitRecord,
+    Generations,
     KeyCounts,
     PendingCommit,
     Replayed,
@@ -38,7 +43,6 @@ from headgate.control_protocol.commit_record import (
 from headgate.control_protocol.errors import RecordUnreadable
 from headgate.control_protocol.identifiers import (
     Epoch,
-    Sender,
     SinkName,
     TopicId,
     TopicPartition,
@@ -47,160 +51,18 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 
-# Long texts in the properties of a snapshot: compressed, and bounded when read again.
-
-
-PLAIN_CHARS_MAX = 2_000
-
-_DEFLATED = "zlib:"
-
-
-def packed(text: str) -> str:
-    """Return the text as it is while it is short, else deflated, as ``zlib:<base64>``."""
-    if len(text) <= PLAIN_CHARS_MAX:
-        return text
-    return _DEFLATED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-
-
-def inflated(text: str, bytes_max: int) -> str:
-    """Return what was packed. Raises ``ValueError`` for more than ``bytes_max`` bytes of it."""
-    if len(text) > bytes_max:
-        raise ValueError(f"{len(text)} characters, at most {bytes_max} are read")
-    if not text.startswith(_DEFLATED):
-        return text
-    try:
-        deflated = base64.b64decode(text[len(_DEFLATED) :], validate=True)
-    except binascii.Error as problem:
-        raise ValueError(f"no base64: {problem}") from problem
-    inflater = zlib.decompressobj()
-    try:
-        inflated_bytes = inflater.decompress(deflated, bytes_max)
-    except zlib.error as problem:
-        raise ValueError(f"not deflated: {problem}") from problem
-    if not inflater.eof or inflater.unused_data:
-        raise ValueError(f"not one deflated text of at most {bytes_max} bytes")
-    return inflated_bytes.decode()
-
-
-# Pending commits, secondary tables and suspended tables as texts of the primary table's record;
-# short ones are legible.
-
-
-PENDING_COMMITS_MAX = 20_000
-"""The most that one text names; a coordinator begins again before there are more (D7)."""
-TEXT_BYTES_MAX = 1_000 * PENDING_COMMITS_MAX
-NUMBER_MAX = 2**63 - 1
-
-_NUMBERS = ("epoch", "transaction", "bytes", "rows", "since-ms")
-_DELETES = "deletes"
-"""Set only for pending commits of key files: an older version refuses to read such a record."""
-_TEXTS = ("coordinator", "incarnation", "follower", "table", "manifest")
-
-
-def pending_commits_text(pending_commits: Iterable[PendingCommit]) -> str:
-    """Return the pending commits as one text, in their order.
-
-    Raises ``ValueError`` for what could not be read again: more than ``PENDING_COMMITS_MAX``, or
-    long texts.
-    """
-    forms = [
-        {
-            "epoch": pending_commit.transaction.epoch,
-            "transaction": pending_commit.transaction.number,
-            "coordinator": pending_commit.coordinator.member,
-            "incarnation": pending_commit.coordinator.incarnation,
-            "follower": pending_commit.secondary,
-            "table": pending_commit.table,
-            "manifest": pending_commit.manifest,
-            "bytes": pending_commit.size_bytes,
-            "rows": pending_commit.rows,
-            "since-ms": pending_commit.since_ms,
-            **({_DELETES: pending_commit.deletes} if pending_commit.deletes else {}),
-        }
-        for pending_commit in pending_commits
-    ]
-    text = json.dumps(forms, separators=(",", ":"))
-    if len(forms) > PENDING_COMMITS_MAX or len(text) > TEXT_BYTES_MAX:  # ASCII, as json writes it
-        raise ValueError(
-            f"{len(forms)} pending commits in {len(text)} characters, at most "
-            f"{PENDING_COMMITS_MAX} in "
-            f"{TEXT_BYTES_MAX} are read"
-        )
-    return packed(text)
-
-
-def pending_commits_of(text: str) -> tuple[PendingCommit, ...]:
-    """Return the pending commits of a text. Raises ``ValueError`` for anything that is not written
-    here."""
-    forms = json.loads(inflated(text, TEXT_BYTES_MAX))
-    if not isinstance(forms, list) or len(forms) > PENDING_COMMITS_MAX:
-        raise ValueError(f"no list of at most {PENDING_COMMITS_MAX} pending commits")
-    return tuple(_pending_commit(form) for form in forms)
-
-
-def secondaries_of(text: str) -> Mapping[str, str]:
-    """Return UUIDs by the names of tables. Raises ``ValueError``."""
-    form = json.loads(inflated(text, TEXT_BYTES_MAX))
-    if not isinstance(form, dict) or not all(isinstance(uuid, str) for uuid in form.values()):
-        raise ValueError("no secondary tables with their UUIDs")
-    return form
-
-
-def suspended_text(tables: Iterable[Suspended]) -> str:
-    """Return the suspended tables as one text."""
-    forms = [
-        {"table": p.table, "why": p.why, "since-ms": p.since_ms, "resuming": p.resuming}
-        for p in tables
-    ]
-    return packed(json.dumps(forms, separators=(",", ":")))
-
-
-def suspended_of(text: str) -> tuple[Suspended, ...]:
-    """Return the suspended tables of a text. Raises ``ValueError``."""
-    forms = json.loads(inflated(text, TEXT_BYTES_MAX))
-    kinds = {"table": str, "why": str, "since-ms": int, "resuming": bool}
-    whole = isinstance(forms, list) and all(
-        isinstance(form, dict)
-        and {name: type(value) for name, value in form.items()} == kinds
-        and 0 <= form["since-ms"] <= NUMBER_MAX
-        for form in forms
-    )
-    if not whole:
-        raise ValueError("no suspended tables")
-    return tuple(Suspended(f["table"], f["why"], f["since-ms"], f["resuming"]) for f in forms)
-
-
-def _pending_commit(form: Any) -> PendingCommit:
-    if not isinstance(form, dict) or form.keys() - {_DELETES} != {*_NUMBERS, *_TEXTS}:
-        raise ValueError("a pending commit that has other fields")
-    for name in form.keys() - {*_TEXTS}:
-        # bool is an int, in Python and so in JSON's answers
-        if type(form[name]) is not int or not 0 <= form[name] <= NUMBER_MAX:
-            raise ValueError(f"a pending commit whose {name} is no number: {str(form[name])[:40]}")
-    if not all(isinstance(form[name], str) for name in _TEXTS):
-        raise ValueError("a pending commit with a text that is none")
-    return PendingCommit(
-        transaction=TransactionId(Epoch(form["epoch"]), TransactionNumber(form["transaction"])),
-        coordinator=Sender(form["coordinator"], form["incarnation"]),
-        secondary=form["follower"],
-        table=form["table"],
-        manifest=form["manifest"],
-        size_bytes=form["bytes"],
-        rows=form["rows"],
-        since_ms=form["since-ms"],
-        deletes=form.get(_DELETES, 0),
-    )
-
-
 VERSIONS_READ = (1, FORMAT_VERSION, GOING_BACK_VERSION, GENERATIONS_VERSION)
 PARTITIONS_MAX = 100_000
 OFFSETS_INFLATED_BYTES_MAX = 21 * PARTITIONS_MAX
 OFFSETS_CHARS_MAX = OFFSETS_INFLATED_BYTES_MAX
 OFFSET_MAX = 2**63 - 1
 PARTITION_MAX = 2**31 - 1
+PENDING_COMMITS_MAX = 20_000
+"""The most that one text names; a coordinator begins again before there are more (D7)."""
+TEXT_BYTES_MAX = 1_000 * PENDING_COMMITS_MAX
 
 _VERSION = "version"
-_KEYS_REQUIRED = (
+_REQUIRED = (
     _VERSION,
     "group-id",
     "epoch",
@@ -213,8 +75,35 @@ _KEYS_REQUIRED = (
     "skipped",
     "paused",
 )
+_KEYS = {
+    "transaction.epoch": "epoch",
+    "transaction.number": "transaction",
+    "coordinator.member": "coordinator",
+    "coordinator.incarnation": "incarnation",
+    "primary": "lead",
+    "secondary": "follower",
+    "secondaries": "followers",
+    "pending_commits": "debts",
+    "expired": "lapsed",
+    "suspended": "parked",
+    "size_bytes": "bytes",
+}
+"""What fields are called in the table where that is not our name for them."""
+_APART = ("sink", "offsets", "topic_ids", "replayed")
+"""Fields of the record that share a property, need several, or none."""
+_LEFT_OUT = ("deletes", *KEY_COUNTS)
+"""What an object of JSON may lack. ``deletes`` is there only for key files: an older version
+refuses to read a record that has it."""
+
+_IN_WORDS = {int: "natural number", str: "text", bool: "truth value"}
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
-_Parsed = TypeVar("_Parsed")
+
+
+class _Codec(NamedTuple):
+    """``write`` returns the text of a value; ``read`` its value, or raises ``ValueError``."""
+
+    write: Callable[[Any], str]
+    read: Callable[[str], Any]
 
 
 def marker_property(sink: SinkName) -> str:
@@ -253,42 +142,45 @@ def encode(record: CommitRecord) -> dict[str, str]:
         raise ValueError(f"a commit record names at most {PARTITIONS_MAX} partitions")
     values = {
         _VERSION: str(_version(record)),
-        "group-id": record.group_id,
-        "epoch": str(record.transaction.epoch),
-        "transaction": str(record.transaction.number),
-        "coordinator": record.coordinator.member,
-        "incarnation": record.coordinator.incarnation,
-        "offsets": _encode_offsets(record.offsets, record.topic_ids),
-        "records": str(record.records),
-        "quarantined": str(record.quarantined),
-        "skipped": str(record.skipped),
-        "paused": "true" if record.paused else "false",
+        "offsets": _offsets_text(record.offsets, record.topic_ids),
     }
-    if record.valid_through_ms is not None:
-        values["valid-through-ms"] = str(record.valid_through_ms)
-    optional = {
-        "control-topic": record.control_topic,
-        "control-topic-id": record.control_topic_id,
-        "command": record.command,
-        "actor": record.actor,
-        "stopped": "true" if record.stopped else None,
-        "lead": record.primary,
-        "routing": record.routing,
-        "followers": packed(_json(dict(record.secondaries))) if record.secondaries else None,
-        "debts": pending_commits_text(record.pending_commits) if record.pending_commits else None,
-        "lapsed": pending_commits_text(record.expired) if record.expired else None,
-        "parked": suspended_text(record.suspended) if record.suspended else None,
-        "keys": _json(asdict(record.keys)) if record.keys else None,
-        "going-back": record.going_back,
-        "replayed": _encode_offsets(record.replayed.offsets, record.replayed.topic_ids)
-        if record.replayed
-        else None,
-        "generations": generations_text(record.generations) if record.generations else None,
-    }
-    if record.replayed and (expired := record.replayed.expired):
-        optional |= {"reread-epoch": str(expired.epoch), "reread-transaction": str(expired.number)}
-    values |= {name: value for name, value in optional.items() if value is not None}
+    for leaf in _LEAVES:
+        value = leaf.of(record)
+        if leaf.key in _REQUIRED or not _is_absent(value):
+            values[leaf.key] = _CODECS[leaf.type].write(value)
+    if record.replayed:
+        values["replayed"] = _offsets_text(record.replayed.offsets, record.replayed.topic_ids)
+        if expired := record.replayed.expired:
+            values["reread-epoch"] = str(expired.epoch)
+            values["reread-transaction"] = str(expired.number)
     return {_key(record.sink, name): value for name, value in values.items()}
+
+
+def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
+    """Return the sink's record in a snapshot summary, ``None`` when it has none there.
+
+    Raises ``RecordUnreadable``, naming the key, for anything that ``encode`` does not write.
+    """
+    if not holds_record(sink, summary):
+        return None
+    properties = _Properties(sink, summary)
+    version = properties.read(_VERSION, _natural)
+    if version not in VERSIONS_READ:
+        raise properties.unreadable(
+            _VERSION, f"is {version}, this headgate reads {VERSIONS_READ[-1]}", "upgrade headgate"
+        )
+    values = {
+        leaf.path: properties.read(leaf.key, _CODECS[leaf.type].read)
+        for leaf in _LEAVES
+        if leaf.key in _REQUIRED or leaf.key in properties
+    }
+    values["sink"] = sink
+    values["offsets"], values["topic_ids"] = properties.read("offsets", _offsets_of)
+    values["replayed"] = _replayed(properties)
+    if "followers" not in properties and "quarantine" in properties:  # version 1
+        values["secondaries"] = {UNNAMED: properties.read("quarantine", str)}
+    record: CommitRecord = _build(CommitRecord, values)
+    return record
 
 
 def _version(record: CommitRecord) -> int:
@@ -299,83 +191,17 @@ def _version(record: CommitRecord) -> int:
 
 def holds_record(sink: SinkName, summary: Mapping[str, str]) -> bool:
     """Return whether the sink wrote into the summary, readable or not."""
-    return _Fields(sink, summary).any()
+    return any(_key(sink, name) in summary for name in _REQUIRED)
 
 
-def decode(sink: SinkName, summary: Mapping[str, str]) -> CommitRecord | None:
-    """Return the sink's record in a snapshot summary, ``None`` when it has none there.
-
-    Raises ``RecordUnreadable``, naming the key, for anything that ``encode`` does not write.
-    """
-    fields = _Fields(sink, summary)
-    if not fields.any():
+def _replayed(properties: _Properties) -> Replayed | None:
+    if "replayed" not in properties:
         return None
-    version = fields.number(_VERSION)
-    if version not in VERSIONS_READ:
-        raise fields.unreadable(
-            _VERSION, f"is {version}, this headgate reads {VERSIONS_READ[-1]}", "upgrade headgate"
-        )
-    offsets, topic_ids = _decode_offsets(fields, "offsets")
-    topic_id = fields.optional_text("control-topic-id")
-    return CommitRecord(
-        sink=sink,
-        group_id=fields.text("group-id"),
-        transaction=TransactionId(
-            Epoch(fields.number("epoch")), TransactionNumber(fields.number("transaction"))
-        ),
-        coordinator=Sender(fields.text("coordinator"), fields.text("incarnation")),
-        offsets=offsets,
-        topic_ids=topic_ids,
-        records=fields.number("records"),
-        quarantined=fields.number("quarantined"),
-        skipped=fields.number("skipped"),
-        valid_through_ms=fields.optional_number("valid-through-ms"),
-        paused=fields.flag("paused"),
-        control_topic=fields.optional_text("control-topic"),
-        control_topic_id=TopicId(topic_id) if topic_id is not None else None,
-        command=fields.optional_text("command"),
-        actor=fields.optional_text("actor"),
-        stopped=fields.optional_flag("stopped"),
-        primary=fields.optional_text("lead"),
-        secondaries=_secondaries(fields),
-        pending_commits=fields.parsed("debts", pending_commits_of, ()),
-        expired=fields.parsed("lapsed", pending_commits_of, ()),
-        routing=fields.optional_text("routing"),
-        suspended=fields.parsed("parked", suspended_of, ()),
-        keys=_key_counts(fields),
-        going_back=fields.optional_text("going-back"),
-        replayed=_replayed(fields),
-        generations=fields.parsed("generations", generations_of, {}),
-    )
-
-
-def _replayed(fields: _Fields) -> Replayed | None:
-    if fields.optional_text("replayed") is None:
-        return None
-    offsets, topic_ids = _decode_offsets(fields, "replayed")
-    if fields.optional_text("reread-epoch") is None:
+    offsets, topic_ids = properties.read("replayed", _offsets_of)
+    if "reread-epoch" not in properties:
         return Replayed(offsets, topic_ids)
-    epoch, number = fields.number("reread-epoch"), fields.number("reread-transaction")
-    expired = TransactionId(Epoch(epoch), TransactionNumber(number))
-    return Replayed(offsets, topic_ids, expired)
-
-
-def _secondaries(fields: _Fields) -> Mapping[str, str]:
-    before = fields.optional_text("quarantine")
-    return fields.parsed("followers", secondaries_of, {} if before is None else {UNNAMED: before})
-
-
-def _key_counts(fields: _Fields) -> KeyCounts | None:
-    text = fields.optional_text("keys")
-    if text is None:
-        return None
-    try:
-        counts = KeyCounts(**json.loads(text))
-    except (ValueError, TypeError, RecursionError) as problem:
-        raise fields.unreadable("keys", f"is malformed: {problem}") from problem
-    if any(type(n) is not int or not 0 <= n <= OFFSET_MAX for n in asdict(counts).values()):
-        raise fields.unreadable("keys", f"has what is no count: {text[:80]}")
-    return counts
+    epoch, number = (properties.read(f"reread-{n}", _natural) for n in ("epoch", "transaction"))
+    return Replayed(offsets, topic_ids, TransactionId(Epoch(epoch), TransactionNumber(number)))
 
 
 def topics_of(sink: SinkName, summary: Mapping[str, str]) -> Mapping[str, TopicId]:
@@ -401,15 +227,19 @@ def _key(sink: SinkName, name: str) -> str:
     return f"headgate.{sink}.{name}"
 
 
-class _Fields:
+class _NotOne(ValueError):
+    """The text is none of its kind; the message follows "is"."""
+
+
+class _Properties:
     """One sink's properties in a summary; every error names the property."""
 
     def __init__(self, sink: SinkName, summary: Mapping[str, str]) -> None:
         self._sink = sink
         self._summary = summary
 
-    def any(self) -> bool:
-        return any(_key(self._sink, name) in self._summary for name in _KEYS_REQUIRED)
+    def __contains__(self, name: str) -> bool:
+        return _key(self._sink, name) in self._summary
 
     def unreadable(self, name: str, problem: str, hint: str = "") -> RecordUnreadable:
         return RecordUnreadable(
@@ -417,52 +247,168 @@ class _Fields:
             hint or "was the snapshot's summary written or edited by another program?",
         )
 
-    def text(self, name: str) -> str:
-        value = self._summary.get(_key(self._sink, name))
-        if not isinstance(value, str):
-            raise self.unreadable(name, "is missing" if value is None else "is no text")
-        return value
-
-    def optional_text(self, name: str) -> str | None:
-        return self.text(name) if _key(self._sink, name) in self._summary else None
-
-    def parsed(self, name: str, parse: Callable[[str], _Parsed], missing: _Parsed) -> _Parsed:
-        """Return what ``parse`` makes of the text; ``missing`` where there is none."""
-        text = self.optional_text(name)
+    def read(self, name: str, read: Callable[[str], Any]) -> Any:
+        """Return what ``read`` makes of the text."""
+        text = self._summary.get(_key(self._sink, name))
+        if not isinstance(text, str):
+            raise self.unreadable(name, "is missing" if text is None else "is no text")
         try:
-            return missing if text is None else parse(text)
+            return read(text)
+        except _NotOne as problem:
+            raise self.unreadable(name, f"is {problem}") from None
         except (ValueError, RecursionError) as problem:
             raise self.unreadable(name, f"is malformed: {problem}") from problem
 
-    def signed(self, name: str) -> int:
-        text = self.text(name)
-        if not _NUMBER.fullmatch(text) or abs(int(text)) > OFFSET_MAX:
-            raise self.unreadable(name, f"is no number: {text[:40]!r}")
-        return int(text)
 
-    def number(self, name: str) -> int:
-        value = self.signed(name)
-        if value < 0:
-            raise self.unreadable(name, f"is negative: {value}")
-        return value
+# ------------------------------------------------------------------------- fields by declared type
 
-    def optional_number(self, name: str) -> int | None:
-        return self.signed(name) if _key(self._sink, name) in self._summary else None
 
-    def optional_flag(self, name: str) -> bool:
-        return _key(self._sink, name) in self._summary and self.flag(name)
+class _Leaf(NamedTuple):
+    """A field of a dataclass, or of one inside it, and what it is called in the table."""
 
-    def flag(self, name: str) -> bool:
-        text = self.text(name)
-        if text not in ("true", "false"):
-            raise self.unreadable(name, f"is neither true nor false: {text[:40]!r}")
-        return text == "true"
+    path: str
+    key: str
+    type: Any
+    of: Callable[[Any], Any]
+
+
+@cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+    return {
+        name: getattr(hint, "__supertype__", hint) for name, hint in get_type_hints(kind).items()
+    }
+
+
+def _is_nested(hint: Any) -> bool:
+    return is_dataclass(hint)
+
+
+@cache
+def _leaves(kind: Any, prefix: str = "") -> tuple[_Leaf, ...]:
+    leaves: list[_Leaf] = []
+    for name, hint in _hints(kind).items():
+        path = f"{prefix}{name}"
+        if _is_nested(hint):
+            leaves += _leaves(hint, f"{path}.")
+        else:
+            key = _KEYS.get(path, name.replace("_", "-"))
+            leaves.append(_Leaf(path, key, hint, attrgetter(path)))
+    return tuple(leaves)
+
+
+def _build(kind: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
+    """Return the dataclass with these values of its leaves, by path, else with its defaults."""
+    made = {}
+    for name, hint in _hints(kind).items():
+        path = f"{prefix}{name}"
+        if path in values:
+            made[name] = values[path]
+        elif _is_nested(hint):
+            made[name] = _build(hint, values, f"{path}.")
+    return kind(**made)
+
+
+def _form(value: Any) -> dict[str, Any]:
+    """Return the dataclass as an object of JSON."""
+    kind: Any = type(value)
+    form = {leaf.key: leaf.of(value) for leaf in _leaves(kind)}
+    if not form.get("deletes", True):
+        del form["deletes"]
+    return form
+
+
+def _of_form(kind: Any, form: object) -> Any:
+    """Return the dataclass of an object of JSON that has its fields, each of its type."""
+    leaves = {leaf.key: leaf for leaf in _leaves(kind)}
+    if not isinstance(form, dict) or not leaves.keys() - _LEFT_OUT <= form.keys() <= leaves.keys():
+        raise ValueError(f"other fields than {', '.join(leaves)}: {str(form)[:80]}")
+    for key, value in form.items():
+        declared = leaves[key].type
+        # bool is an int, in Python and so in JSON's answers
+        if type(value) is not declared or (declared is int and not 0 <= value <= OFFSET_MAX):
+            raise ValueError(f"its {key} is no {_IN_WORDS[declared]}: {str(value)[:40]}")
+    return _build(kind, {leaves[key].path: value for key, value in form.items()})
+
+
+def _list_of(kind: Any, what: str) -> _Codec:
+    """Return the codec of so many dataclasses, in their order, as one text."""
+
+    def write(values: Collection[Any]) -> str:
+        text = json.dumps([_form(each) for each in values], separators=(",", ":"))
+        if len(values) > PENDING_COMMITS_MAX or len(text) > TEXT_BYTES_MAX:  # json writes ASCII
+            raise ValueError(
+                f"{len(values)} {what} in {len(text)} characters, at most "
+                f"{PENDING_COMMITS_MAX} in {TEXT_BYTES_MAX} are read"
+            )
+        return packed(text)
+
+    def read(text: str) -> tuple[Any, ...]:
+        forms = json.loads(inflated(text, TEXT_BYTES_MAX))
+        if not isinstance(forms, list) or len(forms) > PENDING_COMMITS_MAX:
+            raise ValueError(f"no list of at most {PENDING_COMMITS_MAX} {what}")
+        return tuple(_of_form(kind, form) for form in forms)
+
+    return _Codec(write, read)
+
+
+def _number(text: str) -> int:
+    if not _NUMBER.fullmatch(text) or abs(int(text)) > OFFSET_MAX:
+        raise _NotOne(f"no number: {text[:40]!r}")
+    return int(text)
+
+
+def _natural(text: str) -> int:
+    number = _number(text)
+    if number < 0:
+        raise _NotOne(f"negative: {number}")
+    return number
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise _NotOne(f"neither true nor false: {text[:40]!r}")
+    return text == "true"
+
+
+def _secondaries_of(text: str) -> Mapping[str, str]:
+    form = json.loads(inflated(text, TEXT_BYTES_MAX))
+    if not isinstance(form, dict) or not all(isinstance(uuid, str) for uuid in form.values()):
+        raise ValueError("no secondary tables with their UUIDs")
+    return form
+
+
+def _is_absent(value: Any) -> bool:
+    """Return whether no property is written for the value of a field that need not have one."""
+    return value is None or value is False or value in ((), {})  # 0 is written, as any number
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
+
+
+_TEXT = _Codec(str, str)
+_CODECS: dict[Any, _Codec] = {
+    str: _TEXT,
+    str | None: _TEXT,
+    TopicId | None: _TEXT,
+    int: _Codec(str, _natural),
+    int | None: _Codec(str, _number),
+    bool: _Codec(lambda value: "true" if value else "false", _flag),
+    Mapping[str, str]: _Codec(lambda value: packed(_json(dict(value))), _secondaries_of),
+    tuple[PendingCommit, ...]: _list_of(PendingCommit, "pending commits"),
+    tuple[Suspended, ...]: _list_of(Suspended, "suspended tables"),
+    KeyCounts | None: _Codec(
+        lambda value: _json(_form(value)), lambda text: _of_form(KeyCounts, json.loads(text))
+    ),
+    Generations: _Codec(generations_text, generations_of),
+}
+_LEAVES = tuple(leaf for leaf in _leaves(CommitRecord) if leaf.path not in _APART)
 
 
 # --------------------------------------------------------------------------------------- offsets
 
 
-def _encode_offsets(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
+def _offsets_text(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
     topics: dict[str, dict[str, object]] = {
         topic: {"id": topic_id} for topic, topic_id in topic_ids.items()
     }
@@ -472,10 +418,6 @@ def _encode_offsets(offsets: Offsets, topic_ids: Mapping[str, TopicId]) -> str:
     if len(text) > OFFSETS_INFLATED_BYTES_MAX:  # ASCII, as json writes it
         raise ValueError(f"{len(text)} characters, at most {OFFSETS_INFLATED_BYTES_MAX} are read")
     return packed(text)
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
 def _runs(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
@@ -491,15 +433,8 @@ def _runs(offsets: Offsets) -> dict[str, dict[int, list[int]]]:
     return topics
 
 
-def _decode_offsets(fields: _Fields, name: str) -> tuple[Offsets, dict[str, TopicId]]:
-    try:
-        text = inflated(fields.text(name), OFFSETS_INFLATED_BYTES_MAX)
-        return _parse_topics(json.loads(text))
-    except (ValueError, RecursionError) as problem:
-        raise fields.unreadable(name, f"is malformed: {problem}") from problem
-
-
-def _parse_topics(topics: object) -> tuple[Offsets, dict[str, TopicId]]:
+def _offsets_of(text: str) -> tuple[Offsets, dict[str, TopicId]]:
+    topics = json.loads(inflated(text, OFFSETS_INFLATED_BYTES_MAX))
     if not isinstance(topics, dict):
         raise ValueError("no topics")  # noqa: TRY004 - one answer to everything malformed
     offsets: dict[TopicPartition, int] = {}
@@ -531,6 +466,41 @@ def _parse_runs(topic: str, runs: object, into: dict[TopicPartition, int]) -> No
             if len(into) == PARTITIONS_MAX:
                 raise ValueError(f"more than {PARTITIONS_MAX} partitions")
             into[at] = offset
+
+
+# Long texts in the properties of a snapshot: compressed, and bounded when read again.
+
+
+PLAIN_CHARS_MAX = 2_000
+
+_DEFLATED = "zlib:"
+
+
+def packed(text: str) -> str:
+    """Return the text as it is while it is short, else deflated, as ``zlib:<base64>``."""
+    if len(text) <= PLAIN_CHARS_MAX:
+        return text
+    return _DEFLATED + base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def inflated(text: str, bytes_max: int) -> str:
+    """Return what was packed. Raises ``ValueError`` for more than ``bytes_max`` bytes of it."""
+    if len(text) > bytes_max:
+        raise ValueError(f"{len(text)} characters, at most {bytes_max} are read")
+    if not text.startswith(_DEFLATED):
+        return text
+    try:
+        deflated = base64.b64decode(text[len(_DEFLATED) :], validate=True)
+    except binascii.Error as problem:
+        raise ValueError(f"no base64: {problem}") from problem
+    inflater = zlib.decompressobj()
+    try:
+        inflated_bytes = inflater.decompress(deflated, bytes_max)
+    except zlib.error as problem:
+        raise ValueError(f"not deflated: {problem}") from problem
+    if not inflater.eof or inflater.unused_data:
+        raise ValueError(f"not one deflated text of at most {bytes_max} bytes")
+    return inflated_bytes.decode()
 
 
 # What a ledger remembers about the tables that it has filled, beyond one epoch (rule N5).

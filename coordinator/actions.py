@@ -1,4 +1,4 @@
-"""The machine's inputs, and the actions that it asks for."""
+"""What only this machine is told, and what only it asks for; ``machine_io`` has what both have."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from dataclasses import dataclass, field
 from headgate.control_protocol.columns import Struct
 from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.events import Event, LogRecord
-from headgate.control_protocol.identifiers import Epoch, TopicId, TransactionNumber
-from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.identifiers import Epoch, TopicId
+from headgate.control_protocol.machine_io import (
+    Append,
+    Heard,
+    LogLine,
+    LogTruncated,
+    Stop,
+    Tick,
+)
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     Changed,
@@ -29,20 +35,6 @@ from headgate.control_protocol.ports import (
 @dataclass(frozen=True, slots=True)
 class LeadershipGained:
     """A fresh poll of the group shows that this member owns the election partition."""
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """The next record of this sink on the control log; a status comes whole (``parts.py``)."""
-
-    record: LogRecord
-
-
-@dataclass(frozen=True, slots=True)
-class LogTruncated:
-    """The control log lost its continuity; earlier events are void."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +119,6 @@ class Stopped:
     """A port reports that no repetition can help."""
 
     error: HeadgateError
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed."""
 
 
 Input = (
@@ -228,32 +215,6 @@ class ChangeTables:
     """Answer with ``TablesChanged`` or ``CallFailed``."""
 
     wants: tuple[Want, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    """Append in order; a failure comes back as ``CallFailed``, success as ``Heard``."""
-
-    epoch: Epoch
-    events: tuple[tuple[TransactionNumber, Event], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """Write a line for people to the log, by its name; ``trouble``: as a warning, ``lasts``: which
-    has repeated, so that ``headgate status`` shows it as well."""
-
-    text: str
-    trouble: bool = False
-    lasts: bool = field(default=False, kw_only=True)
-    event: LogEvent = field(kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """The sink stops with this error."""
-
-    error: HeadgateError
 
 
 Action = (

@@ -1,14 +1,9 @@
-"""Gives the pure machine its log, table, sources and clock; one turn at a time, no thread.
-
-``run_once`` reads the log, passes events and time to the machine, executes the actions in order,
-and feeds the results back until no action is left.
-"""
+"""Gives the coordinator's machine its log, table, sources and clock."""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -17,10 +12,11 @@ from headgate.control_protocol.errors import (
     RetryLater,
     Unreachable,
 )
-from headgate.control_protocol.event_reader import Listener
-from headgate.control_protocol.events import Envelope, Settlement
+from headgate.control_protocol.events import Settlement
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.log_events import LogEvent, about
+from headgate.control_protocol.machine_driver import MachineDriver
+from headgate.control_protocol.machine_io import LogLine, OutgoingEvent, Tick
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     Clock,
@@ -37,7 +33,6 @@ from headgate.control_protocol.redaction import Redaction
 from headgate.coordinator.actions import (
     AcknowledgeDelivered,
     Action,
-    Append,
     CallFailed,
     ChangeTables,
     CommitAnswered,
@@ -49,20 +44,15 @@ from headgate.coordinator.actions import (
     Drafted,
     DraftManifests,
     EvolveTable,
-    Heard,
     Input,
     LeadershipGained,
-    LogLine,
-    LogTruncated,
     ReadTable,
     SecondariesRead,
     SourcesDescribed,
-    Stop,
     Stopped,
     TableEvolved,
     TableRead,
     TablesChanged,
-    Tick,
     TidyDrafts,
 )
 from headgate.coordinator.machine import step
@@ -123,7 +113,7 @@ class World:
     """Returns the table's ``StampingTable.stamp``, if it has one; raises what ``read`` does."""
 
 
-class CoordinatorDriver:
+class CoordinatorDriver(MachineDriver[State, Input, Action]):
     """One life of one coordinator. Raises the ``StopSink`` error that ends it."""
 
     def __init__(
@@ -135,11 +125,16 @@ class CoordinatorDriver:
         *,
         limits: BadRecordLimits | None = None,
     ) -> None:
-        self.state = State(identity, settings, limits or BadRecordLimits())
+        super().__init__(
+            State(identity, settings, limits or BadRecordLimits()),
+            (identity.sink, identity.sender),
+            world.log,
+            world.clock,
+            redaction=world.redaction,
+            logger=_log,
+        )
         self._world = world
         self._start_at = start_at
-        self._listener = Listener(world.log, identity.sink)
-        self._sequence = 0
         self._fails_since_ms = 0
         self._adopted: CoordinatorSettings | None = None
 
@@ -157,48 +152,31 @@ class CoordinatorDriver:
 
         Return ``False`` when the log cannot be read now: wait a little before the next turn.
         """
-        heard = False
+        is_heard = False
         if self._adopted and self.state.phase in (Phase.OPEN, Phase.FOLLOWING):
             adopted, self._adopted = self._adopted, None
             self.state = replace(self.state, settings=adopted)
         try:
             if self._listener.behind:
+                self._world.ensure_log()
                 self._catch_up()
-            for record in self._listener.hear(timeout_ms):
-                self._feed(Heard(record))
-            heard = not self._listener.behind
+            self._hear(timeout_ms)
+            is_heard = not self._listener.behind
         except RetryLater as error:
             _log.warning("%s", error, extra=about(LogEvent.CONTROL_TOPIC_UNAVAILABLE))
         self._feed(Tick())
-        return heard
+        return is_heard
 
-    def _catch_up(self) -> None:
-        """Seek the log's end *before* anything is appended: every own event must be heard."""
-        self._world.ensure_log()
-        broken = self._listener.stand()
-        if broken is not None:
-            self._feed(LogTruncated(broken))
+    def _step(self, given: Input) -> Sequence[Action]:
+        self.state, actions = step(self.state, given, self._clock.monotonic_ms())
+        return actions
 
-    def _feed(self, given: Input) -> None:
-        inputs: deque[Input] = deque([given])
-        while inputs:
-            self.state, actions = step(
-                self.state, inputs.popleft(), self._world.clock.monotonic_ms()
-            )
-            for action in actions:
-                answer = self._execute(action)
-                if answer is not None:
-                    inputs.append(answer)
+    def _on_failure(self, action: Action, error: HeadgateError) -> Input:  # noqa: ARG002
+        # Not raised here: the machine ends its term first, and then asks for the stop.
+        return CallFailed(str(error)) if isinstance(error, RetryLater) else Stopped(error)
 
-    def _execute(self, action: Action) -> Input | None:
-        if isinstance(action, Stop):
-            raise self._world.redaction.of_error(action.error)
-        try:
-            return self._call(action)
-        except RetryLater as error:
-            return CallFailed(str(error))
-        except HeadgateError as error:
-            return Stopped(error)
+    def _epoch(self) -> int | None:
+        return self.state.term.epoch if self.state.term else None
 
     def _call(self, action: Action) -> Input | None:
         match action:
@@ -223,15 +201,6 @@ class CoordinatorDriver:
                 | ChangeTables()
             ):
                 return self._call_secondaries(action)
-            case Append():
-                self._world.log.append(self._envelopes(action))
-                self._tell_settled(action)
-            case LogLine(text, trouble, lasts=lasts, event=event):
-                level = logging.WARNING if trouble else logging.INFO
-                extra = about(event, epoch=self.state.term.epoch if self.state.term else None)
-                _log.log(level, "sink %s: %s", self.state.identity.sink, text, extra=extra)
-                if trouble:
-                    self._complain(text, lasts=lasts)
         return None
 
     def _call_secondaries(
@@ -271,48 +240,37 @@ class CoordinatorDriver:
                 secondaries.acknowledge(pending_commits)
         return None
 
-    def _complain(self, text: str, *, lasts: bool) -> None:
-        now_ms, failures = self._world.clock.monotonic_ms(), self.state.failures
+    def _on_logged(self, line: LogLine) -> None:
+        """Report a failure where people look, once it repeats or lasts."""
+        if not line.trouble:
+            return
+        now_ms, failures = self._clock.monotonic_ms(), self.state.failures
         if failures <= 1:
             self._fails_since_ms = now_ms
-        lasts |= failures > 1 and now_ms - self._fails_since_ms >= SILENCE_MS_MAX
+        lasts = line.lasts or (failures > 1 and now_ms - self._fails_since_ms >= SILENCE_MS_MAX)
         if lasts or failures >= TRIES_IN_SILENCE:
             again_ms = self.state.retry_at_ms
-            self._world.on_trouble(text, None if again_ms is None else max(0, again_ms - now_ms))
+            in_ms = None if again_ms is None else max(0, again_ms - now_ms)
+            self._world.on_trouble(line.text, in_ms)
 
-    def _tell_settled(self, said: Append) -> None:
+    def _on_appended(self, events: Sequence[OutgoingEvent]) -> None:
         """Log one line per commit, with whatever was not in order."""
-        for number, event in said.events:
-            if not isinstance(event, Settlement):
-                continue
-            rows = sum(table.records for table in event.tables if table.snapshot_id)
-            level = logging.WARNING if event.reason else logging.INFO
-            if event.reason or any(table.snapshot_id for table in event.tables):
-                told = f"transaction {said.epoch}.{number}: {rows} rows committed"
-                aside = self.state.identity.secondaries
-                if bad := sum(t.records for t in event.tables if t.table in aside):
-                    told += f", {bad} records quarantined"
-                why = f"; {event.reason}" if event.reason else ""
-                said_of = {"epoch": said.epoch, "transaction": number, "rows": rows}
-                extra = about(LogEvent.TRANSACTION_SETTLED, **said_of)
-                _log.log(level, "sink %s: %s%s", self.state.identity.sink, told, why, extra=extra)
+        for said in events:
+            if isinstance(said.event, Settlement):
+                self._log_settled(said, said.event)
 
-    def _envelopes(self, said: Append) -> list[Envelope]:
-        envelopes = []
-        for transaction, event in said.events:
-            self._sequence += 1
-            envelopes.append(
-                Envelope(
-                    sink=self.state.identity.sink,
-                    epoch=said.epoch,
-                    transaction=transaction,
-                    sender=self.state.identity.sender,
-                    sequence=self._sequence,
-                    time_ms=self._world.clock.wall_ms(),
-                    event=self._world.redaction.of_event(event),
-                )
-            )
-        return envelopes
+    def _log_settled(self, said: OutgoingEvent, settlement: Settlement) -> None:
+        rows = sum(table.records for table in settlement.tables if table.snapshot_id)
+        level = logging.WARNING if settlement.reason else logging.INFO
+        if settlement.reason or any(table.snapshot_id for table in settlement.tables):
+            text = f"transaction {said.epoch}.{said.transaction}: {rows} rows committed"
+            aside = self.state.identity.secondaries
+            if bad := sum(t.records for t in settlement.tables if t.table in aside):
+                text += f", {bad} records quarantined"
+            why = f"; {settlement.reason}" if settlement.reason else ""
+            ids = {"epoch": said.epoch, "transaction": said.transaction, "rows": rows}
+            extra = about(LogEvent.TRANSACTION_SETTLED, **ids)
+            _log.log(level, "sink %s: %s%s", self._sink, text, why, extra=extra)
 
 
 def read_secondaries(

@@ -11,6 +11,7 @@ from headgate.control_protocol.errors import MissingRights, SecondaryForeign, Ta
 from headgate.control_protocol.events import Envelope, Pause, Resume
 from headgate.control_protocol.identifiers import Epoch, TopicId, TransactionId, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
 from headgate.coordinator.actions import (
@@ -18,7 +19,6 @@ from headgate.coordinator.actions import (
     CommitTable,
     DescribeSecondaries,
     DescribeSources,
-    LogLine,
     ReadTable,
     SecondariesRead,
     SourcesDescribed,

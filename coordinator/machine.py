@@ -39,6 +39,7 @@ from headgate.control_protocol.identifiers import (
     TransactionNumber,
 )
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import Heard, LogLine, LogTruncated, Tick
 from headgate.control_protocol.ports import (
     CommitAttempt,
     CommitOutcome,
@@ -56,11 +57,8 @@ from headgate.coordinator.actions import (
     DescribeSecondaries,
     DescribeSources,
     Drafted,
-    Heard,
     Input,
     LeadershipGained,
-    LogLine,
-    LogTruncated,
     ReadTable,
     SecondariesRead,
     SourcesDescribed,
@@ -68,7 +66,6 @@ from headgate.coordinator.actions import (
     TableEvolved,
     TableRead,
     TablesChanged,
-    Tick,
 )
 from headgate.coordinator.commit_tokens import issued
 from headgate.coordinator.epoch_claim import (

@@ -16,15 +16,17 @@ from headgate.control_protocol.events import (
     AbortCommit,
     AckCommit,
     EndCommit,
+    Event,
     Limits,
     StartCommit,
     TableStart,
 )
-from headgate.control_protocol.identifiers import Epoch, TopicPartition
+from headgate.control_protocol.identifiers import Epoch, TopicPartition, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import Append, LogLine, OutgoingEvent, Stop, backoff_ms
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TableView
-from headgate.coordinator.actions import Action, Append, LogLine, ReadTable, Stop
+from headgate.coordinator.actions import Action, ReadTable
 from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.phases import TRANSITIONS, Phase
 from headgate.coordinator.settings import CoordinatorSettings
@@ -97,8 +99,7 @@ def wait(state: State, now_ms: int, why: str, *, refused: bool = False) -> Step:
     E2: that somebody refused it, or has no rights for it, is an answer: others would get it, too.
     """
     settings = state.settings
-    doubled = settings.retry_backoff_ms * 2 ** min(state.failures, 16)
-    wait_ms = min(doubled, settings.retry_backoff_max_ms)
+    wait_ms = backoff_ms(state.failures, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
     since_ms = now_ms if state.unanswered_since_ms is None else state.unanswered_since_ms
     answered = refused or MissingRights.code in why
     waiting = replace(
@@ -122,17 +123,21 @@ def say(state: State) -> tuple[Action, ...]:
     term = term_of(state)
     match state.phase:
         case Phase.STARTING:
-            return (Append(term.epoch, ((term.number, start_event(state, first=True)),)),)
+            return _append(term, (term.number, start_event(state, first=True)))
         case Phase.CLOSING:
             start = (term.number, start_event(state, first=False))
-            return (Append(term.epoch, ((term.closing, EndCommit()), start)),)
+            return _append(term, (term.closing, EndCommit()), start)
         case Phase.EVOLVING if term.tables is not None:
-            return (Append(term.epoch, ((term.number, term.tables),)),)
+            return _append(term, (term.number, term.tables))
         case Phase.SETTLING:
             assert isinstance(term.settlement, AckCommit | AbortCommit)
-            return (Append(term.epoch, ((term.closing, term.settlement),)),)
+            return _append(term, (term.closing, term.settlement))
         case _:
             return ()
+
+
+def _append(term: Term, *events: tuple[TransactionNumber, Event]) -> tuple[Action, ...]:
+    return (Append(tuple(OutgoingEvent(term.epoch, number, event) for number, event in events)),)
 
 
 def prefixes(state: State, table: TableView) -> Prefixes:

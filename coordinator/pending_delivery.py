@@ -17,6 +17,7 @@ from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
 from headgate.control_protocol.commit_record_codec import PENDING_COMMITS_MAX
 from headgate.control_protocol.errors import HeadgateError, MissingRights
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import (
     CommitAttempt,
     Draft,
@@ -35,7 +36,6 @@ from headgate.coordinator.actions import (
     DescribeSources,
     Drafted,
     DraftManifests,
-    LogLine,
     ReadTable,
     SecondariesRead,
     TidyDrafts,

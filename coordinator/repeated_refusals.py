@@ -13,7 +13,7 @@ from dataclasses import replace
 from headgate.control_protocol.errors import StatusRefused
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent
-from headgate.coordinator.actions import LogLine
+from headgate.control_protocol.machine_io import LogLine
 from headgate.coordinator.outgoing_events import Step, addressed, fixed_set, recover, term_of
 from headgate.coordinator.refused_statuses import Fault, Refused
 from headgate.coordinator.secondary_tables import suspend

@@ -17,9 +17,10 @@ from headgate.control_protocol.events import (
     TableStart,
 )
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine, backoff_ms
 from headgate.control_protocol.ports import Changed, Evolved, Lineage, Want
 from headgate.control_protocol.schema_evolution import Refusal
-from headgate.coordinator.actions import Action, ChangeTables, EvolveTable, LogLine
+from headgate.coordinator.actions import Action, ChangeTables, EvolveTable
 from headgate.coordinator.outgoing_events import (
     Step,
     folder,
@@ -146,8 +147,7 @@ def evolved(state: State, done: Evolved) -> Step:
 def not_evolved(state: State, now_ms: int, why: str) -> Step:
     """Wait and try again. Commits go on; the participants' statuses say that they wait (S4)."""
     settings, term = state.settings, term_of(state)
-    doubled_ms = settings.retry_backoff_ms * 2 ** min(state.failures, 16)
-    wait_ms = min(doubled_ms, settings.retry_backoff_max_ms)
+    wait_ms = backoff_ms(state.failures, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
     term = replace(term, evolve_due_ms=now_ms + wait_ms)
     waiting = move(state, Phase.OPEN, term=term, failures=state.failures + 1)
     told = f"{why}; its columns are asked for again in {wait_ms} ms"

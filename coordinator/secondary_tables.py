@@ -25,12 +25,12 @@ from headgate.control_protocol.errors import (
     Unreachable,
 )
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Lineage, TableView, Unknown
 from headgate.coordinator.actions import (
     DeliveriesAnswered,
     DescribeSecondaries,
     DescribeSources,
-    LogLine,
     SecondariesRead,
 )
 from headgate.coordinator.outgoing_events import addressed, prefixes, term_of, with_former_data

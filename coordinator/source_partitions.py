@@ -14,9 +14,9 @@ from headgate.control_protocol.commit_record import Generations
 from headgate.control_protocol.errors import GrowthUnordered, KeyedPartitionsAdded
 from headgate.control_protocol.identifiers import TopicId, TopicPartition
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import TopicState
-from headgate.coordinator.actions import LogLine
 from headgate.coordinator.outgoing_events import term_of
 from headgate.coordinator.state import Held, Identity, State
 

@@ -10,9 +10,9 @@ from headgate.control_protocol.errors import ParticipantStarves
 from headgate.control_protocol.events import Claim, FileKind, TableStatus, WriteStatus, WrittenFile
 from headgate.control_protocol.identifiers import Sender, TopicId, TopicPartition, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import CommitAttempt, TableView
-from headgate.coordinator.actions import LogLine
 from headgate.coordinator.commit_tokens import Prefixes, Stamped, oldest
 from headgate.coordinator.outgoing_events import addressed, ahead, fixed_set, prefixes, term_of
 from headgate.coordinator.refused_statuses import Fault, Objection, RefusedStatus

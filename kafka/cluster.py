@@ -61,11 +61,15 @@ def silent(settings: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRights:
-    """Something on the cluster and what this client may do there; ``None``: unknown."""
+    """Something on the cluster and what this client may do there; ``None``: unknown.
+
+    ``members``: who is in a group, by client and host.
+    """
 
     partitions: int = 0
     operations: frozenset[str] | None = None
     state: str = ""
+    members: tuple[str, ...] = ()
 
     def lacks(self, *needed: str) -> list[str]:
         return [] if self.operations is None else [o for o in needed if o not in self.operations]
@@ -150,8 +154,12 @@ class Cluster:
                     raise _description_error(f"group {name}", error) from error
                 time.sleep(_AGAIN_S)
                 continue
-            operations = _operation_names(described.authorized_operations)
-            return ResourceRights(operations=operations, state=described.state.name.lower())
+            members = sorted(f"{m.client_id} at {m.host.lstrip('/')}" for m in described.members)
+            return ResourceRights(
+                operations=_operation_names(described.authorized_operations),
+                state=described.state.name.lower(),
+                members=tuple(members),
+            )
 
     def may_create(self, topic: str) -> bool:
         """Return whether a topic could be created; the brokers only validate the request."""

@@ -1,17 +1,22 @@
-"""The machine's inputs, and the actions that it asks for."""
+"""What only this machine is told, and what only it asks for; ``machine_io`` has what both have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from headgate.control_protocol.errors import HeadgateError
-from headgate.control_protocol.events import LogRecord
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import (
+    Append,
+    Heard,
+    LogLine,
+    LogTruncated,
+    Stop,
+    Tick,
+)
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchOutcome
-from headgate.participant.state import OutgoingEvent
 
 # ------------------------------------------------------------------------------------- inputs
 
@@ -33,20 +38,6 @@ class ReleaseRequested:
 @dataclass(frozen=True, slots=True)
 class ReleaseTimedOut:
     """The group waits no longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """The next record of this sink on the control log; a status comes whole (``parts.py``)."""
-
-    record: LogRecord
-
-
-@dataclass(frozen=True, slots=True)
-class LogTruncated:
-    """The control log lost its continuity; earlier events are void."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +63,6 @@ class AppendFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed."""
-
-
 Input = (
     Assigned
     | ReleaseRequested
@@ -90,13 +76,6 @@ Input = (
 )
 
 # ------------------------------------------------------------------------------------ actions
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    """Append in order, statuses in parts; answer a failure with ``AppendFailed``."""
-
-    drafts: tuple[OutgoingEvent, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +98,6 @@ class CopyOffsets:
 
     offsets: Offsets
     table_uuid: str
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """Write a line for people to the log, by its name; ``trouble``: as a warning."""
-
-    text: str
-    trouble: bool = False
-    event: LogEvent = field(kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """The sink stops with this error."""
-
-    error: HeadgateError
 
 
 Action = Append | ReadEndOffsets | Submit | CopyOffsets | LogLine | Stop

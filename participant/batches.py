@@ -1,6 +1,7 @@
-"""Unannounced work: which ranges a batch reads, what it adds to the claims, and how it is dropped.
+"""Batches and the work they leave: what is read next, what is announced, and what is dropped.
 
-A data file mixes partitions, so unannounced work is kept or dropped only as a whole (rule P7).
+Owner of ``Work``, ``BatchRun`` and ``SourceEnds``. A data file mixes partitions, so that work which
+is not announced is kept, announced or dropped only as a whole (P7).
 """
 
 from __future__ import annotations
@@ -9,73 +10,80 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from headgate.control_protocol.columns import Struct, changes
+from headgate.control_protocol.errors import BatchHopeless, BatchStuck, StopBefore, StopSink
 from headgate.control_protocol.events import (
     Claim,
     Destination,
+    PartitionPresence,
+    Presence,
+    PresenceKind,
     Proposal,
     TableStatus,
     WriteStatus,
     WrittenFile,
 )
-from headgate.control_protocol.identifiers import TopicPartition, TransactionId
-from headgate.control_protocol.offsets import OffsetRange
-from headgate.control_protocol.ports import Batch, BatchWritten, PartitionResult
-from headgate.participant.state import OpenTransaction, Ownership, State
+from headgate.control_protocol.identifiers import ControlOffset, TopicPartition, TransactionId
+from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine, Stop, backoff_ms
+from headgate.control_protocol.offsets import OffsetRange, Offsets
+from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
+from headgate.participant.actions import Action
+from headgate.participant.state import (
+    BatchRun,
+    OpenTransaction,
+    Ownership,
+    PendingStop,
+    SourceEnds,
+    State,
+    Timer,
+)
 
-# What a participant waits for, as text and as partitions (S4).
+Step = tuple[State, tuple[Action, ...]]
+Ranges = Mapping[TopicPartition, OffsetRange]
 
+_NAMED_MAX = 10
+_COLUMNS_NAMED_MAX = 5
 
-_NAMED_MAX = 5
-
-
-def describe_proposal(proposal: Proposal) -> str:
-    """Return text like ``waits for lake.orders: +pax, +tip``."""
-    return f"waits for {_describe_columns(proposal)}"
-
-
-def describe_needs(state: State) -> str | None:
-    """Return text on everything that proposals wait for; ``None`` where there are none."""
-    if not state.needs:
-        return None
-    asked = [_describe_columns(need.proposal) for need in state.needs]
-    more = f" and {len(asked) - _NAMED_MAX} more tables" if len(asked) > _NAMED_MAX else ""
-    return f"waits for {'; '.join(asked[:_NAMED_MAX])}{more}"
-
-
-def _describe_columns(proposal: Proposal) -> str:
-    wanted = list(changes(Struct(), proposal.columns))
-    more = f" and {len(wanted) - _NAMED_MAX} more" if len(wanted) > _NAMED_MAX else ""
-    named = f"{', '.join(wanted[:_NAMED_MAX])}{more}"
-    if not proposal.uuid:
-        return f"table {proposal.table}" + (f" ({named})" if named else "")
-    return f"{proposal.table}: {named}"
-
-
-def waiting_partitions(state: State) -> frozenset[TopicPartition]:
-    """S4: return the partitions for which a status says that there is more."""
-    first = (need.proposal.first for need in state.needs)
-    return frozenset(at for offsets in first for at in offsets) & state.owned.keys()
-
-
-def empty_claim(offset: int) -> Claim:
-    """Return a claim of nothing, at position ``offset``."""
-    return Claim(OffsetRange(offset, offset))
+# ------------------------------------------------------------------------------ what may be read
 
 
 def readable_positions(state: State) -> Mapping[TopicPartition, int]:
     """P2: return positions of the owned partitions in the open transaction's fixed set."""
-    if state.writing is None or state.paused:
+    if state.term.writing is None or state.term.paused:
         return {}
-    fixed = state.writing.fixed
+    fixed = state.term.writing.fixed
     return {p: offset for p, offset in state.positions.items() if p in fixed}
 
 
-def backlog(state: State) -> Mapping[TopicPartition, OffsetRange]:
+def with_ends(state: State, ends: Mapping[TopicPartition, int]) -> State:
+    """Take over where the readable partitions end, of those that could be asked.
+
+    An end that was not confirmed now is forgotten: reading up to it would fail the batch for all
+    other partitions.
+    """
+    asked = readable_positions(state)
+    kept = {p: end for p, end in state.source.ends.items() if p not in asked}
+    source = replace(state.source, ends=kept | dict(ends), looked=frozenset(ends))
+    return replace(state, source=source)
+
+
+def with_last_read_done(state: State) -> State:
+    """P3: after END the source was looked at; what comes later belongs to the next transaction."""
+    return replace(state, source=replace(state.source, last_read_done=True))
+
+
+def with_fresh_look(state: State) -> State:
+    """Begin a transaction: no end was looked for in it yet, so that nobody is idle in it (P3)."""
+    source = SourceEnds(state.source.ends)
+    return replace(state, source=source)
+
+
+def backlog(state: State) -> Ranges:
     """Return what the source holds behind each readable position; empty ranges are left out.
 
     Nothing at or after a record that stops the sink (P14).
     """
-    ends, stop = state.ends, state.stop
+    ends, stop = state.source.ends, state.run.stop
     if stop is not None:
         ends = {at: min(end, stop.upto.get(at, 0)) for at, end in ends.items()}
     return {
@@ -85,9 +93,7 @@ def backlog(state: State) -> Mapping[TopicPartition, OffsetRange]:
     }
 
 
-def cap_ranges(
-    ranges: Mapping[TopicPartition, OffsetRange], records_max: int
-) -> Mapping[TopicPartition, OffsetRange]:
+def cap_ranges(ranges: Ranges, records_max: int) -> Ranges:
     """Limit the ranges to ``records_max`` offsets; what small ones leave goes to larger ones."""
     left, chosen = records_max, {}
     by_size = sorted(ranges.items(), key=lambda item: (len(item[1]), item[0]))
@@ -99,13 +105,16 @@ def cap_ranges(
     return chosen
 
 
-def plan_batch(state: State, ranges: Mapping[TopicPartition, OffsetRange]) -> tuple[State, Batch]:
+# ----------------------------------------------------------------------------------- one batch
+
+
+def plan_batch(state: State, ranges: Ranges, now_ms: int) -> tuple[State, Batch]:
     """Return the next batch, and the state in which it runs."""
-    writing = state.writing
+    writing = state.term.writing
     assert writing is not None, "a batch needs an open transaction (P2)"
     batch = Batch(
-        number=state.batches + 1,
-        transaction=TransactionId(state.epoch, writing.number),
+        number=state.run.number + 1,
+        transaction=TransactionId(state.term.epoch, writing.number),
         table=writing.table,
         ranges=ranges,
         target_file_bytes=writing.limits.target_file_bytes,
@@ -114,35 +123,52 @@ def plan_batch(state: State, ranges: Mapping[TopicPartition, OffsetRange]) -> tu
         secondaries=writing.secondaries,
         folder=writing.folder,
         suspended=writing.suspended,
-        told=tuple(said.start for said in state.told.values()),
+        told=tuple(answer.start for answer in state.needs.answers.values()),
     )
-    return replace(state, batch=batch, batches=batch.number), batch
+    run = replace(state.run, batch=batch, number=batch.number)
+    due_ms = now_ms + state.settings.batch_timeout_ms
+    return replace(state, run=run).with_deadline(Timer.BATCH, due_ms), batch
 
 
 def absorb_batch(state: State, written: BatchWritten) -> State:
     """Extend the claims by the batch's ranges and files (P2: exactly these ranges)."""
-    assert state.batch is not None
-    assert {p: r.range for p, r in written.partitions.items()} == state.batch.ranges, (
+    batch = state.run.batch
+    assert batch is not None
+    assert {p: r.range for p, r in written.partitions.items()} == batch.ranges, (
         f"batch {written.number} covers other ranges than it was given"
     )
-    failed = state.failed - written.partitions.keys()
-    owned = dict(state.owned)
+    work = state.work
+    owned = dict(work.owned)
     for partition, result in written.partitions.items():
         own = owned[partition]
         assert own.work is not None
         owned[partition] = replace(own, work=_extend_claim(own.work, result))
-    return replace(
-        state,
+    failed = work.failed - written.partitions.keys()
+    work = replace(
+        work,
         owned=owned,
-        files=(*state.files, *written.files),
-        quarantined=(*state.quarantined, *written.quarantined),
-        followed=_join_secondary_files(state, written),
-        troubles={**state.troubles, **written.troubles},
-        batch=None,
-        record_bytes=_mean_record_bytes(written, state.record_bytes),
+        files=(*work.files, *written.files),
+        quarantine_files=(*work.quarantine_files, *written.quarantined),
+        secondary_files=_join_files(work.secondary_files, written.followed),
+        troubles={**work.troubles, **written.troubles},
         failed=failed,
-        failure=state.failure if failed else None,
+        failure=work.failure if failed else None,
     )
+    run = replace(state.run, record_bytes=_mean_record_bytes(written, state.run.record_bytes))
+    return _without_batch(replace(state, work=work), run)
+
+
+def after_batch(state: State, *, last_read_done: bool) -> State:
+    """Forget the failures in front of a batch that ended well, and look at the source at once."""
+    run = replace(state.run, unforeseen=0, outages=0)
+    source = replace(state.source, last_read_done=last_read_done)
+    done = _without_batch(replace(state, source=source), run)
+    return done.with_deadline(Timer.LOOK, None).with_deadline(Timer.RETRY, None)
+
+
+def _without_batch(state: State, run: BatchRun) -> State:
+    """Return the state with this run and without its batch; the outcome will be ignored."""
+    return replace(state, run=replace(run, batch=None)).with_deadline(Timer.BATCH, None)
 
 
 def _mean_record_bytes(written: BatchWritten, before: float) -> float:
@@ -151,15 +177,16 @@ def _mean_record_bytes(written: BatchWritten, before: float) -> float:
     return octets / offsets if offsets else before
 
 
-def _join_secondary_files(
-    state: State, written: BatchWritten
-) -> Mapping[Destination, tuple[WrittenFile, ...]]:
+_FilesByTable = Mapping[Destination, tuple[WrittenFile, ...]]
+
+
+def _join_files(waiting: _FilesByTable, more: _FilesByTable) -> _FilesByTable:
     """Join the files of each table, whatever its schema was; the newest schema is named."""
-    known = {(at.table, at.uuid): (at, files) for at, files in state.followed.items()}
-    for at, more in written.followed.items():
-        before = known.get((at.table, at.uuid), (at, ()))[1]
-        known[at.table, at.uuid] = (at, (*before, *more))
-    return dict(known.values())
+    joined = {(at.table, at.uuid): (at, files) for at, files in waiting.items()}
+    for at, files in more.items():
+        before = joined.get((at.table, at.uuid), (at, ()))[1]
+        joined[at.table, at.uuid] = (at, (*before, *files))
+    return dict(joined.values())
 
 
 def _extend_claim(claim: Claim, result: PartitionResult) -> Claim:
@@ -176,68 +203,268 @@ def _extend_claim(claim: Claim, result: PartitionResult) -> Claim:
     )
 
 
-def drop_work(state: State) -> State:
-    """Drop all unannounced work; every position goes back to where it began."""
+# ------------------------------------------------------------------- batches that fail, or hang
+#
+# Where another system is to blame (a broker, a catalog, a storage, Spark), they are repeated for
+# ever, after pauses that double. Where none is, and where a batch hangs, they are repeated
+# ``batch_attempts_max`` times in a row (P10).
+
+CUTS_MAX = 16
+"""How often a batch is written again because of another record that stops the sink."""
+
+
+def on_batch_failed(state: State, batch: Batch, outcome: BatchFailed, now_ms: int) -> Step:
+    """Repeat the batch's ranges, or stop."""
+    if isinstance(outcome.fatal, StopBefore):
+        first = _offsets_within(outcome.fatal.first, batch)
+        if first:
+            return _retry_before_record(state, batch, outcome.fatal, first)
+    if outcome.fatal is not None:
+        return _without_batch(state, state.run), (Stop(outcome.fatal),)
+    if not outcome.unforeseen:
+        state = replace(state, run=replace(state.run, outages=state.run.outages + 1))
+        return _retry_later(state, batch, outcome.reason, now_ms)
+    failures = state.run.unforeseen + 1
+    error = BatchHopeless(
+        f"{_describe_ranges(batch.ranges)}: {failures} batches in a row failed: {outcome.reason}",
+        "nothing of them was committed; look at these records, and report the reason if they are "
+        "good",
+    )
+    return _retry_or_stop(state, batch, error, now_ms, reason=outcome.reason)
+
+
+def give_up_overdue_batch(state: State, now_ms: int) -> Step:
+    """Give up a batch that runs for longer than any may."""
+    batch = state.run.batch
+    assert batch is not None, "the deadline is set only while a batch runs"
+    failures, limit_ms = state.run.unforeseen + 1, state.settings.batch_timeout_ms
+    named = _describe_ranges(batch.ranges)
+    error = BatchStuck(
+        f"{named}: a batch did not end in {limit_ms} ms, {failures} in a row",
+        "nothing of it was committed; find out what Spark or the storage is waiting for, or raise "
+        "participant.batch_timeout_ms",
+    )
+    return _retry_or_stop(state, batch, error, now_ms, reason=str(error))
+
+
+def _retry_or_stop(
+    state: State, batch: Batch, error: StopSink, now_ms: int, *, reason: str
+) -> Step:
+    run = replace(state.run, unforeseen=state.run.unforeseen + 1)
+    if run.unforeseen >= state.settings.batch_attempts_max:
+        return _without_batch(state, run), (Stop(error),)
+    return _retry_later(replace(state, run=run), batch, reason, now_ms)
+
+
+def _retry_later(state: State, batch: Batch, reason: str, now_ms: int) -> Step:
+    settings, run = state.settings, state.run
+    before = max(run.outages - 1, 0)
+    wait_ms = backoff_ms(before, settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+    failed = state.work.failed | batch.ranges.keys()
+    state = replace(state, work=replace(state.work, failure=reason, failed=failed))
+    state = _without_batch(state, run).with_deadline(Timer.RETRY, now_ms + wait_ms)
+    text = f"batch {batch.number} failed: {reason}"
+    return state, (LogLine(text, trouble=True, event=LogEvent.BATCH_FAILED),)
+
+
+def _offsets_within(first: Offsets, batch: Batch) -> Offsets:
+    there = batch.ranges
+    return Offsets(
+        {at: o for at, o in first.items() if at in there and there[at].begin <= o < there[at].end}
+    )
+
+
+def _retry_before_record(state: State, batch: Batch, error: StopBefore, first: Offsets) -> Step:
+    """P14: write the batch again without what lies at or after such a record; then stop.
+
+    Behind a transform each attempt may meet but one more of them: after so many, nothing more of
+    the batch is written.
+    """
+    known = state.run.stop
+    cuts = known.cuts + 1 if known else 1
+    ends = Offsets({at: span.end for at, span in batch.ranges.items()})
+    upto = (known.upto if known else ends).earliest(first)
+    if cuts > CUTS_MAX:
+        upto = upto.moved({at: span.begin for at, span in batch.ranges.items()})
+    text = f"writes what lies before a record, then stops before it: {error}"
+    run = replace(state.run, stop=PendingStop(error, upto, cuts))
+    again = after_batch(replace(state, run=run), last_read_done=False)
+    return again, (LogLine(text, trouble=True, event=LogEvent.BATCH_FAILED),)
+
+
+def stop_when_committed(state: State) -> Step:
+    """P14: stop once all that lies before the record is committed.
+
+    Whoever owns its partition meets it; so does this participant again, if it is not committed up
+    to there when somebody else's commit or a new epoch moves it.
+    """
+    stop = state.run.stop
+    if stop is None:
+        return state, ()
+    positions = state.positions
+    if not any(positions.get(at, at_ + 1) <= at_ for at, at_ in stop.error.first.items()):
+        if any(at in state.work.owned and at not in positions for at in stop.error.first):
+            return state, ()  # its position is not known yet
+        return without_stop(state), ()
+    writing = state.term.writing
+    fixed = writing.fixed if writing else frozenset[TopicPartition]()
+    missing = any(positions.get(at, end) < end for at, end in stop.upto.items() if at in fixed)
+    if missing or state.work.unannounced or state.said.pending:
+        return state, ()
+    return without_stop(state), (Stop(stop.error),)
+
+
+def without_stop(state: State) -> State:
+    return replace(state, run=replace(state.run, stop=None))
+
+
+def _describe_ranges(ranges: Ranges) -> str:
+    there = sorted((at, span) for at, span in ranges.items() if not span.empty)
+    named = [
+        f"{at.topic} partition {at.partition} offsets {span.begin} to {span.end - 1}"
+        for at, span in there[:_NAMED_MAX]
+    ]
+    more = [f"{len(there) - _NAMED_MAX} more"] if len(there) > _NAMED_MAX else []
+    return ", ".join([*named, *more])
+
+
+# ------------------------------------------------------------------------------------ ownership
+
+
+def empty_claim(offset: int) -> Claim:
+    """Return a claim of nothing, at position ``offset``."""
+    return Claim(OffsetRange(offset, offset))
+
+
+def with_partitions(state: State, gained: frozenset[TopicPartition], presence: int) -> State:
+    """Own these, too: without a position, until a settlement behind the presence gives it (P6)."""
+    owned = {**state.work.owned, **{partition: Ownership(presence) for partition in gained}}
+    return replace(state, work=replace(state.work, owned=owned))
+
+
+def without_partitions(state: State, gone: frozenset[TopicPartition]) -> State:
+    owned = {partition: own for partition, own in state.work.owned.items() if partition not in gone}
+    work = replace(state.work, owned=owned, leaving=state.work.leaving - gone)
+    return replace(state, work=work)
+
+
+def with_leaving(state: State, partitions: frozenset[TopicPartition]) -> State:
+    leaving = partitions & state.work.owned.keys()
+    return replace(state, work=replace(state.work, leaving=leaving))
+
+
+def on_own_presence(state: State, sequence: int, offset: ControlOffset) -> State:
+    """P6: note where the PRESENCE that names a gain stands in the log."""
     owned = {
-        partition: replace(own, work=empty_claim(own.work.range.begin)) if own.work else own
-        for partition, own in state.owned.items()
+        p: replace(own, since=offset) if own.since is None and own.presence == sequence else own
+        for p, own in state.work.owned.items()
     }
-    return replace(
-        state,
-        owned=owned,
-        files=(),
-        quarantined=(),
-        followed={},
-        troubles={},
-        batch=None,
-        steps=0,
+    return replace(state, work=replace(state.work, owned=owned))
+
+
+def with_positions(state: State, expected: Offsets, settled_to: ControlOffset) -> State:
+    """Apply C, once the own late statuses are judged, to the positions (P6, P7)."""
+    # Files mix partitions: if one position is wrong, no file can be kept. Moving only that position
+    # would announce the others' offsets with files that hold the wrong one's rows as well.
+    if any(_contradicts(expected, p, own) for p, own in state.work.owned.items()):
+        state = drop_work(state)
+        moved = {p: _move_to(p, own, expected) for p, own in state.work.owned.items()}
+        state = replace(state, work=replace(state.work, owned=moved))
+    learned = _learn_positions(state.work.owned, expected, settled_to)
+    return replace(state, work=replace(state.work, owned=learned))
+
+
+def _contradicts(expected: Offsets, partition: TopicPartition, own: Ownership) -> bool:
+    """Return whether C contradicts the position; a partition that C leaves out does not count."""
+    return (
+        own.work is not None
+        and partition in expected
+        and expected[partition] != own.work.range.begin
     )
 
 
-def with_suspended(state: State, suspended: Mapping[str, str]) -> State:
-    """I2: apply a settlement's suspended tables to the next batch, whatever its transaction."""
-    writing, following = state.writing, state.following
-    return replace(
-        state,
-        writing=replace(writing, suspended=suspended) if writing else None,
-        following=replace(following, suspended=suspended) if following else None,
-        told={name: said for name, said in state.told.items() if name not in suspended},
-    )
+def _move_to(partition: TopicPartition, own: Ownership, expected: Offsets) -> Ownership:
+    known = own.work is not None and partition in expected
+    return replace(own, work=empty_claim(expected[partition])) if known else own
 
 
-def announce_work(state: State, number: int) -> tuple[State, WriteStatus]:
-    """Announce everything unannounced in one status, which names every owned partition (P3)."""
-    writing = state.writing
-    claims = {p: own.work for p, own in state.owned.items() if own.work and writing}
-    failed = (state.failed | _partitions_before_stop(state)) & state.owned.keys()
+def _learn_positions(
+    owned: Mapping[TopicPartition, Ownership], expected: Offsets, settled_to: ControlOffset
+) -> Mapping[TopicPartition, Ownership]:
+    """P6: take a gained partition's position from the first settlement behind its PRESENCE.
+
+    Not from one before it: what the former owner announced in between is not in that one's C, and
+    would be read and written once more.
+    """
+    return {
+        p: replace(own, work=empty_claim(expected[p]))
+        if own.work is None and own.since is not None and own.since < settled_to and p in expected
+        else own
+        for p, own in owned.items()
+    }
+
+
+# ------------------------------------------------------------------------ announced, or dropped
+
+
+def take_status(state: State, number: int) -> tuple[State, WriteStatus]:
+    """Return everything unannounced as one status, which names every owned partition (P3)."""
+    work, writing = state.work, state.term.writing
+    claims = {p: own.work for p, own in work.owned.items() if own.work and writing}
+    failed = (work.failed | _partitions_before_stop(state)) & work.owned.keys()
     doubtful = frozenset(p for p, claim in claims.items() if _may_hold_more(state, p, claim))
+    waiting = waiting_partitions(state)
+    stop = state.run.stop
     status = WriteStatus(
         status_number=number,
         claims=claims,
         tables=_table_statuses(writing, state) if writing else (),
-        unknown=frozenset(state.owned.keys() - claims.keys())
-        | failed
-        | doubtful
-        | waiting_partitions(state),
-        failure=state.failure or (str(state.stop.error) if state.stop else describe_needs(state)),
-        troubles=state.troubles,
+        unknown=frozenset(work.owned.keys() - claims.keys()) | failed | doubtful | waiting,
+        failure=work.failure or (str(stop.error) if stop else describe_needs(state)),
+        troubles=work.troubles,
     )
-    owned = {p: _with_empty_claim(own) for p, own in state.owned.items()}
-    return replace(
-        state,
+    owned = {p: _with_empty_claim(own) for p, own in work.owned.items()}
+    return _without_work(state, owned), status
+
+
+def drop_work(state: State) -> State:
+    """Drop all unannounced work and the batch; every position goes back to where it began."""
+    owned = {
+        partition: replace(own, work=empty_claim(own.work.range.begin)) if own.work else own
+        for partition, own in state.work.owned.items()
+    }
+    return _without_batch(_without_work(state, owned), state.run)
+
+
+def void_positions(state: State) -> State:
+    """P1: begin a higher epoch, in which nothing read or known before counts."""
+    dropped = drop_work(state)
+    owned = {p: replace(own, work=None) for p, own in dropped.work.owned.items()}
+    work = replace(dropped.work, owned=owned, failure=None, failed=frozenset())
+    return without_stop(with_fresh_look(replace(dropped, work=work)))
+
+
+def _without_work(state: State, owned: Mapping[TopicPartition, Ownership]) -> State:
+    """Return the state with these positions; files and troubles go together with the claims."""
+    work = replace(
+        state.work,
         owned=owned,
         files=(),
-        quarantined=(),
-        followed={},
+        quarantine_files=(),
+        secondary_files={},
         troubles={},
-        statuses=number,
         steps=0,
-    ), status
+    )
+    return replace(state, work=work)
+
+
+def _with_empty_claim(own: Ownership) -> Ownership:
+    return replace(own, work=empty_claim(own.work.range.end)) if own.work else own
 
 
 def _partitions_before_stop(state: State) -> frozenset[TopicPartition]:
     """P14: return the partitions with a record that stops the sink: there is more than is named."""
-    return frozenset(state.stop.error.first) if state.stop else frozenset()
+    return frozenset(state.run.stop.error.first) if state.run.stop else frozenset()
 
 
 def _may_hold_more(state: State, partition: TopicPartition, claim: Claim) -> bool:
@@ -246,30 +473,106 @@ def _may_hold_more(state: State, partition: TopicPartition, claim: Claim) -> boo
     A partition that cannot be asked now, or waits for room, is not idle; nor is one whose end was
     seen before an earlier END. A paused sink asks nothing: nobody knows what waits.
     """
-    if not claim.range.empty or state.writing is None or partition not in state.writing.fixed:
+    writing = state.term.writing
+    if not claim.range.empty or writing is None or partition not in writing.fixed:
         return False
-    answers = state.ended <= state.writing.number
-    seen = partition in state.looked and answers and not state.paused
-    return not seen or state.ends.get(partition, 0) > claim.range.end
+    # An empty claim says "idle" only if the end was seen in the very transaction that it answers.
+    # Records that came since an earlier look would be older than the valid-through that the
+    # coordinator concludes from "idle": the table would be called complete without them.
+    answers = state.term.ended <= writing.number
+    seen = partition in state.source.looked and answers and not state.term.paused
+    return not seen or state.source.ends.get(partition, 0) > claim.range.end
 
 
 def _table_statuses(writing: OpenTransaction, state: State) -> tuple[TableStatus, ...]:
     """Q4: return the files of all tables, announced with the claims that they belong to."""
-    tables = [TableStatus(writing.table.table, state.files)] if state.files else []
-    if writing.quarantine is not None and state.quarantined:
-        tables.append(TableStatus(writing.quarantine.table, state.quarantined))
+    work = state.work
+    tables = [TableStatus(writing.table.table, work.files)] if work.files else []
+    if writing.quarantine is not None and work.quarantine_files:
+        tables.append(TableStatus(writing.quarantine.table, work.quarantine_files))
     tables += [
-        TableStatus(at.table, files, at.uuid, at.schema_id) for at, files in state.followed.items()
+        TableStatus(at.table, files, at.uuid, at.schema_id)
+        for at, files in work.secondary_files.items()
     ]
     return tuple(tables)
 
 
-def _with_empty_claim(own: Ownership) -> Ownership:
-    return replace(own, work=empty_claim(own.work.range.end)) if own.work else own
+# -------------------------------------------------------- how much there is, and what it waits for
+
+STEPS = 8
+"""How often a participant speaks on the way to its share of a limit."""
 
 
-def open_transaction(state: State, started: OpenTransaction | None) -> State:
-    """Open a START at once, or behind the answer that is still pending (C4)."""
-    if state.ended > state.answered:
-        return replace(state, following=started)
-    return replace(state, writing=started, following=None, last_read_done=False, looked=frozenset())
+def presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Presence:
+    """Return its sign of life, and how much its next status will hold (P12)."""
+    positions, ends = state.positions, state.source.ends
+    records, octets = amount_held(state)
+    return Presence(
+        kind=kind,
+        concerns=concerns,
+        owned={p: PartitionPresence(positions.get(p), ends.get(p)) for p in state.work.owned},
+        state="paused" if state.term.paused else state.phase.value,
+        buffered_records=records,
+        buffered_bytes=octets,
+    )
+
+
+def amount_held(state: State) -> tuple[int, int]:
+    """Return records and bytes: what is read and not announced, and what the next batch will read.
+
+    The bytes of what was not read yet are unknown: they are taken to be like the last batch's.
+    """
+    claims = [own.work for own in state.work.owned.values() if own.work]
+    # Records that wait for columns do not hasten END.
+    there = {} if state.needs.open else backlog(state)
+    waiting = min(sum(map(len, there.values())), state.settings.batch_records_max)
+    records = sum(len(claim.range) for claim in claims) + waiting
+    return records, sum(c.bytes_read for c in claims) + round(waiting * state.run.record_bytes)
+
+
+def steps_reached(state: State) -> int:
+    """Return the eighths of this participant's share of the nearest limit; 0 if there is none."""
+    writing = state.term.writing
+    if writing is None or not (writing.limits.commit_records or writing.limits.commit_bytes):
+        return 0
+    share = len(writing.fixed & state.work.owned.keys()) / max(len(writing.fixed), 1)
+    limits = (writing.limits.commit_records, writing.limits.commit_bytes)
+    held = amount_held(state)
+    parts = (amount / limit for amount, limit in zip(held, limits, strict=True) if limit)
+    return int(STEPS * max(parts) / share) if share else 0
+
+
+def with_steps(state: State, steps: int) -> State:
+    return replace(state, work=replace(state.work, steps=steps))
+
+
+def waiting_partitions(state: State) -> frozenset[TopicPartition]:
+    """S4: return the partitions for which a status says that there is more."""
+    first = (need.proposal.first for need in state.needs.open)
+    return frozenset(at for offsets in first for at in offsets) & state.work.owned.keys()
+
+
+def describe_needs(state: State) -> str | None:
+    """Return text on everything that proposals wait for; ``None`` where there are none."""
+    needs = state.needs.open
+    if not needs:
+        return None
+    asked = [_describe_columns(need.proposal) for need in needs]
+    left = len(asked) - _COLUMNS_NAMED_MAX
+    more = f" and {left} more tables" if left > 0 else ""
+    return f"waits for {'; '.join(asked[:_COLUMNS_NAMED_MAX])}{more}"
+
+
+def describe_proposal(proposal: Proposal) -> str:
+    """Return text like ``waits for lake.orders: +pax, +tip``."""
+    return f"waits for {_describe_columns(proposal)}"
+
+
+def _describe_columns(proposal: Proposal) -> str:
+    wanted = list(changes(Struct(), proposal.columns))
+    left = len(wanted) - _COLUMNS_NAMED_MAX
+    more = f" and {left} more" if left > 0 else ""
+    named = f"{', '.join(wanted[:_COLUMNS_NAMED_MAX])}{more}"
+    if not proposal.uuid:
+        return f"table {proposal.table}" + (f" ({named})" if named else "")
+    return f"{proposal.table}: {named}"

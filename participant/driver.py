@@ -7,41 +7,34 @@ up, so that a coordinator never outlives its ownership (rule E1).
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from headgate.control_protocol.commit_record import table_note
 from headgate.control_protocol.errors import HeadgateError, RetryLater
-from headgate.control_protocol.event_reader import Listener
-from headgate.control_protocol.events import Envelope, Presence, PresenceKind, WriteStatus
+from headgate.control_protocol.events import Presence, PresenceKind, WriteStatus
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent, about
-from headgate.control_protocol.multipart_status import split
+from headgate.control_protocol.machine_driver import MachineDriver
+from headgate.control_protocol.machine_io import Append, OutgoingEvent, Tick
 from headgate.control_protocol.ports import BatchWriter, Clock, ControlLog, GroupMember, Leadership
 from headgate.control_protocol.redacted_log import redacted_logger
 from headgate.control_protocol.redaction import Redaction
 from headgate.participant.actions import (
     Action,
-    Append,
     AppendFailed,
     Assigned,
     BatchEnded,
     CopyOffsets,
     EndOffsetsRead,
-    Heard,
     Input,
-    LogLine,
-    LogTruncated,
     ReadEndOffsets,
     ReleaseRequested,
     ReleaseTimedOut,
-    Stop,
     Submit,
-    Tick,
 )
 from headgate.participant.machine import step
-from headgate.participant.state import OutgoingEvent, State
+from headgate.participant.state import State
 
 # Logs a participant's main events: most participants have no coordinator that would.
 
@@ -54,31 +47,32 @@ _EVENT_OF_PRESENCE = {
 _SHOWN_MAX = 20
 
 
-def log_own_event(log: logging.Logger, sink: str, draft: OutgoingEvent) -> None:
+def log_own_event(log: logging.Logger, sink: str, said: OutgoingEvent) -> None:
     """Log one line for partitions gained or lost, and for a status that names rows or a failure."""
-    event = draft.event
+    event = said.event
     if isinstance(event, Presence) and event.concerns:
         named = sorted(map(str, event.concerns))
         more = f" and {len(named) - _SHOWN_MAX} more" if len(named) > _SHOWN_MAX else ""
-        extra = about(_EVENT_OF_PRESENCE[event.kind], epoch=draft.epoch, partitions=len(named))
+        extra = about(_EVENT_OF_PRESENCE[event.kind], epoch=said.epoch, partitions=len(named))
         text = ", ".join(named[:_SHOWN_MAX]) + more
         log.info("sink %s: %s %s", sink, event.kind.value, text, extra=extra)
     elif isinstance(event, WriteStatus):
         rows = sum(claim.records for claim in event.claims.values())
         if rows or event.failure:
-            ids = {"epoch": draft.epoch, "transaction": draft.transaction, "rows": rows}
+            ids = {"epoch": said.epoch, "transaction": said.transaction, "rows": rows}
             extra = about(LogEvent.STATUS_ANNOUNCED, **ids)
-            told = f"{rows} rows announced for transaction {draft.epoch}.{draft.transaction}"
+            text = f"{rows} rows announced for transaction {said.epoch}.{said.transaction}"
             if event.failure:
-                told += f", and {len(event.unknown)} partitions are not written: {event.failure}"
-            log.info("sink %s: %s", sink, told, extra=extra)
+                text += f", and {len(event.unknown)} partitions are not written: {event.failure}"
+            log.info("sink %s: %s", sink, text, extra=extra)
 
 
 def log_pause(log: logging.Logger, state: State) -> None:
     """Log that an operator's request took effect, whoever coordinates."""
-    event = LogEvent.FETCH_PAUSED if state.paused else LogEvent.FETCH_RESUMED
-    told = "paused: nothing is fetched until headgate resume" if state.paused else "fetches again"
-    log.info("sink %s: %s", state.sink, told, extra=about(event, epoch=state.epoch))
+    event, text = LogEvent.FETCH_RESUMED, "fetches again"
+    if state.term.paused:
+        event, text = LogEvent.FETCH_PAUSED, "paused: nothing is fetched until headgate resume"
+    log.info("sink %s: %s", state.sink, text, extra=about(event, epoch=state.term.epoch))
 
 
 _log = redacted_logger("headgate.participant")
@@ -98,13 +92,19 @@ class World:
     redaction: Redaction = field(default_factory=Redaction)
 
 
-class ParticipantDriver:
+class ParticipantDriver(MachineDriver[State, Input, Action]):
     """One life of one participant. Not thread-safe."""
 
     def __init__(self, initial: State, world: World) -> None:
-        self.state = initial
+        super().__init__(
+            initial,
+            (initial.sink, initial.sender),
+            world.log,
+            world.clock,
+            redaction=world.redaction,
+            logger=_log,
+        )
         self._world = world
-        self._listener = Listener(world.log, initial.sink)
         self._complaint = ""
 
     def run_once(self, timeout_ms: int) -> None:
@@ -131,7 +131,7 @@ class ParticipantDriver:
 
         Called by the group's adapter inside ``poll``, before the partitions are released.
         """
-        self._world.leadership.assigned(frozenset(self.state.owned) - partitions)
+        self._world.leadership.assigned(frozenset(self.state.work.owned) - partitions)
         deadline_ms = self._world.clock.monotonic_ms() + self.state.settings.release_timeout_ms
         self._feed(ReleaseRequested(partitions))
         while self._may_still_release(deadline_ms):
@@ -143,11 +143,11 @@ class ParticipantDriver:
     def _may_still_release(self, deadline_ms: int) -> bool:
         """Return ``False`` once the log lost its place: events void the work, or go unheard."""
         in_time = self._world.clock.monotonic_ms() < deadline_ms
-        return bool(self.state.leaving) and in_time and not self._listener.behind
+        return bool(self.state.work.leaving) and in_time and not self._listener.behind
 
     def close(self) -> None:
         """Announce what is written and give up every partition; the ports stay open."""
-        self.release(frozenset(self.state.owned))
+        self.release(frozenset(self.state.work.owned))
 
     def _stands(self) -> bool:
         """Return whether the log is positioned, so that every event is heard."""
@@ -165,83 +165,45 @@ class ParticipantDriver:
         """Take in what the writer and the log have."""
         self._await_batch(0)
         try:
-            for record in self._listener.hear(timeout_ms):
-                self._feed(Heard(record))
+            self._hear(timeout_ms)
         except RetryLater as error:
             _log.warning("%s", error)
-
-    def _catch_up(self) -> None:
-        """Seek the log's end *before* anything is appended: every own event must be heard."""
-        broken = self._listener.stand()
-        if broken is not None:
-            self._feed(LogTruncated(broken))
 
     def _await_batch(self, timeout_ms: int) -> None:
         outcome = self._world.writer.outcome(timeout_ms)
         if outcome is not None:
             self._feed(BatchEnded(outcome))
 
-    def _feed(self, given: Input) -> None:
-        inputs: deque[Input] = deque([given])
-        while inputs:
-            before = self.state.paused
-            self.state, actions = step(
-                self.state, inputs.popleft(), self._world.clock.monotonic_ms()
-            )
-            if self.state.paused is not before:
-                log_pause(_log, self.state)
-            for action in actions:
-                answer = self._execute(action)
-                if answer is not None:
-                    inputs.append(answer)
+    def _step(self, given: Input) -> Sequence[Action]:
+        was_paused = self.state.term.paused
+        self.state, actions = step(self.state, given, self._clock.monotonic_ms())
+        if self.state.term.paused is not was_paused:
+            log_pause(_log, self.state)
+        return actions
 
-    def _execute(self, action: Action) -> Input | None:
+    def _call(self, action: Action) -> Input | None:
         match action:
-            case Append(drafts):
-                return self._append(drafts)
             case ReadEndOffsets(partitions):
-                return self._ends(partitions)
+                group = self._world.group
+                return EndOffsetsRead(group.end_offsets(sorted(partitions)), full=group.full())
             case Submit(batch):
                 self._world.writer.submit(batch)
             case CopyOffsets(offsets, uuid):
-                self._world.group.commit(offsets, table_note(uuid, self.state.sink))
-            case LogLine(text, trouble, event=event):
-                level = logging.WARNING if trouble else logging.INFO
-                extra = about(event, epoch=self.state.epoch)
-                _log.log(level, "sink %s: %s", self.state.sink, text, extra=extra)
-            case Stop(error):
-                raise self._world.redaction.of_error(error)
+                self._world.group.commit(offsets, table_note(uuid, self._sink))
         return None
 
-    def _append(self, drafts: tuple[OutgoingEvent, ...]) -> Input | None:
-        try:
-            self._world.log.append([e for draft in drafts for e in self._envelopes(draft)])
-        except RetryLater as error:
-            return AppendFailed(str(error))
-        for draft in drafts:
-            log_own_event(_log, self.state.sink, draft)
-        return None
+    def _on_failure(self, action: Action, error: HeadgateError) -> Input:
+        match action, error:
+            case Append(), RetryLater():
+                return AppendFailed(str(error))
+            case ReadEndOffsets(), RetryLater():
+                _log.warning("%s", error)
+                return EndOffsetsRead({})
+        raise error
 
-    def _envelopes(self, draft: OutgoingEvent) -> Iterator[Envelope]:
-        envelope = Envelope(
-            sink=self.state.sink,
-            epoch=draft.epoch,
-            transaction=draft.transaction,
-            sender=self.state.sender,
-            sequence=draft.sequence,
-            time_ms=self._world.clock.wall_ms(),
-            event=self._world.redaction.of_event(draft.event),
-        )
-        if isinstance(envelope.event, WriteStatus):
-            for part in split(envelope.event):
-                yield replace(envelope, event=part)
-        else:
-            yield envelope
+    def _on_appended(self, events: Sequence[OutgoingEvent]) -> None:
+        for event in events:
+            log_own_event(_log, self._sink, event)
 
-    def _ends(self, partitions: frozenset[TopicPartition]) -> Input:
-        try:
-            group = self._world.group
-            return EndOffsetsRead(group.end_offsets(sorted(partitions)), full=group.full())
-        except RetryLater as error:
-            _log.warning("%s", error)
-            return EndOffsetsRead({})
+    def _epoch(self) -> int:
+        return self.state.term.epoch

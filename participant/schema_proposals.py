@@ -1,4 +1,7 @@
-"""Records that need columns which the table lacks: propose, wait, then write them (S2, S4)."""
+"""Records that need columns which the table lacks: propose, wait, then write them (S2, S4).
+
+Owner of ``SchemaNeeds``. A batch that needs nothing does not come by here.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,17 @@ from headgate.control_protocol.events import (
     Proposal,
     StartCommit,
     Tables,
-    TableStart,
 )
-from headgate.control_protocol.identifiers import LEAP_MAX, TopicPartition
+from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import Append, LogLine, OutgoingEvent
 from headgate.control_protocol.offsets import OffsetRange, Offsets
-from headgate.control_protocol.ports import Batch, BatchNeeds, BatchWritten, TableNeed
+from headgate.control_protocol.ports import Batch, BatchNeeds, TableNeed
 from headgate.control_protocol.schema_evolution import COLUMNS_MAX
-from headgate.participant.actions import Action, Append, LogLine
+from headgate.participant.actions import Action
 from headgate.participant.batches import backlog, describe_proposal
-from headgate.participant.outgoing_events import number_event
-from headgate.participant.state import (
-    Need,
-    OpenTransaction,
-    OutgoingEvent,
-    Phase,
-    State,
-    TableAnswer,
-)
+from headgate.participant.settlements import count_on, number_event, with_schema
+from headgate.participant.state import Need, Phase, SchemaNeeds, State, TableAnswer, Timer
 
 REFUSED_MS = 60_000
 """A table that was not made is asked for again after this time."""
@@ -48,29 +44,29 @@ def on_batch_needs(state: State, batch: Batch, found: BatchNeeds, now_ms: int) -
     primary = batch.table
     of_primary = Destination(primary.table, primary.uuid, primary.schema_id)
     needs = found.tables or (TableNeed(of_primary, found.columns, found.first, found.records),)
-    actions: list[Action] = []
-    drafts: list[OutgoingEvent] = []
+    lines: list[Action] = []
+    events: list[OutgoingEvent] = []
     for need in needs:
-        state, said, told = _propose(state, need, found.source, now_ms)
-        drafts.append(said)
-        actions.append(told)
-    ends = state.again or {at: span.end for at, span in batch.ranges.items()}
-    state = replace(state, batch=None, retry_at_ms=None, hopeless=0, foreign=0, again=ends)
-    return state, (Append(tuple(drafts)), *actions)
+        state, said, line = _propose(state, batch, need, found.source, now_ms=now_ms)
+        events.append(said)
+        lines.append(line)
+    again = state.needs.again or {at: span.end for at, span in batch.ranges.items()}
+    state = replace(state, needs=replace(state.needs, again=again))
+    return state, (Append(tuple(events)), *lines)
 
 
 def _propose(
-    state: State, need: TableNeed, source: str, now_ms: int
+    state: State, batch: Batch, need: TableNeed, source: str, *, now_ms: int
 ) -> tuple[State, OutgoingEvent, Action]:
     """Propose once, in place of an older proposal for the same table.
 
     A proposal asks for no more than any table has room for; the rest is asked for after it.
     """
-    at = need.at
-    older = next((each for each in state.needs if each.proposal.table == at.table), None)
+    at, needs = need.at, state.needs
+    older = next((each for each in needs.open if each.proposal.table == at.table), None)
     before = older.proposal if older else None
     proposal = Proposal(
-        number=state.proposals + 1,
+        number=needs.number + 1,
         table=at.table,
         uuid=at.uuid,
         schema_id=at.schema_id,
@@ -80,12 +76,12 @@ def _propose(
         source=source,
         raw=need.raw,
     )
-    assert state.batch is not None, "it was a batch that met it"
-    state, said = number_event(state, state.batch.transaction.number, proposal)
-    others = tuple(each for each in state.needs if each is not older)
+    state, said = number_event(state, batch.transaction.number, proposal)
+    others = tuple(each for each in needs.open if each is not older)
     waits = Need(said, proposal, older.since_ms if older else now_ms)
-    state = replace(state, needs=(*others, waits), proposals=proposal.number)
-    return state, said, LogLine(describe_proposal(proposal), event=LogEvent.COLUMNS_AWAITED)
+    needs = replace(needs, open=(*others, waits), number=proposal.number)
+    text = describe_proposal(proposal)
+    return replace(state, needs=needs), said, LogLine(text, event=LogEvent.COLUMNS_AWAITED)
 
 
 def _join_columns(before: Struct, columns: Struct) -> Struct:
@@ -97,13 +93,14 @@ def _join_columns(before: Struct, columns: Struct) -> Struct:
 def before_waiting_records(state: State, ranges: Ranges, now_ms: int) -> Ranges:
     """S4: return no ranges while an answer may come soon; then, and for an END, those before
     records that wait."""
-    if not state.needs:
+    needs = state.needs
+    if not needs.open:
         return _clip(ranges, repeat_until(state))
-    if now_ms < min(need.since_ms for need in state.needs) + WAIT_MS:
+    if now_ms < min(need.since_ms for need in needs.open) + WAIT_MS:
         if state.phase is not Phase.ANSWERING:
             return {}
         ranges = _clip(ranges, repeat_until(state))
-    first = reduce(Offsets.earliest, (need.proposal.first for need in state.needs))
+    first = reduce(Offsets.earliest, (need.proposal.first for need in needs.open))
     cut = {p: OffsetRange(r.begin, _end_before(r, first.get(p))) for p, r in ranges.items()}
     return {p: r for p, r in cut.items() if not r.empty}
 
@@ -114,9 +111,15 @@ def repeat_until(state: State) -> Mapping[TopicPartition, int]:
     Further records may need further columns: with them the batch would be done again for ever. A
     partition that cannot be read now holds nothing up.
     """
-    there = backlog(state)
-    left = any(at in there and there[at].begin < end for at, end in state.again.items())
-    return state.again if left else {}
+    again = state.needs.again
+    there = backlog(state) if again else {}
+    left = any(at in there and there[at].begin < end for at, end in again.items())
+    return again if left else {}
+
+
+def with_repetition_checked(state: State) -> State:
+    """S3: forget up to where a batch is done again, once that is done."""
+    return replace(state, needs=replace(state.needs, again=repeat_until(state)))
 
 
 def _clip(ranges: Ranges, ends: Mapping[TopicPartition, int]) -> Ranges:
@@ -135,49 +138,50 @@ def _end_before(range_: OffsetRange, first: int | None) -> int:
 def on_tables(state: State, tables: Tables, now_ms: int) -> State:
     """S3, N1: repeat the batch with the tables that TABLES names, in the same folder."""
     numbers = {said.number for said in tables.answers if said.sender == state.sender}
-    done = [need for need in state.needs if need.proposal.number in numbers]
+    done = [need for need in state.needs.open if need.proposal.number in numbers]
     if not done:
         return state
-    primary = state.writing or state.following
-    now = next(
-        (table for table in tables.tables if primary and table.uuid == primary.table.uuid), None
-    )
-    return replace(
-        state,
-        needs=tuple(need for need in state.needs if need not in done),
-        writing=_with_new_schema(state.writing, now),
-        following=_with_new_schema(state.following, now),
-        told=_newest_answers(state, tables, now_ms) if now is None else state.told,
-        ends_due_ms=0,
-    )
+    still = tuple(need for need in state.needs.open if need not in done)
+    primary = state.term.writing or state.term.following
+    uuid = primary.table.uuid if primary else None
+    now = next((table for table in tables.tables if table.uuid == uuid), None)
+    answers = _newest_answers(state, tables, now_ms) if now is None else state.needs.answers
+    answered = replace(state, needs=replace(state.needs, open=still, answers=answers))
+    renewed = answered if now is None else with_schema(answered, now)
+    return renewed.with_deadline(Timer.LOOK, None)
 
 
 def _newest_answers(state: State, tables: Tables, now_ms: int) -> Mapping[str, TableAnswer]:
     """Return the newest statement about each table, in bounds."""
-    told = dict(state.told)
+    answers = dict(state.needs.answers)
     for start in tables.tables:
-        told.pop(start.table, None)
-        told[start.table] = TableAnswer(start, None if start.uuid else now_ms + REFUSED_MS)
-    return dict(list(told.items())[-ANSWERS_MAX:])
+        answers.pop(start.table, None)
+        answers[start.table] = TableAnswer(start, None if start.uuid else now_ms + REFUSED_MS)
+    return dict(list(answers.items())[-ANSWERS_MAX:])
 
 
 def forget_refusals(state: State, now_ms: int) -> State:
     """N3, R4: forget refusals after a while, so that the table is asked for again."""
     kept = {
-        name: said
-        for name, said in state.told.items()
-        if said.until_ms is None or now_ms < said.until_ms
+        name: answer
+        for name, answer in state.needs.answers.items()
+        if answer.until_ms is None or now_ms < answer.until_ms
     }
-    return state if len(kept) == len(state.told) else replace(state, told=kept)
+    if len(kept) == len(state.needs.answers):
+        return state
+    return replace(state, needs=replace(state.needs, answers=kept))
 
 
-def _with_new_schema(
-    opened: OpenTransaction | None, now: TableStart | None
-) -> OpenTransaction | None:
-    if opened is None or now is None or opened.table.uuid != now.uuid:
-        return opened
-    table = replace(opened.table, schema_id=now.schema_id, refused=now.refused)
-    return replace(opened, table=table)
+def forget_answers(state: State, suspended: Mapping[str, str]) -> State:
+    """I2: forget what TABLES said of tables that are suspended since."""
+    kept = {name: said for name, said in state.needs.answers.items() if name not in suspended}
+    return replace(state, needs=replace(state.needs, answers=kept))
+
+
+def forget_needs(state: State) -> State:
+    """P1: another coordinator knows nothing of the proposals; the records are met again."""
+    needs = state.needs
+    return replace(state, needs=SchemaNeeds(number=needs.number, ignored=needs.ignored))
 
 
 def answer_needs_by_start(state: State, start: StartCommit) -> State:
@@ -189,10 +193,10 @@ def answer_needs_by_start(state: State, start: StartCommit) -> State:
     now = Destination(primary.table, primary.uuid, primary.schema_id)
     still = tuple(
         replace(need, heard=False)
-        for need in state.needs
+        for need in state.needs.open
         if need.proposal.table != primary.table or _destination(need) == now
     )
-    return replace(state, needs=still)
+    return replace(state, needs=replace(state.needs, open=still))
 
 
 def _destination(need: Need) -> Destination:
@@ -201,31 +205,28 @@ def _destination(need: Need) -> Destination:
 
 def on_own_proposal(state: State, proposal: Proposal) -> State:
     """G1, G6: note that it was heard; if others used its name, go on counting from there."""
-    if state.proposals < proposal.number <= state.proposals + LEAP_MAX:
-        return replace(state, proposals=proposal.number)
-    heard = (
-        replace(need, heard=True) if need.proposal == proposal else need for need in state.needs
+    needs = state.needs
+    if (counted := count_on(needs.number, proposal.number)) != needs.number:
+        return replace(state, needs=replace(needs, number=counted))
+    heard = tuple(
+        replace(need, heard=True) if need.proposal == proposal else need for need in needs.open
     )
-    return replace(state, needs=tuple(heard))
+    return replace(state, needs=replace(needs, open=heard))
 
 
-def log_ignored_fields(state: State, written: BatchWritten) -> Step:
+def log_ignored_fields(state: State, ignored: Mapping[str, int]) -> Step:
     """S6: log once each field that becomes no column, with the records in which it was met."""
-    new = {path: count for path, count in written.ignored.items() if path not in state.ignored}
+    new = {path: count for path, count in ignored.items() if path not in state.needs.ignored}
     if not new:
         return state, ()
     some = ", ".join(
         f"{_shorten(path)} ({count} records)" for path, count in sorted(new.items())[:20]
     )
     more = f" and {len(new) - 20} more" if len(new) > 20 else ""
-    state = replace(state, ignored=_newest_paths((*state.ignored, *new)))
-    return state, (
-        LogLine(
-            f"ignores fields that become no column: {some}{more}",
-            trouble=True,
-            event=LogEvent.FIELDS_IGNORED,
-        ),
-    )
+    newest = _newest_paths((*state.needs.ignored, *new))
+    state = replace(state, needs=replace(state.needs, ignored=newest))
+    text = f"ignores fields that become no column: {some}{more}"
+    return state, (LogLine(text, trouble=True, event=LogEvent.FIELDS_IGNORED),)
 
 
 def _shorten(path: str) -> str:

@@ -1,12 +1,25 @@
-"""What settlements and new epochs do to positions and announced statuses (P1, P6, P7, P8)."""
+"""Epochs, transactions and settlements as the coordinator says them, and what was said to it.
+
+Owner of ``Term`` and ``Announced``: P1, P7, P8 and P11, and the replays of G5 and G6.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from headgate.control_protocol.errors import OtherConfiguration
-from headgate.control_protocol.events import DIGEST, LogRecord, Settlement, StartCommit
+from headgate.control_protocol.events import (
+    DIGEST,
+    LogRecord,
+    Presence,
+    PresenceKind,
+    Proposal,
+    Settlement,
+    StartCommit,
+    TableStart,
+    WriteStatus,
+)
 from headgate.control_protocol.identifiers import (
     LEAP_MAX,
     ControlOffset,
@@ -15,9 +28,18 @@ from headgate.control_protocol.identifiers import (
     TopicPartition,
     TransactionNumber,
 )
+from headgate.control_protocol.machine_io import Append, OutgoingEvent
 from headgate.control_protocol.offsets import Offsets
-from headgate.participant.batches import drop_work, empty_claim
-from headgate.participant.state import Ownership, OwnStatus, State
+from headgate.participant.batches import (
+    presence,
+    take_status,
+    void_positions,
+    with_fresh_look,
+    with_positions,
+)
+from headgate.participant.state import OpenTransaction, OwnStatus, State, Term, Timer
+
+# --------------------------------------------------------------------- what the coordinator says
 
 
 def is_believed(state: State, record: LogRecord) -> bool:
@@ -26,7 +48,7 @@ def is_believed(state: State, record: LogRecord) -> bool:
     A START is believed however far it leaps, for its coordinator may have had to claim above words
     that this participant ignored. A START of the true coordinator leads back from a false one.
     """
-    said, known = record.envelope, state.epoch
+    said, known = record.envelope, state.term.epoch
     match said.event:
         case StartCommit(settled_to=place) | Settlement(settled_to=place):
             possible = place is None or place <= record.offset
@@ -39,60 +61,93 @@ def is_believed(state: State, record: LogRecord) -> bool:
     return possible and (near or (far and isinstance(said.event, StartCommit)))
 
 
-def enter_epoch(state: State, epoch: Epoch) -> State:
+def enter_epoch(state: State, epoch: Epoch, coordinator: Sender | None) -> State:
     """P1: enter a higher epoch: all work, announced statuses and known positions are void."""
-    return replace(
-        drop_work(state),
-        epoch=epoch,
-        writing=None,
-        following=None,
-        ended=TransactionNumber(0),
-        answered=TransactionNumber(0),
-        settled_to=ControlOffset(0),
-        pending=(),
-        failure=None,
-        failed=frozenset(),
-        last_read_done=False,
-        looked=frozenset(),
-        needs=(),
-        told={},
-        again={},
-        stop=None,
-        owned={p: replace(own, work=None) for p, own in state.owned.items()},
+    # L begins at 0 again: the new epoch's first START says where to read on, whatever the former
+    # coordinator had settled; its ENDs count from 1.
+    term = Term(epoch, coordinator, paused=state.term.paused)
+    said = replace(state.said, pending=())
+    return replace(void_positions(state), term=term, said=said)
+
+
+def open_transaction(state: State, started: OpenTransaction | None) -> State:
+    """Open a START at once, or behind the answer that is still pending (C4)."""
+    term = state.term
+    if term.ended > term.answered:
+        return replace(state, term=replace(term, following=started))
+    opened = replace(state, term=replace(term, writing=started, following=None))
+    return with_fresh_look(opened)
+
+
+def with_paused(state: State, *, paused: bool) -> State:
+    return replace(state, term=replace(state.term, paused=paused))
+
+
+def with_end(state: State, number: TransactionNumber) -> State:
+    """Note an END that is to be answered."""
+    return replace(state, term=replace(state.term, ended=max(number, state.term.ended)))
+
+
+def with_end_answered(state: State) -> State:
+    """Go on with the transaction whose START was heard meanwhile; without one, with none."""
+    answered = replace(state, term=replace(state.term, answered=state.term.ended))
+    return open_transaction(answered, answered.term.following)
+
+
+def with_suspended(state: State, suspended: Mapping[str, str]) -> State:
+    """I2: apply a settlement's suspended tables to the next batch, whatever its transaction."""
+    return _with_transactions(state, lambda each: replace(each, suspended=suspended))
+
+
+def with_schema(state: State, now: TableStart) -> State:
+    """S3: write under the schema that TABLES names, in the same folder."""
+
+    def renewed(opened: OpenTransaction) -> OpenTransaction:
+        if opened.table.uuid != now.uuid:
+            return opened
+        table = replace(opened.table, schema_id=now.schema_id, refused=now.refused)
+        return replace(opened, table=table)
+
+    return _with_transactions(state, renewed)
+
+
+def _with_transactions(state: State, change: Callable[[OpenTransaction], OpenTransaction]) -> State:
+    writing, following = state.term.writing, state.term.following
+    term = replace(
+        state.term,
+        writing=change(writing) if writing else None,
+        following=change(following) if following else None,
     )
+    return replace(state, term=term)
+
+
+# ------------------------------------------------------------------------------- settlements
 
 
 def apply_settlement(state: State, offsets: Offsets, settled_to: ControlOffset) -> State:
     """Apply C, settled up to L. A settlement older than one already applied is ignored."""
-    if settled_to < state.settled_to:
+    # The log repeats what a coordinator appends again: an older C would move positions back to
+    # offsets that the table holds, and their records would be written once more.
+    if settled_to < state.term.settled_to:
         return state
-    pending = tuple(own for own in state.pending if _is_late(own, settled_to))
-    expected = _chain_late_statuses(offsets, pending)
     unheeded = _count_unheeded(state, offsets, settled_to)
-    state = replace(state, pending=pending, settled_to=settled_to, unheeded=unheeded)
-    if any(_contradicts(expected, p, own) for p, own in state.owned.items()):
-        state = drop_work(state)
-        state = replace(state, owned={p: _move_to(p, o, expected) for p, o in state.owned.items()})
-    return replace(state, owned=_learn_positions(state.owned, expected, settled_to))
+    pending = tuple(own for own in state.said.pending if _is_late(own, settled_to))
+    state = replace(
+        state,
+        term=replace(state.term, settled_to=settled_to),
+        said=replace(state.said, pending=pending, unheeded=unheeded),
+    )
+    return with_positions(state, _chain_late_statuses(offsets, pending), settled_to)
 
 
 def _count_unheeded(state: State, offsets: Offsets, settled_to: ControlOffset) -> int:
     """G6: return how many statuses in a row had no effect: C has not reached what they claim."""
-    count = state.unheeded
-    for own in state.pending:
+    count = state.said.unheeded
+    for own in state.said.pending:
         if not _is_late(own, settled_to) and any(len(span) for span in own.ranges.values()):
             reached = all(offsets.get(p, span.end) >= span.end for p, span in own.ranges.items())
             count = 0 if reached else count + 1
     return count
-
-
-def _contradicts(expected: Offsets, partition: TopicPartition, own: Ownership) -> bool:
-    """Return whether C contradicts the position; a partition that C leaves out does not count."""
-    return (
-        own.work is not None
-        and partition in expected
-        and expected[partition] != own.work.range.begin
-    )
 
 
 def _is_late(own: OwnStatus, settled_to: ControlOffset) -> bool:
@@ -101,28 +156,105 @@ def _is_late(own: OwnStatus, settled_to: ControlOffset) -> bool:
 
 
 def _chain_late_statuses(offsets: Offsets, pending: tuple[OwnStatus, ...]) -> Offsets:
-    """P7: return what C will be once the own late statuses are judged, as the coordinator would."""
+    """P7: return what C will be once the own late statuses are judged, as the coordinator would.
+
+    It will judge them in log order onto exactly this pair of C and L. A position behind C itself is
+    no contradiction then: what lies between was announced, and must not be read again.
+    """
     for own in pending:
         if offsets.admits(own.ranges):
             offsets = offsets.after(own.ranges)
     return offsets
 
 
-def _move_to(partition: TopicPartition, own: Ownership, expected: Offsets) -> Ownership:
-    known = own.work is not None and partition in expected
-    return replace(own, work=empty_claim(expected[partition])) if known else own
+# ------------------------------------------------------------------------------ what it says
+
+Step = tuple[State, tuple[Append, ...]]
 
 
-def _learn_positions(
-    owned: Mapping[TopicPartition, Ownership], expected: Offsets, settled_to: ControlOffset
-) -> Mapping[TopicPartition, Ownership]:
-    """P6: take a gained partition's position from the first settlement behind its PRESENCE."""
-    return {
-        p: replace(own, work=empty_claim(expected[p]))
-        if own.work is None and own.since is not None and own.since < settled_to and p in expected
+def number_event(
+    state: State, transaction: TransactionNumber, event: Presence | WriteStatus | Proposal
+) -> tuple[State, OutgoingEvent]:
+    """Return the event with its place in this participant's own order."""
+    sequence = state.said.sequence + 1
+    numbered = replace(state, said=replace(state.said, sequence=sequence))
+    return numbered, OutgoingEvent(state.term.epoch, transaction, event, sequence)
+
+
+def append_presence(state: State, kind: PresenceKind, concerns: frozenset[TopicPartition]) -> Step:
+    state, said = number_event(state, TransactionNumber(0), presence(state, kind, concerns))
+    if kind in (PresenceKind.JOINED, PresenceKind.GAINED):
+        unheard = (*state.said.unheard, said)
+        state = replace(state, said=replace(state.said, unheard=unheard))
+    return state, (Append((said,)),)
+
+
+def append_status(state: State, transaction: TransactionNumber) -> Step:
+    """Announce all work; the status stays pending until a settlement covers it."""
+    # G6: somebody may have used a higher number in its name that it never heard: catch up.
+    further = min(LEAP_MAX, 1024 ** min(state.said.unheeded, 2))
+    state, status = take_status(state, state.said.status_number + further)
+    state, said = number_event(state, transaction, status)
+    pending = (*state.said.pending, OwnStatus(said, status))
+    announced = replace(state.said, pending=pending, status_number=status.status_number)
+    return replace(state, said=announced), (Append((said,)),)
+
+
+def append_pending_again(state: State, upto: TransactionNumber) -> Step:
+    """P4: answer a repeated END with the very events that answered it, files included."""
+    again = tuple(own.said for own in state.said.pending if own.said.transaction <= upto)
+    return state, (Append(again),) if again else ()
+
+
+def arm_resend(state: State, now_ms: int) -> State:
+    """G1: what is not heard is appended again, an interval after it was first missed."""
+    if not _unheard_events(state):
+        return state.with_deadline(Timer.RESEND, None)
+    if Timer.RESEND in state.deadlines:
+        return state
+    return state.with_deadline(Timer.RESEND, now_ms + state.settings.presence_interval_ms)
+
+
+def repeat_unheard(state: State, now_ms: int) -> Step:  # noqa: ARG001 - as all that is due
+    """G1: repeat what was not heard; confirmed is not heard, for a log may be truncated."""
+    return state.with_deadline(Timer.RESEND, None), (Append(_unheard_events(state)),)
+
+
+def _unheard_events(state: State) -> tuple[OutgoingEvent, ...]:
+    proposed = (need.said for need in state.needs.open if not need.heard)
+    pending = (own.said for own in state.said.pending if own.offset is None)
+    return (*state.said.unheard, *pending, *proposed)
+
+
+def on_own_status(state: State, number: int, offset: ControlOffset) -> State:
+    """Note where an own status stands; if others used its name, go on counting from there (G6)."""
+    pending = tuple(
+        replace(own, offset=offset)
+        if own.offset is None and own.status.status_number == number
         else own
-        for p, own in owned.items()
-    }
+        for own in state.said.pending
+    )
+    counted = count_on(state.said.status_number, number)
+    return replace(state, said=replace(state.said, pending=pending, status_number=counted))
+
+
+def with_presence_heard(state: State, sequence: int) -> State:
+    unheard = tuple(said for said in state.said.unheard if said.sequence != sequence)
+    counted = count_on(state.said.sequence, sequence)
+    return replace(state, said=replace(state.said, unheard=unheard, sequence=counted))
+
+
+def without_unheard(state: State) -> State:
+    """Forget the presences on the way: the log lost its end, and everything is gained again."""
+    return replace(state, said=replace(state.said, unheard=()))
+
+
+def count_on(known: int, heard: int) -> int:
+    """G6: return the number to count on from, after what was heard in its name, its own or not."""
+    return heard if known < heard <= known + LEAP_MAX else known
+
+
+# ---------------------------------------------------------------------------- one configuration
 
 
 def find_other_configuration(

@@ -58,7 +58,8 @@ class SinkTask:
     def _wanted(self) -> Mapping[TopicPartition, int]:
         """Return where each partition's buffer should begin: behind the batch that runs."""
         state = self._driver.state
-        running = state.batch.ranges if state.batch else {}
+        batch = state.run.batch
+        running = batch.ranges if batch else {}
         return {
             p: running[p].end if p in running else position
             for p, position in state.positions.items()

@@ -1,16 +1,18 @@
-"""Everything a participant knows, as one immutable value."""
+"""Everything a participant knows, as one immutable value made of six.
+
+Each of the six has one module that makes changed copies of it; the others read it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum
 
 from headgate.control_protocol.errors import StopBefore
 from headgate.control_protocol.events import (
     Claim,
     Destination,
-    Event,
     Limits,
     Proposal,
     StartCommit,
@@ -27,6 +29,7 @@ from headgate.control_protocol.identifiers import (
     TopicPartition,
     TransactionNumber,
 )
+from headgate.control_protocol.machine_io import OutgoingEvent, is_waiting, with_deadline
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.participant.settings import ParticipantSettings
@@ -59,7 +62,7 @@ class OpenTransaction:
     suspended: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def by(cls, number: TransactionNumber, start: StartCommit) -> OpenTransaction:
+    def from_start(cls, number: TransactionNumber, start: StartCommit) -> OpenTransaction:
         table, *aside = start.tables
         fixed = frozenset(start.offsets)
         quarantine = aside[0] if aside else None
@@ -78,9 +81,11 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """One owned partition. ``presence`` is the sequence of the PRESENCE that names its gain,
-    ``since`` where that one stands in the log (h of rule P6). ``work`` is the unannounced claim;
-    its end is the position; ``None`` while the position is not known.
+    """One owned partition.
+
+    ``presence`` is the sequence of the PRESENCE that names its gain, ``since`` the place of that
+    one in the log (h of P6). ``work`` is the unannounced claim, whose end is the position; ``None``
+    while the position is not known.
     """
 
     presence: int
@@ -89,20 +94,13 @@ class Ownership:
 
 
 @dataclass(frozen=True, slots=True)
-class OutgoingEvent:
-    """An event to append; ``sequence`` identifies it when it is heard."""
-
-    sequence: int
-    epoch: Epoch
-    transaction: TransactionNumber
-    event: Event
-
-
-@dataclass(frozen=True, slots=True)
 class OwnStatus:
-    """An announced status that no settlement covers yet; ``offset`` is set once it was heard."""
+    """An announced status that no settlement covers yet; ``offset`` is set once it was heard.
 
-    draft: OutgoingEvent
+    ``said`` is kept, files and all: a repeated END gets this very event again (P4).
+    """
+
+    said: OutgoingEvent
     status: WriteStatus
     offset: ControlOffset | None = None
 
@@ -115,7 +113,7 @@ class OwnStatus:
 class Need:
     """A proposal without an answer: what waits for it begins at ``proposal.first`` (rule S2)."""
 
-    draft: OutgoingEvent
+    said: OutgoingEvent
     proposal: Proposal
     since_ms: int
     heard: bool = False
@@ -123,7 +121,9 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class TableAnswer:
-    """The statement of TABLES on a table that START does not name; a missing one expires."""
+    """What TABLES said of a table that START does not name.
+
+    That there is none is forgotten at ``until_ms``, so that it is asked for again (N3)."""
 
     start: TableStart
     until_ms: int | None = None
@@ -142,74 +142,41 @@ class PendingStop:
     cuts: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """``coordinator`` is who began the epoch. ``writing`` is the transaction whose folder takes
-    new files, ``following`` the one whose START was heard while an answer to END is still pending.
-    ``files``, ``quarantined`` and ``followed`` (of other secondary tables) hold the unannounced
-    work, ``troubles`` what is wrong with tables that it should have gone to (I1).
-    ``ended`` and ``answered`` are the newest END heard and answered. ``failed`` are the
-    partitions of a batch that failed, for the reason ``failure``, until a later one reads them.
-    ``unheard``: presences appended but not yet heard; ``unheeded``: how many statuses in a row came
-    to nothing. ``looked`` are the partitions whose end the
-    last look of the open transaction brought. ``batch_due_ms``: when the batch has to be done;
-    ``hopeless``: how many in a row failed so that trying again will hardly help; ``foreign``: how
-    many because of another system. ``table`` is the one that this participant's own sink file
-    names, ``configuration`` the parts of the file that must be equal for all (rule P11).
-    ``needs`` wait for TABLES, ``proposals`` counts what was proposed; ``told``: what TABLES said in
-    this epoch of tables that routes name; ``again``: where the batch ended that met the first of
-    the needs, and is done again up to there; ``ignored`` are the fields
-    of which was told that they become no columns (S2, S6).
-    ``stop``: the sink is about to stop before a record.
-    ``record_bytes`` is the mean of the last batch, ``steps`` the last one that was said (P12).
-    """
+class Timer(Enum):
+    """What a participant does, or may do again, when a time has come."""
 
-    sink: SinkName
-    sender: Sender
-    settings: ParticipantSettings
+    LOOK = "look"
+    """Not before it is the source asked again where it ends."""
+    RETRY = "retry"
+    """Not before it is a failed batch read again (P10)."""
+    RESEND = "resend"
+    """What was not heard by then is appended again (G1)."""
+    BATCH = "batch"
+    """The batch that runs is given up; set exactly while one runs."""
+    ALIVE = "alive"
+    """The next PRESENCE that only says that it is alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What the coordinator of this epoch has said. Only ``settlements`` makes a changed copy."""
+
     epoch: Epoch = Epoch(0)
+    """Never falls, but by the START of a true coordinator that leads back from a false one (G6)."""
     coordinator: Sender | None = None
-    writing: OpenTransaction | None = None
-    following: OpenTransaction | None = None
-    ended: TransactionNumber = TransactionNumber(0)
-    answered: TransactionNumber = TransactionNumber(0)
+    """Who began the epoch: the same epoch of another one is another epoch (P1)."""
     settled_to: ControlOffset = ControlOffset(0)
+    """L. Never falls within an epoch: an older settlement is ignored (P7)."""
+    ended: TransactionNumber = TransactionNumber(0)
+    """The newest END heard, at or above ``answered``."""
+    answered: TransactionNumber = TransactionNumber(0)
+    """The newest END answered: a participant answers each END once, however often it is heard."""
     paused: bool = False
-    owned: Mapping[TopicPartition, Ownership] = field(default_factory=dict)
-    leaving: frozenset[TopicPartition] = frozenset()
-    files: tuple[WrittenFile, ...] = ()
-    quarantined: tuple[WrittenFile, ...] = ()
-    followed: Mapping[Destination, tuple[WrittenFile, ...]] = field(default_factory=dict)
-    troubles: Mapping[str, str] = field(default_factory=dict)
-    batch: Batch | None = None
-    batch_due_ms: int = 0
-    batches: int = 0
-    hopeless: int = 0
-    foreign: int = 0
-    last_read_done: bool = False
-    looked: frozenset[TopicPartition] = frozenset()
-    failure: str | None = None
-    failed: frozenset[TopicPartition] = frozenset()
-    pending: tuple[OwnStatus, ...] = ()
-    unheard: tuple[OutgoingEvent, ...] = ()
-    statuses: int = 0
-    unheeded: int = 0
-    sequence: int = 0
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-    ends_due_ms: int = 0
-    resend_at_ms: int | None = None
-    retry_at_ms: int | None = None
-    alive_due_ms: int = 0
-    table: str | None = None
-    configuration: Mapping[str, str] = field(default_factory=dict)
-    needs: tuple[Need, ...] = ()
-    proposals: int = 0
-    told: Mapping[str, TableAnswer] = field(default_factory=dict)
-    again: Mapping[TopicPartition, int] = field(default_factory=dict)
-    ignored: frozenset[str] = frozenset()
-    stop: PendingStop | None = None
-    record_bytes: float = 0.0
-    steps: int = 0
+    """As the newest START says: nothing is read (C11)."""
+    writing: OpenTransaction | None = None
+    """The transaction whose folder takes new files."""
+    following: OpenTransaction | None = None
+    """The one whose START was heard while the answer to END is pending: set only then (C4)."""
 
     @property
     def phase(self) -> Phase:
@@ -217,16 +184,33 @@ class State:
             return Phase.ANSWERING
         return Phase.WRITING if self.writing else Phase.WAITING
 
-    @property
-    def unconfirmed(self) -> bool:
-        """Return whether a status was appended and not yet heard: the next one has to wait."""
-        return any(own.offset is None for own in self.pending)
 
-    @property
-    def files_waiting(self) -> int:
-        """Return how many files of all tables no status has named yet."""
-        followed = sum(map(len, self.followed.values()))
-        return len(self.files) + len(self.quarantined) + followed
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is owned, and read but not announced. Only ``batches`` makes a changed copy.
+
+    A data file mixes partitions. Hence the claims of all partitions, the files and the troubles are
+    kept, announced or dropped together, and never one partition's alone (P7): where no claim holds
+    an offset, there is no file and no trouble.
+    """
+
+    owned: Mapping[TopicPartition, Ownership] = field(default_factory=dict)
+    """As the group says, since a PRESENCE was appended for each (P5)."""
+    leaving: frozenset[TopicPartition] = frozenset()
+    """Owned ones that the group takes away as soon as what was read is announced."""
+    files: tuple[WrittenFile, ...] = ()
+    quarantine_files: tuple[WrittenFile, ...] = ()
+    secondary_files: Mapping[Destination, tuple[WrittenFile, ...]] = field(default_factory=dict)
+    """Of the primary table, of the quarantine, of other tables; in all at most ``files_max`` and
+    what one batch writes."""
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    """What is wrong with tables that some of it should have gone to (I1)."""
+    failure: str | None = None
+    """Why the last batch failed: set exactly while ``failed`` names partitions."""
+    failed: frozenset[TopicPartition] = frozenset()
+    """Of a failed batch, until a later one has read them: nobody may take them for idle."""
+    steps: int = 0
+    """The last step towards a limit that was said of this work (P12)."""
 
     @property
     def unannounced(self) -> bool:
@@ -234,6 +218,122 @@ class State:
         return any(own.work and not own.work.range.empty for own in self.owned.values())
 
     @property
+    def files_waiting(self) -> int:
+        """Return how many files of all tables no status has named yet."""
+        of_others = sum(map(len, self.secondary_files.values()))
+        return len(self.files) + len(self.quarantine_files) + of_others
+
+    @property
     def positions(self) -> Mapping[TopicPartition, int]:
         """Return the next offset to read of every partition whose position is known."""
         return {p: own.work.range.end for p, own in self.owned.items() if own.work}
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRun:
+    """The batch that runs, and how those before it went. Only ``batches`` makes a changed copy."""
+
+    batch: Batch | None = None
+    """At most one. Each of its ranges begins at the position of an owned partition: whatever moves
+    a position, or loses a partition, abandons the batch."""
+    number: int = 0
+    """Of the newest batch: the outcome of an older one is not taken for it."""
+    unforeseen: int = 0
+    """How many batches in a row failed, or hung, so that trying again will hardly help."""
+    outages: int = 0
+    """How many in a row failed because of another system."""
+    record_bytes: float = 0.0
+    """Mean size of a record in the last batch that read any."""
+    stop: PendingStop | None = None
+    """The sink is about to stop before a record (P14)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEnds:
+    """Where the source ends. Only ``batches`` makes a changed copy."""
+
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    looked: frozenset[TopicPartition] = frozenset()
+    """Those whose end the last look brought, in this transaction: their ends are known."""
+    last_read_done: bool = False
+    """After END, what is there was looked for once more; true only while END is not answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What it said and what was heard of it. Only ``settlements`` makes a changed copy.
+
+    Appended is not heard, even where the broker confirmed it: a log may lose its end (G1).
+    """
+
+    pending: tuple[OwnStatus, ...] = ()
+    """Statuses that no settlement covers: with ascending numbers, in log order, and where they were
+    heard, at or behind L (P8)."""
+    status_number: int = 0
+    """The newest number of a status; never falls, or the coordinator takes one for a repetition."""
+    unheeded: int = 0
+    """How many statuses in a row came to nothing (G6)."""
+    unheard: tuple[OutgoingEvent, ...] = ()
+    """Presences that name a gain; the position of the gained ones waits for them (P6)."""
+    sequence: int = 0
+    """Of the newest own event; never falls."""
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Return whether a status was appended and not yet heard: the next one has to wait."""
+        return any(own.offset is None for own in self.pending)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaNeeds:
+    """Columns and tables that were asked for. Only ``schema_proposals`` makes a changed copy."""
+
+    open: tuple[Need, ...] = ()
+    """Without an answer; one for a table, none with a number above ``number``."""
+    number: int = 0
+    """Of the newest proposal; never falls within a life."""
+    answers: Mapping[str, TableAnswer] = field(default_factory=dict)
+    """What TABLES said in this epoch of tables that routes name; the oldest are forgotten."""
+    again: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Where the batch ended that met the first of the needs, and is done again up to there (S3)."""
+    ignored: frozenset[str] = frozenset()
+    """Fields of which it was logged that they become no column (S6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """``table`` is the one that this participant's own sink file names, ``configuration`` the parts
+    of the file that must be equal for all (P11); both are constant, as sink, sender and settings.
+    """
+
+    sink: SinkName
+    sender: Sender
+    settings: ParticipantSettings
+    table: str | None = None
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    term: Term = Term()
+    work: Work = Work()
+    run: BatchRun = BatchRun()
+    source: SourceEnds = SourceEnds()
+    said: Announced = Announced()
+    needs: SchemaNeeds = SchemaNeeds()
+    deadlines: Mapping[Timer, int] = field(default_factory=lambda: {Timer.ALIVE: 0})
+
+    @property
+    def phase(self) -> Phase:
+        return self.term.phase
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """Return the next offset to read of every partition whose position is known."""
+        return self.work.positions
+
+    def with_deadline(self, timer: Timer, at_ms: int | None) -> State:
+        """Return the state with this deadline set, or cleared (``None``)."""
+        if self.deadlines.get(timer) == at_ms:
+            return self
+        return replace(self, deadlines=with_deadline(self.deadlines, timer, at_ms))
+
+    def may(self, timer: Timer, now_ms: int) -> bool:
+        """Return whether what waits for this deadline may happen now."""
+        return not is_waiting(self.deadlines, timer, now_ms)

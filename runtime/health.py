@@ -48,6 +48,7 @@ class Condition(StrEnum):
     FAILED = "failed"
     STOPPED = "stopped"
     NOT_RUNNING = "not running"
+    NOT_HEARD = "not heard"
     UNKNOWN = "not known"
 
 
@@ -63,6 +64,7 @@ EXIT_CODES: Mapping[Condition, int] = {
     Condition.FAILED: 1,
     Condition.STOPPED: 0,
     Condition.NOT_RUNNING: 1,
+    Condition.NOT_HEARD: 1,
     Condition.UNKNOWN: 3,
 }
 
@@ -109,13 +111,15 @@ class Heard:
     """What the end of the control topic shows. ``alive``: participants by their last sign of life.
 
     ``since_ms``: since when some participant has been alive. ``ended``: whether all that spoke
-    lately announced their end; ``None`` if none spoke at all.
+    lately announced their end; ``None`` if none spoke at all. ``silent``: nobody has spoken for as
+    long as makes one count as dead.
     """
 
     alive: Mapping[Sender, Envelope]
     since_ms: int | None
     ended: bool | None
     error: LastError | None
+    silent: bool
 
 
 def heard(envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int) -> Heard:
@@ -142,6 +146,7 @@ def heard(envelopes: Sequence[Envelope], now_ms: int, silence_ms_max: int) -> He
         since_ms=min((first_ms[sender] for sender in alive), default=None),
         ended=has_ended(last.values(), silence_ms_max),
         error=_last_error(envelopes, frozenset(alive)),
+        silent=all(now_ms - each.time_ms > silence_ms_max for each in last.values()),
     )
 
 
@@ -242,7 +247,7 @@ class Facts:
 
     ``stalled``: partitions whose records have waited for longer than a commit can take;
     ``draining``: this process was asked to end and is finishing its work; ``stopped``: an operator
-    stopped the sink.
+    stopped the sink; ``unheard``: how many members the group has while nobody has spoken for long.
     """
 
     reachable: bool
@@ -256,6 +261,7 @@ class Facts:
     overdue: bool = False
     draining: bool = False
     stopped: bool = False
+    unheard: int = 0
 
 
 def condition_from(facts: Facts) -> Condition:
@@ -273,11 +279,17 @@ def condition_from(facts: Facts) -> Condition:
         return Condition.DRAINING
     if facts.alive:
         return _at_work(facts)
-    if facts.ended:
-        return Condition.STOPPED
-    if facts.ended is None and not facts.epoch:
-        return Condition.NEVER_STARTED
-    return Condition.NOT_RUNNING
+    return _absence(facts)
+
+
+def _absence(facts: Facts) -> Condition:
+    """Return what it means that nobody is heard; of those who were killed, the group may know."""
+    never = facts.ended is None and not facts.epoch
+    if not (facts.ended or never):
+        return Condition.NOT_RUNNING
+    if facts.unheard:
+        return Condition.NOT_HEARD
+    return Condition.NEVER_STARTED if never else Condition.STOPPED
 
 
 def _at_work(facts: Facts) -> Condition:

@@ -76,8 +76,9 @@ class Lookout:
         participants may have been given another topic since.
         """
         self._look_at_wish(state, now_ms)
-        heard = (state.epoch, state.coordinator, state.settled_to, state.ended, state.following)
-        if leads or not state.owned or heard != self._heard:
+        term = state.term
+        heard = (term.epoch, term.coordinator, term.settled_to, term.ended, term.following)
+        if leads or not state.work.owned or heard != self._heard:
             self._heard, self._due_ms = heard, now_ms + self._every_ms
             self._before, self._others = None, frozenset()
         if now_ms < self._due_ms:

@@ -34,7 +34,7 @@ from headgate.data_plane.write.write_batch import write_put
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.embedded_source import Record
-from headgate.participant.state import State
+from headgate.participant.state import State, Timer
 from headgate.runtime.assembly import identity
 from headgate.runtime.catalogs import open_catalog
 from headgate.runtime.maintenance.scheduler import begin_maintenance
@@ -103,7 +103,7 @@ class SinkInProcess:
                 self.settings.participant,
                 table=self.settings.table.identifier,
                 configuration=agreed(self.settings),
-                alive_due_ms=10**9,
+                deadlines={Timer.ALIVE: 10**9},
             ),
             ParticipantWorld(
                 FakeMember(self.group, member),

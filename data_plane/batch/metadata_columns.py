@@ -15,8 +15,7 @@ from headgate.data_plane.batch.write_plan import RECORD_PARTS, STRUCT, SourcePla
 from headgate.data_plane.formats.casting.cast_to_table import fitted
 from headgate.data_plane.formats.casting.relabel import retyped
 from headgate.data_plane.formats.format_registry import record_format
-from headgate.data_plane.formats.record_errors import Faults
-from headgate.data_plane.formats.record_format import UndecodableRecords
+from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 from headgate.kafka.record_fetch import Chunk
 
 MILLISECONDS_MAX = (2**63 - 1) // 1000

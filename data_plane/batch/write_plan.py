@@ -34,7 +34,7 @@ from headgate.data_plane.batch.shaping import Shaping
 from headgate.data_plane.cdc.policy import Changes, Tombstones
 from headgate.data_plane.formats import field_names as names
 from headgate.data_plane.formats.column_options import ColumnRule
-from headgate.data_plane.formats.former_column_names import with_former_names
+from headgate.data_plane.formats.field_names import with_former_names
 from headgate.data_plane.quarantine.already_quarantined import Again, known_offsets, rows_of_iceberg
 from headgate.data_plane.write.missing_columns import Evolution, evolution_of
 from headgate.participant.settings import SchemaPolicy, UnknownFields

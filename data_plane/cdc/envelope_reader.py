@@ -11,8 +11,7 @@ import pyarrow as pa
 from headgate.data_plane.cdc.operations import Operation, Operations
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.formats.column_options_reader import Inside, RuledColumns
-from headgate.data_plane.formats.record_errors import Faults
-from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
+from headgate.data_plane.formats.record_format import Faults, RecordFormat, UndecodableRecords
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Flags, Integers
 

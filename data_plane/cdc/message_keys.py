@@ -7,14 +7,36 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from headgate.data_plane.batch.write_plan import SourcePlan
+from headgate.data_plane.cdc.policy import Changes
 from headgate.data_plane.formats.column_options import ColumnRule
 from headgate.data_plane.formats.column_options_reader import RuledColumns
+from headgate.data_plane.formats.format_registry import ValueOptions, record_format
 from headgate.data_plane.formats.record_format import RecordFormat, UndecodableRecords
 from headgate.native.byte_arrays import Packed
 
 NO_KEY = "the record has no key, and does not say otherwise which row it deletes"
 
 _OTHERWISE = " (keys of another format than the values need format.key_type)"
+
+
+def message_key_format(
+    source: SourcePlan, changes: Changes, keys: list[pa.Field]
+) -> RecordFormat | None:
+    """How keys of messages are read; ``None`` where nothing says it.
+
+    As ``record_columns`` reads them where the key's column takes the message's key; as values are,
+    where a connector writes both; else the message's key is the value of the only column.
+    """
+    if source.key_format_name:
+        return record_format(source.key_format_name, source.key_format_options)
+    if changes.keys_like_values(source.format_name, source.record_columns.get("key", "")):
+        options = ValueOptions.taken(source.format_options)
+        return record_format(source.format_name, options.of_format)
+    if len(keys) > 1:
+        return None
+    octets = pa.types.is_binary(keys[0].type) or pa.types.is_large_binary(keys[0].type)
+    return record_format("bytes" if octets else "string", {})
 
 
 class MessageKeys:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.data_plane.formats.record_errors import Faults
+from headgate.data_plane.formats.record_format import Faults
 
 Operations = np.ndarray[tuple[int], np.dtype[np.uint8]]
 """An ``Operation`` per record."""

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from headgate.data_plane.cdc.policy import PLACEHOLDER
-from headgate.data_plane.formats.record_errors import Faults
+from headgate.data_plane.formats.record_format import Faults
 from headgate.native.kernels import Flags
 
 _HEX = "hex:"

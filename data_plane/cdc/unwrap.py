@@ -27,7 +27,7 @@ from headgate.data_plane.cdc.operations import (
     operations,
 )
 from headgate.data_plane.cdc.policy import Envelope
-from headgate.data_plane.formats.record_errors import Faults
+from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.unknown_fields import RowPlace
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Flags, Integers

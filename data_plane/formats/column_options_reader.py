@@ -17,8 +17,12 @@ from headgate.data_plane.formats import column_options, field_names
 from headgate.data_plane.formats.casting.cast_to_table import without_bad
 from headgate.data_plane.formats.casting.relabel import array_from
 from headgate.data_plane.formats.column_options import ColumnRule
-from headgate.data_plane.formats.record_errors import Faults
-from headgate.data_plane.formats.record_format import RecordFormat, RuledFormat, UndecodableRecords
+from headgate.data_plane.formats.record_format import (
+    Faults,
+    RecordFormat,
+    RuledFormat,
+    UndecodableRecords,
+)
 from headgate.native.byte_arrays import Packed
 
 _NONE = ColumnRule()

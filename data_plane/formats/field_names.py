@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as kinds
+
+from headgate.control_protocol.columns import Column, ListOf, MapOf, Struct
+from headgate.control_protocol.schema_evolution import Former
 
 MAPPING_PROPERTY = "schema.name-mapping.default"
 _NAMES, _CASELESS = b"headgate.names", b"headgate.caseless"
@@ -128,3 +131,42 @@ def places(fields: Iterable[pa.Field], available: Sequence[str]) -> list[int | N
             raise TwoFields(f"the fields {both} both belong into the column {field.name}")
         found.append(hits[0] if hits else None)
     return found
+
+
+# ------------------------------------------------------------------------------------- former names
+
+
+def with_former_names(mapping: str | None, columns: Struct, past: Former) -> str | None:
+    """Return a name mapping in which former names also lead to the columns, if there are any."""
+    if not past.renamed:
+        return mapping
+    known = dict(_names_by_id(json.loads(mapping))) if mapping is not None else {}
+    entries = []
+    for inside, column in _columns_of(columns, 0):
+        once = [old for old, now in past.renamed.get(inside, {}).items() if now == column.name]
+        listed = known.get(column.field_id, [column.name])
+        entries.append({"field-id": column.field_id, "names": [*listed, *once]})
+    beside = known.keys() - {entry["field-id"] for entry in entries}
+    entries += [{"field-id": field_id, "names": known[field_id]} for field_id in sorted(beside)]
+    return json.dumps(entries)
+
+
+def _names_by_id(entries: Any) -> Iterator[tuple[int, list[str]]]:
+    for entry in entries:
+        if "field-id" in entry:
+            yield entry["field-id"], entry.get("names", [])
+        yield from _names_by_id(entry.get("fields") or [])
+
+
+def _columns_of(columns: Struct, inside: int) -> Iterator[tuple[int, Column]]:
+    for column in columns.fields:
+        yield inside, column
+        yield from _columns_inside(column)
+
+
+def _columns_inside(column: Column) -> Iterator[tuple[int, Column]]:
+    match column.type:
+        case Struct() as struct:
+            yield from _columns_of(struct, column.field_id)
+        case ListOf(element=item) | MapOf(value=item):
+            yield from _columns_inside(item)

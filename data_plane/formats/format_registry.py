@@ -7,13 +7,13 @@ text) and returns a ``RecordFormat``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from headgate.control_protocol.errors import ConfigurationError
-from headgate.data_plane.formats.format_options import nearest
 
 if TYPE_CHECKING:  # a sink file is checked before Arrow is needed
     from headgate.data_plane.formats.record_format import RecordFormat
@@ -101,3 +101,32 @@ def _registered(name: str) -> FormatFactory | None:
     for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
         return cast("FormatFactory", point.load())
     return None
+
+
+# ------------------------------------------------------------------------------------------ options
+
+
+def take_options(
+    options: Mapping[str, str],
+    defaults: Mapping[str, str] | None = None,
+    *,
+    required: Sequence[str] = (),
+) -> dict[str, str]:
+    """Return the options over their defaults; an unknown one is never ignored.
+
+    Raises ``ValueError``.
+    """
+    known = {*(defaults or {}), *required}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise ValueError(f"there is no option {unknown[0]!r}{nearest(unknown[0], known)}")
+    missing = [name for name in required if not options.get(name)]
+    if missing:
+        raise ValueError(f"the option {missing[0]!r} is missing")
+    return {**(defaults or {}), **options}
+
+
+def nearest(word: str, known: Sequence[str] | set[str]) -> str:
+    """Return the end of an error's sentence that proposes the most similar known word."""
+    matches = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.5)
+    return f"; did you mean {matches[0]}?" if matches else ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -58,3 +59,29 @@ class RuledFormat(RecordFormat, Protocol):
 
     def missing(self, values: Sequence[bytes], path: Sequence[pa.Field]) -> Flags:
         """Return which records have no field at the end of the path; a null counts as a field."""
+
+
+# ----------------------------------------------------------------------------------------- bad rows
+
+
+class Faults:
+    """Collects bad rows of a batch by index, with the first reason for each.
+
+    The columns of a bad row may hold anything.
+    """
+
+    def __init__(self) -> None:
+        self.reasons: dict[int, str] = {}
+        self._path: list[str] = []
+
+    @contextmanager
+    def inside(self, name: str) -> Iterator[None]:
+        """Prefix the reasons noted in the body with the place."""
+        self._path.append(name)
+        yield
+        self._path.pop()
+
+    def note(self, rows: Iterable[int], reason: str) -> None:
+        where = f"{'.'.join(self._path)}: " if self._path else ""
+        for row in rows:
+            self.reasons.setdefault(int(row), where + reason)

@@ -24,8 +24,8 @@ import pyarrow.types as kinds
 from headgate.control_protocol.errors import ConfigurationError
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting.cast_to_table import fitted, without_bad
-from headgate.data_plane.formats.format_options import take_options
-from headgate.data_plane.formats.record_errors import Faults
+from headgate.data_plane.formats.format_registry import take_options
+from headgate.data_plane.formats.record_format import Faults
 from headgate.native.byte_arrays import Packed
 
 _LINE_END = r"\r?\n$"

@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import (
 from headgate.data_plane.batch.record_numbers import Integers, Numbering, firsts
 from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.formats.casting.cast_to_table import fitted_rows
-from headgate.data_plane.formats.record_errors import Faults
+from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.transform.spark_types import from_spark, goes_into
 
 RECORD = "_headgate_record"

@@ -17,18 +17,17 @@ from headgate.control_protocol.ports import Batch
 from headgate.data_plane.batch.metadata_columns import RecordColumns
 from headgate.data_plane.batch.record_numbers import firsts
 from headgate.data_plane.batch.routed_table import RoutedTable
-from headgate.data_plane.batch.write_plan import SourcePlan, WriterPlan
+from headgate.data_plane.batch.write_plan import WriterPlan
 from headgate.data_plane.cdc.envelope_reader import Columns, Opened
-from headgate.data_plane.cdc.message_keys import NO_KEY, MessageKeys
+from headgate.data_plane.cdc.message_keys import NO_KEY, MessageKeys, message_key_format
 from headgate.data_plane.cdc.operations import Operation, Operations
-from headgate.data_plane.cdc.policy import Changes, Envelope, OnTruncate, UnavailableValue
+from headgate.data_plane.cdc.policy import Envelope, OnTruncate, UnavailableValue
 from headgate.data_plane.cdc.unavailable_values import unavailable
 from headgate.data_plane.cdc.unwrap import ROW_PLACES, opener
 from headgate.data_plane.files.data_files import file_shape
 from headgate.data_plane.files.format_choice import refuse_for_keys
 from headgate.data_plane.formats.format_registry import ValueOptions, record_format
-from headgate.data_plane.formats.record_errors import Faults
-from headgate.data_plane.formats.record_format import RecordFormat
+from headgate.data_plane.formats.record_format import Faults, RecordFormat
 from headgate.data_plane.formats.unknown_fields import WatchfulFormat
 from headgate.data_plane.quarantine.poison_search import Read, read_apart
 from headgate.data_plane.quarantine.prefilter import others
@@ -288,25 +287,6 @@ class ChangeReading:
         nothing = [pa.nulls(count, key.type) for key in self._keys]
         keys = pa.RecordBatch.from_arrays(nothing, names=list(self._changes.key))
         return keys, dict.fromkeys(range(count), NO_KEY)
-
-
-def message_key_format(
-    source: SourcePlan, changes: Changes, keys: list[pa.Field]
-) -> RecordFormat | None:
-    """How keys of messages are read; ``None`` where nothing says it.
-
-    As ``record_columns`` reads them where the key's column takes the message's key; as values are,
-    where a connector writes both; else the message's key is the value of the only column.
-    """
-    if source.key_format_name:
-        return record_format(source.key_format_name, source.key_format_options)
-    if changes.keys_like_values(source.format_name, source.record_columns.get("key", "")):
-        options = ValueOptions.taken(source.format_options)
-        return record_format(source.format_name, options.of_format)
-    if len(keys) > 1:
-        return None
-    octets = pa.types.is_binary(keys[0].type) or pa.types.is_large_binary(keys[0].type)
-    return record_format("bytes" if octets else "string", {})
 
 
 def _records(chunk: Chunk, at: Integers) -> Chunk:

@@ -9,37 +9,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from pyroaring import BitMap64
 
 from headgate.config.sink_settings import SinkSettings
 from headgate.config.table_formats import weaker
-from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
-from headgate.control_protocol.errors import ConfigurationError, RetryLater, TableChanged
-from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition
+from headgate.control_protocol.commit_record import REPLAY, REREAD, CommitRecord, PendingCommit
+from headgate.control_protocol.errors import (
+    ConfigurationError,
+    HeadgateError,
+    RetryLater,
+    TableChanged,
+)
+from headgate.control_protocol.identifiers import SinkName, TopicId, TopicPartition, TransactionId
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.table_history import History, LiveFile
 from headgate.coordinator.settings import OffsetPolicy, RollbackPolicy
+from headgate.data_plane.quarantine.diverted_records import DivertedRecords, given_back
 from headgate.operations.access.kafka import compacted, scan_source, source_topics
-from headgate.operations.access.table import opened_evidence
+from headgate.operations.access.routed_tables import decided_tables, every_table
+from headgate.operations.access.table import iceberg_of, opened_evidence
+from headgate.operations.audit.audited_table import (
+    Columns,
+    Role,
+    came_after_all,
+    examine_pending_commits,
+    expired,
+    open_audited,
+)
 from headgate.operations.audit.commit_chain import (
     Move,
-    examine_chain,
     moved_by_claims,
     renewed_topics,
 )
 from headgate.operations.audit.files import (
     OnProgress,
-    examine_commits,
-    examine_live,
     examine_row_count,
     of_other_sinks,
     of_unknown_sinks,
 )
-from headgate.operations.audit.keyed_table import NOT_FOLDED, offsets_behind
-from headgate.operations.audit.many_keyed_tables import KeyedTables
-from headgate.operations.audit.quarantine import QuarantineEvidence, examine_quarantine, expired
+from headgate.operations.audit.keyed_tables import (
+    NOT_FOLDED,
+    KeyedTables,
+    filled_before,
+    offsets_behind,
+)
+from headgate.operations.audit.quarantine import QuarantineEvidence, examine_quarantine
 from headgate.operations.audit.records import (
     SeenOffsets,
     TableRecords,
@@ -67,7 +82,9 @@ from headgate.operations.audit.totals import (
     whole_table,
 )
 from headgate.operations.status.held_partitions import HeldPartition, held_of, told_of_held
-from headgate.runtime.sink_tables import SinkTables
+from headgate.runtime.sink_tables import SinkTables, TableAtRest
+from headgate.tables.iceberg.catalog import catalog_failure
+from headgate.tables.iceberg.reader import IcebergReader
 
 _TRIES = 3
 
@@ -84,15 +101,14 @@ def audit(
     table alone and says so. Raises ``RetryLater`` if the table cannot be reached, and what
     ``opened_evidence`` raises if it is gone.
     """
-    kind = _kind(settings)
     for tries_left in reversed(range(_TRIES)):
         with opened_evidence(settings, asks_group=with_source) as tables:
             report, missing = None, None
             try:
-                inquiry = kind(tables, on_progress)
-                inquiry.examine_table()
-                inquiry.examine_records(with_source=with_source)
-                report = inquiry.report()
+                under_way = SinkAudit(tables, on_progress)
+                under_way.examine_primary()
+                under_way.examine_records(with_source=with_source)
+                report = under_way.report()
             except FileNotFoundError as error:
                 missing = error
             # The fault may only have been expired or compacted away during the audit: look again.
@@ -108,17 +124,11 @@ def audit(
     raise AssertionError("the last try returns or raises")
 
 
-def _kind(settings: SinkSettings) -> type[Inquiry]:
-    from headgate.operations.audit.many_tables import RoutedInquiry  # it imports from here
+class SinkAudit:
+    """One audit under way, which gathers evidence step by step.
 
-    return RoutedInquiry if settings.tables else Inquiry
-
-
-class Inquiry:
-    """One audit under way, which gathers evidence step by step."""
-
-    _put_again: Mapping[TopicPartition, BitMap64] = MappingProxyType({})
-    """Offsets of the quarantine's records that were given back to their tables (I6)."""
+    The rows of a sink of many tables are those of all tables together.
+    """
 
     def __init__(self, tables: SinkTables, on_progress: OnProgress) -> None:
         settings, reader = tables.settings, tables.reader
@@ -126,9 +136,10 @@ class Inquiry:
         self._settings = settings
         self._reader = reader
         self._on_progress = on_progress
-        self._history: History = reader.history()
-        self._files: list[LiveFile] = reader.live_files()
-        self._damaged: frozenset[str] = frozenset()
+        self._many = bool(settings.tables)
+        self._primary = open_audited(reader, Role.LEDGER if self._many else Role.PRIMARY)
+        self._history: History = self._primary.history
+        self._files: list[LiveFile] = self._primary.files
         self._allowed: list[Move] = []
         self._renewed = renewed_topics(self._history)
         self._findings: list[Finding] = []
@@ -153,20 +164,26 @@ class Inquiry:
         self._harmless = 0  # skipped records that could not have become rows anyway
         self._keyed = KeyedTables(settings, on_progress)
         self._compacted: Mapping[str, bool | None] = {}
+        self._put_again: Mapping[TopicPartition, BitMap64] = {}
+        """Offsets of the quarantine's records that were given back to their tables (I6)."""
+        self._reread: dict[str, TransactionId] = {}  # by UUID, up to which expired rows were
+        self._came: frozenset[PendingCommit] = frozenset()  # expired, and received all the same
+        self._out_of_sight = 0  # rows decided for tables that are gone or may not be read
+        self._unread: dict[str, HeadgateError] = {}  # the other tables are examined all the same
 
-    def examine_table(self) -> None:
-        self._findings += examine_chain(self._history)
+    def examine_primary(self) -> None:
+        primary = self._primary
+        primary.examine(self._on_progress)
+        self._findings += primary.findings
         self._examine_moves()
-        self._findings += examine_commits(self._reader, self._history, self._on_progress)
-        live, self._damaged = examine_live(self._reader, self._files, self._on_progress)
-        self._findings += live
+        self._weigh_history()
+        if self._many:
+            return
         if not self._keyed.one:
             self._examine_row_count()
-        self._weigh_history()
         self._proven.append(f"{len(self._files)} live files: each there, once, and whole")
         if self._keyed.one:
-            damaged = bool(self._damaged)
-            self._keyed.examine(self._reader, self._history, self._files, damaged=damaged)
+            self._keyed.examine(primary)
             self._take_keyed()
 
     def _take_deleted(self, history: History) -> None:
@@ -227,7 +244,7 @@ class Inquiry:
             return
         began = begins(self._history, from_earliest=self._settings.source.start_at == "earliest")
         spans = {at: (began.get(at), end) for at, end in sorted(record.offsets.items())}
-        seen = self._scan_table()
+        seen = self._scan_tables(record) if self._many else self._scan_primary()
         if settings.quarantine.keeps:
             found = examine_quarantine(self._tables, self._history, self._on_progress)
             self._aside, self._findings = found, [*self._findings, *found.findings]
@@ -279,9 +296,21 @@ class Inquiry:
                 self._unproven.append(f"{found.evidence}: {gone}")
 
     def _still_expired(self, record: CommitRecord) -> Sequence[PendingCommit]:
-        """D8: return what secondary tables were pending and have not received since."""
-        came = self._aside.came if self._aside else frozenset()
-        return [pending_commit for pending_commit in record.expired if pending_commit not in came]
+        """D8: return what was pending for secondary tables, and which they have not received since.
+
+        I6: a table's record also says which of it was written again.
+        """
+        came = self._came | (self._aside.came if self._aside else frozenset())
+        return [
+            each
+            for each in record.expired
+            if each not in came
+            and not self._keyed.of_an_earlier_table(each)
+            and (
+                each.secondary not in self._reread
+                or each.transaction > self._reread[each.secondary]
+            )
+        ]
 
     def _coordinates(self) -> tuple[tuple[str, str, str] | None, str]:
         """Return the columns that identify a row's record, or the topic if no column holds it."""
@@ -290,12 +319,11 @@ class Inquiry:
             return (places.topic, places.partition, places.offset), self._settings.source.topics[0]
         return places.coordinates, ""
 
-    def _scan_table(self) -> TableRecords | None:
+    def _scan_primary(self) -> TableRecords | None:
         if self._keyed.one:
-            damaged = bool(self._damaged)
-            self._keyed.examine_keys(self._reader, self._history, self._files, damaged=damaged)
+            self._keyed.examine_keys(self._primary)
             self._take_keyed()
-            if damaged:
+            if self._primary.damaged:
                 return None
         columns, topic = self._coordinates()
         if columns is None:
@@ -312,7 +340,7 @@ class Inquiry:
             seen = scan_records(
                 self._reader,
                 columns,
-                self._damaged,
+                self._primary.damaged,
                 rewound=rewound(self._allowed),
                 on_progress=self._on_progress,
                 apart=of_other_sinks(self._files, self._history, self._settings.name),
@@ -329,6 +357,164 @@ class Inquiry:
             theirs = sum(f.added_records for f in self._history.foreign if f.sink is None)
             (self._remarks if seen.foreign_rows <= theirs else self._unproven).append(text)
         return seen
+
+    def _scan_tables(self, record: CommitRecord) -> TableRecords | None:
+        """Examine every table that the ledger has filled."""
+        seen = TableRecords(rewound=rewound(self._allowed))
+        columns = self._settings.tables.record_columns.coordinates
+        if columns is None:
+            self._unproven.append(
+                "tables.record_columns does not name topic, partition and offset: only counts can "
+                "be compared, not single records"
+            )
+        with every_table(self._tables, self._history) as tables:
+            self._unread = dict(tables.unread)
+            self._scan_each(tables.tables, columns, seen, record)
+        return seen if columns else None
+
+    def _scan_each(
+        self,
+        tables: Mapping[str, TableAtRest],
+        columns: Columns | None,
+        seen: TableRecords,
+        record: CommitRecord,
+    ) -> None:
+        self._tell_suspended(record)
+        rows, complete = 0, self._history.complete
+        for name, table in tables.items():
+            received, whole = self._examine_secondary(name, table, columns, seen)
+            rows, complete = rows + received, complete and whole
+        tables = {name: table for name, table in tables.items() if name not in self._unread}
+        decided_for = decided_tables(self._settings, self._history)
+        absent = sorted({*decided_for, *self._unread} - tables.keys())
+        self._unproven += [str(error) for error in self._unread.values()]
+        complete = complete and not self._still_expired(record)
+        self._put_again = self._records_put_again(tables)
+        self._proven.append(f"{len(self._files)} live files of {len(tables)} tables: each whole")
+        decided = sum(commit.record.records for commit in self._history.commits)
+        self._out_of_sight = max(0, decided - rows) if absent else 0
+        if absent:
+            self._unproven.append(
+                f"{', '.join(absent)} cannot be examined: not there, or not to be read; "
+                f"{self._out_of_sight} rows that the ledger decided are in none of the others"
+            )
+        elif anew := sorted(self._keyed.earlier):
+            self._unproven.append(
+                f"{', '.join(anew)}: re-created, and what had been decided for the table before is "
+                "not there: rows are not counted"
+            )
+        elif complete and decided != rows:
+            self._findings.append(
+                Finding(
+                    "row-count",
+                    f"the ledger decided {decided} rows, its tables received or are pending {rows}",
+                )
+            )
+
+    def _tell_suspended(self, record: CommitRecord) -> None:
+        """I1: report suspended tables; that a table takes nothing is not a fault of the sink."""
+        for suspended in record.suspended:
+            self._remarks.append(f"{suspended.table} is suspended: {suspended.why}")
+
+    def _examine_secondary(
+        self, name: str, table: TableAtRest, columns: Columns | None, seen: TableRecords
+    ) -> tuple[int, bool]:
+        """Return the rows it received or that are pending for it, and whether nothing has expired.
+
+        Nothing for a table that does not answer.
+        """
+        try:
+            return self._examine_open(table, columns, seen)
+        except Exception as error:
+            if isinstance(error, FileNotFoundError) and table.reader.moved():
+                raise  # it was expired or compacted away meanwhile: the audit looks again
+            self._unread[name] = catalog_failure(error, f"table {name} cannot be read")
+            return 0, False
+
+    def _examine_open(
+        self, at_rest: TableAtRest, columns: Columns | None, seen: TableRecords
+    ) -> tuple[int, bool]:
+        table = open_audited(at_rest.reader, Role.SECONDARY)
+        history, name = table.history, table.history.table
+        table.examine(self._on_progress)
+        self._files += table.files
+        self._take_deleted(history)
+        self._secondaries.add(history.uuid)
+        if keyed := self._keyed.has(name):
+            self._keyed.examine(table)
+            self._keyed.examine_keys(table)
+            columns = None
+        if before := filled_before(self._history, name, history.uuid):
+            self._keyed.earlier[name] = before
+        absent = [n for n in columns or () if n not in table.reader.columns()]
+        if absent:
+            self._unproven.append(f"{name} has no column {', '.join(absent)}")
+            columns = None
+        if columns and history.head is not None:
+            scan_records(
+                table.reader,
+                columns,
+                table.damaged | of_other_sinks(table.files, history, self._settings.name).keys(),
+                rewound=seen.rewound,
+                on_progress=self._on_progress,
+                into=seen,
+            )
+        self._came |= self._received_after_all(at_rest)
+        pending = examine_pending_commits(
+            table, at_rest, self._history, columns=columns, into=seen, keyed=keyed
+        )
+        self._remarks += table.remarks
+        self._findings += table.prefixed(f"{name}: ")
+        delivered = [c.record for c in history.commits if c.record.primary == self._history.uuid]
+        again = self._tell_written_again(name, delivered)
+        if history.record and history.record.replayed and history.record.replayed.expired:
+            self._reread[history.uuid] = history.record.replayed.expired
+        return sum(record.records for record in delivered) - again + pending, history.complete
+
+    def _tell_written_again(self, name: str, delivered: Sequence[CommitRecord]) -> int:
+        """Tell of rows that commands wrote again; return how many came from the quarantine."""
+        again = sum(record.records for record in delivered if record.command == REPLAY)
+        if again:
+            self._remarks.append(f"{name}: {again} records of the quarantine were replayed")
+        if rewritten := sum(record.records for record in delivered if record.command == REREAD):
+            self._remarks.append(f"{name}: {rewritten} rows that had expired were written again")
+        return again
+
+    def _received_after_all(self, secondary: TableAtRest) -> frozenset[PendingCommit]:
+        record = self._history.record
+        columns = self._settings.tables.record_columns.coordinates
+        present = columns and all(name in secondary.reader.columns() for name in columns)
+        pending_commits, primary = record.expired if record else (), self._history.uuid
+        came = came_after_all(secondary, pending_commits, primary, columns if present else None)
+        if rows := sum(pending_commit.rows for pending_commit in came):
+            name = secondary.reader.view().table
+            self._remarks.append(f"{name}: {rows} rows expired, and came after all")
+        return came
+
+    def _records_put_again(
+        self, tables: Mapping[str, TableAtRest]
+    ) -> Mapping[TopicPartition, BitMap64]:
+        found: dict[TopicPartition, BitMap64] = {}
+        records = {name: table.reader.view().record for name, table in tables.items()}
+        marks = {name: record.replayed for name, record in records.items() if record}
+        if not any(marks.values()):
+            return found
+        name = self._settings.quarantine.table
+        catalog = iceberg_of(self._reader).table.catalog
+        reader = IcebergReader(
+            catalog.load_table(name), self._settings.name, self._settings.table.branch
+        )
+        record = reader.view().record
+        if record is None:
+            return found
+        quarantine = DivertedRecords(
+            reader.table, self._settings.name, self._settings.table.branch, record
+        )
+        for name, mark in marks.items():
+            for place in quarantine.places(name) if mark else ():
+                if given_back(place, mark):
+                    found.setdefault(place.at, BitMap64()).add(place.offset)
+        return found
 
     def _tell_shared_files(self) -> None:
         """Where other sinks fill the table, a file that others rewrote may hold rows of each."""
@@ -444,6 +630,7 @@ class Inquiry:
     def _weigh_lost(self, lost: list[Finding]) -> None:
         self._harmless = self._keyed.harmless  # the source shows that they are rows of no table
         self._weigh_appended(lost)
+        self._tell_refused()
         self._keyed.weigh(self._compacted, self._skipped_records)
         self._take_keyed()
         self._partitions = [self._keyed.judged(partition) for partition in self._partitions]
@@ -462,6 +649,9 @@ class Inquiry:
         deleted, and where a person moved offsets, has expired with it.
         """
         missing = sum(partition.lost or 0 for partition in self._partitions)
+        if missing and missing <= self._out_of_sight:  # nobody can say which rows those tables have
+            self._unproven.append(f"{missing} records of the source are in no table that is there")
+            return
         skipped = max(0, self._skipped_records - self._harmless)
         reasons = (
             ("others deleted", self._removed),
@@ -487,6 +677,27 @@ class Inquiry:
         if missing:
             text = f"{missing} records of the source are absent, and {', '.join(why)}"
             self._unproven.append(text)
+
+    def _tell_refused(self) -> None:
+        """Tell of records that a table did not take: a keyed one may have wrong rows for it."""
+        for table, records in sorted(self._aside.refused.items() if self._aside else ()):
+            left = {at: some - self._put_again.get(at, BitMap64()) for at, some in records.items()}
+            changes = sum(
+                len(some)
+                for at, some in left.items()
+                if (self._keyed.has(table) if table else self._keyed.changed_by(at.topic))
+            )
+            others = sum(map(len, left.values())) - changes
+            name = table or "the tables that routes name for them"
+            if changes:
+                self._unproven.append(
+                    f"{changes} records, changes of keys, are in the quarantine, since {name} did "
+                    "not take them: rows may be missing, or be older than their last change"
+                )
+            if others:
+                self._remarks.append(
+                    f"{others} records are in the quarantine, since {name} did not take them"
+                )
 
     def _judge(
         self,
@@ -585,5 +796,6 @@ class Inquiry:
             remarks=tuple(self._remarks),
             deleted_rows=self._deleted_rows,
             held=self._held,
+            unread=tuple(sorted(self._unread)),
             waiting=tuple(told_of_held(self._settings, self._held, history.commits)),
         )

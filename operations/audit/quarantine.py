@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap64
 
-from headgate.control_protocol.commit_record import CommitRecord, PendingCommit
+from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.table_history import History, TableReader
@@ -16,19 +16,18 @@ from headgate.data_plane.quarantine.diverted_records import MEANT_FOR
 from headgate.data_plane.quarantine.rejected_records import ROUTE, TABLE
 from headgate.data_plane.routing.targets import NO_ROUTE
 from headgate.operations.access.routed_tables import own_tables
-from headgate.operations.audit.commit_chain import examine_chain
-from headgate.operations.audit.files import (
-    OnProgress,
-    examine_commits,
-    examine_live,
-    landed,
-    of_other_sinks,
+from headgate.operations.audit.audited_table import (
+    AuditedTable,
+    Role,
+    came_after_all,
+    examine_pending_commits,
+    open_audited,
 )
+from headgate.operations.audit.files import OnProgress, of_other_sinks
 from headgate.operations.audit.records import (
     SeenOffsets,
     TableRecords,
     rows_where,
-    scan_draft,
     scan_records,
 )
 from headgate.operations.audit.report import Finding
@@ -75,142 +74,59 @@ def examine_quarantine(
     Raises what loading a table raises.
     """
     assert primary.record is not None, "asked only of a sink that has committed"
-    settings, uuid = tables.settings, tables.reader.view().uuid
-    with tables.at_rest(settings.quarantine.table) as table:
-        own = table.reader.view().uuid
-        evidence = _examined(table, uuid, primary.record, on_progress, routed=bool(settings.tables))
-        evidence.remarks += _kept_elsewhere(primary, own)
+    settings, uuid = tables.settings, primary.uuid
+    with tables.at_rest(settings.quarantine.table) as at_rest:
+        table = open_audited(at_rest.reader, Role.QUARANTINE)
+        evidence = _examine(table, at_rest, primary, on_progress, routed=bool(settings.tables))
+    own = table.history.uuid
+    evidence.remarks += [*table.remarks, *_kept_elsewhere(primary, own)]
+    evidence.findings = table.prefixed(f"quarantine {table.history.table}: ")
     former = {d.table for d in primary.record.expired if d.secondary != own} - own_tables(settings)
     for name in sorted(former - primary.filled.keys()):
         try:
-            with tables.at_rest(name) as table:
-                evidence.came |= came_after_all(table, primary.record.expired, uuid, COLUMNS)
+            with tables.at_rest(name) as former_table:
+                evidence.came |= came_after_all(former_table, primary.record.expired, uuid, COLUMNS)
         except HeadgateError:
             continue  # nothing tells, so what expired stays a finding
     return evidence
 
 
-def came_after_all(
-    secondary: TableAtRest,
-    pending_commits: Collection[PendingCommit],
-    primary: str,
-    columns: tuple[str, str, str] | None,
-) -> frozenset[PendingCommit]:
-    """Return which of these expired pending commits (D8) a late delivery has brought into the
-    table.
-
-    The table shows it: by its own record, by the files of the pending commit, or by all of their
-    rows.
-    """
-    reader, view = secondary.reader, secondary.reader.view()
-    files_of, came = dict[PendingCommit, set[str]](), set[PendingCommit]()
-    for pending_commit in (
-        pending_commit
-        for pending_commit in pending_commits
-        if pending_commit.secondary == view.uuid and pending_commit.manifest
-    ):
-        if (
-            view.record
-            and view.record.delivers(pending_commit, primary)
-            and _of_one(view.record, pending_commit)
-        ):
-            came.add(pending_commit)
-            continue
-        try:
-            files_of[pending_commit] = {
-                file.path for file in secondary.drafted(pending_commit.manifest, ())
-            }
-        except FileNotFoundError:
-            continue
-    known = landed(reader, files_of, primary) if files_of else {}
-    untold = [pending_commit for pending_commit, is_so in known.items() if is_so is None]
-    live = _live_records(reader, columns) if untold and columns else TableRecords()
-    came |= {pending_commit for pending_commit, is_so in known.items() if is_so}
-    came |= {d for d in untold if columns and _all_there(secondary, d, columns, live)}
-    together = {
-        pending_commit.transaction for pending_commit in came
-    }  # one call brings all of a transaction
-    return frozenset(
-        d for d in pending_commits if d.secondary == view.uuid and d.transaction in together
-    )
-
-
-def _of_one(record: CommitRecord, pending_commit: PendingCommit) -> bool:
-    """Return whether the record is of the delivery of this pending commit, and of no later one."""
-    return (
-        record.transaction == pending_commit.transaction
-        and record.coordinator == pending_commit.coordinator
-    )
-
-
-def _live_records(reader: TableReader, columns: tuple[str, str, str]) -> TableRecords:
-    try:
-        return scan_records(reader, columns, frozenset(), rewound={}, on_progress=lambda *_: None)
-    except (ValueError, NotImplementedError):
-        return TableRecords()
-
-
-def _all_there(
-    secondary: TableAtRest,
-    pending_commit: PendingCommit,
-    columns: tuple[str, str, str],
-    live: TableRecords,
-) -> bool:
-    wanted = TableRecords()
-    try:
-        scan_draft(secondary.drafted(pending_commit.manifest, columns), columns, wanted)
-    except (FileNotFoundError, ValueError, NotImplementedError):
-        return False
-    return bool(wanted.partitions) and all(
-        seen.offsets <= live.of(at).offsets for at, seen in wanted.partitions.items()
-    )
-
-
-def _examined(
-    secondary: TableAtRest,
-    primary: str,
-    record: CommitRecord,
+def _examine(
+    table: AuditedTable,
+    at_rest: TableAtRest,
+    primary: History,
     on_progress: OnProgress,
     *,
     routed: bool,
 ) -> QuarantineEvidence:
-    aside = secondary.reader
-    history, files = aside.history(), aside.live_files()
-    live, damaged = examine_live(aside, files, on_progress)
-    findings = [
-        *examine_chain(history, follows=True),
-        *examine_commits(aside, history, on_progress),
-        *live,
-    ]
+    record, history = primary.record, table.history
+    assert record is not None, "asked only of a sink that has committed"
+    table.examine(on_progress)
     evidence = QuarantineEvidence(history)
     if history.head is not None:
-        left_out = damaged | of_other_sinks(files, history, record.sink).keys()
+        left_out = table.damaged | of_other_sinks(table.files, history, record.sink).keys()
         evidence.records = scan_records(
-            aside, COLUMNS, left_out, rewound={}, on_progress=on_progress
+            table.reader, COLUMNS, left_out, rewound={}, on_progress=on_progress
         )
         if routed:
-            evidence.refused = _refused(aside, left_out)
-    evidence.came = came_after_all(secondary, record.expired, primary, COLUMNS)
-    findings += _examine_offsets(history, evidence.records.partitions)
-    findings += _examine_pending_commits(secondary, history, record, evidence, primary=primary)
+            evidence.refused = _records_refused_by_tables(table.reader, left_out)
+    evidence.came = came_after_all(at_rest, record.expired, primary.uuid, COLUMNS)
+    table.findings += _examine_offsets(history, evidence.records.partitions)
+    examine_pending_commits(table, at_rest, primary, columns=COLUMNS, into=evidence.pending)
     evidence.rows = sum(len(seen.offsets) for seen in evidence.records.partitions.values())
-    evidence.findings = [
-        Finding(finding.what, f"quarantine {history.table}: {finding.evidence}")
-        for finding in findings
-    ]
     return evidence
 
 
-def _refused(
-    aside: TableReader, left_out: Collection[str]
+def _records_refused_by_tables(
+    quarantine: TableReader, left_out: Collection[str]
 ) -> dict[str, dict[TopicPartition, BitMap64]]:
     """Return the records for which a route names a table that did not take them (I1, R2)."""
     found: dict[str, dict[TopicPartition, BitMap64]] = {}
     columns = (*COLUMNS, "error_class", "message", MEANT_FOR)
-    present = [name for name in columns if name in aside.columns()]
+    present = [name for name in columns if name in quarantine.columns()]
     if "error_class" not in present:
         return found
-    _, files = aside.scan(present)
+    _, files = quarantine.scan(present)
     for file in (file for file in files if file.path not in left_out):
         classes = (ROUTE, TABLE)
         for row in (r for b in file.batches() for r in rows_where(b, "error_class", classes)):
@@ -234,46 +150,6 @@ def _kept_elsewhere(primary: History, uuid: str) -> Iterator[str]:
         yield (
             f"{records} records were quarantined in {former}, which is not the quarantine any "
             "more: only those count that somebody has copied from there"
-        )
-
-
-def expired(pending_commit: PendingCommit) -> Finding:
-    """Report what a secondary table was pending, and has not received (rule D8)."""
-    which = "transaction" if pending_commit.manifest else "transactions up to"
-    return Finding(
-        "rows-expired",
-        f"{pending_commit.said} of {which} {pending_commit.transaction} were pending for "
-        f"{pending_commit.table} for too long, "
-        "and are not delivered any more",
-    )
-
-
-def _examine_pending_commits(
-    secondary: TableAtRest,
-    history: History,
-    record: CommitRecord,
-    evidence: QuarantineEvidence,
-    *,
-    primary: str,
-) -> Iterator[Finding]:
-    """D7: check what the table's record has pending and the quarantine's record does not show."""
-    known = history.record
-    for pending_commit in record.pending_commits:
-        delivered = known is not None and known.delivers(pending_commit, primary)
-        if pending_commit.secondary != history.uuid or not pending_commit.manifest or delivered:
-            continue
-        try:
-            scan_draft(
-                secondary.drafted(pending_commit.manifest, COLUMNS), COLUMNS, evidence.pending
-            )
-        except FileNotFoundError as error:
-            yield Finding(
-                "pending-commit-missing",
-                f"transaction {pending_commit.transaction} cannot be delivered: {error}",
-            )
-        evidence.remarks.append(
-            f"{pending_commit.rows} rows of transaction {pending_commit.transaction} are "
-            "pending for the quarantine"
         )
 
 

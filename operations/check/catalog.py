@@ -13,7 +13,6 @@ from headgate.control_protocol.errors import (
 from headgate.data_plane.files.format_choice import refuse_files
 from headgate.data_plane.files.metrics import leaves_of, metrics_modes
 from headgate.data_plane.files.parquet import unheeded
-from headgate.operations.access.routed_tables import routed
 from headgate.operations.access.table import opened_catalog, opened_table
 from headgate.operations.check.catalog_rights import Unasked, may_commit, may_create
 from headgate.operations.check.quarantine import check_aside
@@ -33,13 +32,14 @@ class TableCheck(StateCheck):
 
     def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
         super().__init__(settings, asks_group=asks_group)
+        self.catalog, self.rights, self.files = self._catalog, self._rights, self._files
         self._table: Table | None = None
 
     @property
     def exists(self) -> bool:
         return self._table is not None
 
-    def catalog(self) -> str:
+    def _catalog(self) -> str:
         catalog = self._settings.catalog
         try:
             with opened_catalog(self._settings) as opened:
@@ -76,7 +76,7 @@ class TableCheck(StateCheck):
         except TableMissing:
             refuse_new(self._settings)
 
-    def rights(self) -> str:
+    def _rights(self) -> str:
         """Check that the catalog lets this principal do what the sink will do."""
         try:
             if self._table is None:
@@ -96,7 +96,7 @@ class TableCheck(StateCheck):
         wanted = len(declared(self._settings.table).columns)
         return f"{len(schema.fields)} in the table, {wanted} of them declared here and equal"
 
-    def files(self) -> str:
+    def _files(self) -> str:
         """Check that files can be written by the table's properties; list unsupported ones."""
         assert self._table is not None  # asked only if the table exists
         schema, properties = self._table.schema(), self._table.properties
@@ -109,10 +109,6 @@ class TableCheck(StateCheck):
 
     def quarantine(self) -> str:
         return check_aside(self._settings, self._refuse_replaced)
-
-    def routed(self) -> str:
-        """Check that the tables that the ledger remembers exist and take rows (I1, N5)."""
-        return routed(self._settings)
 
     def _location(self) -> str:
         table = self._table

@@ -105,13 +105,8 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
         if settings.tables and questions.well("source topics"):
             _ask_routes(questions, settings)
     asks_group = questions.well("source topics", "consumer group")
-    table: StateCheck
-    if kind := other_kind(settings):
-        table = KindCheck(settings, kind, asks_group=asks_group)
-        _ask_of_kind(questions, table, settings)
-    else:
-        table = TableCheck(settings, asks_group=asks_group)
-        _ask_of_iceberg(questions, table, settings)
+    table = _table_check(settings, asks_group=asks_group)
+    _ask_of_table(questions, table, settings)
     if rehearsable(settings) and questions.well("source topics", "table"):
         questions.ask("rows", lambda: check_rows(settings))
     questions.ask("writer", lambda: _writer(settings))
@@ -124,19 +119,35 @@ def check(settings: SinkSettings, role: Role = Role.SINK) -> tuple[Check, ...]:
     return tuple(questions.answers)
 
 
-def _ask_of_kind(questions: _Questions, table: KindCheck, settings: SinkSettings) -> None:
+def _table_check(settings: SinkSettings, *, asks_group: bool = False) -> StateCheck:
+    if kind := other_kind(settings):
+        return KindCheck(settings, kind, asks_group=asks_group)
+    return TableCheck(settings, asks_group=asks_group)
+
+
+def _ask_of_table(questions: _Questions, table: StateCheck, settings: SinkSettings) -> None:
+    """Ask about the sink's table and its quarantine, as far as their format has the question."""
+    if table.catalog:
+        questions.ask("catalog", table.catalog)
+        if not questions.well("catalog"):
+            return
     questions.ask("table", table.table)
-    if questions.well("table") and table.exists:
+    well = questions.well("table")
+    if well and table.rights:
+        questions.ask("catalog rights", table.rights)
+    if well and table.exists:
         questions.ask("columns", table.columns)
+        if table.files:
+            questions.ask("files", table.files)
         if settings.tables:
             questions.ask("routed tables", lambda: routed(settings))
         _ask_state(questions, table)
-    if table.has_lock:
+    if table.lock:
         questions.ask("lock", table.lock)
-    if settings.quarantine.keeps:
+    if settings.quarantine.keeps and well:
         questions.ask("quarantine", table.quarantine)
-    if settings.apart and questions.well("quarantine"):
-        questions.ask("quarantine rights", lambda: check_rights_aside(settings))
+        if settings.apart and questions.well("quarantine"):
+            questions.ask("quarantine rights", lambda: check_rights_aside(settings))
     questions.ask("storage", table.storage)
 
 
@@ -144,24 +155,6 @@ def _ask_routes(questions: _Questions, settings: SinkSettings) -> None:
     questions.ask("routes", lambda: routes(settings))
     if settings.tables.keyed:
         questions.ask("keys", lambda: check_keys(settings))
-
-
-def _ask_of_iceberg(questions: _Questions, table: TableCheck, settings: SinkSettings) -> None:
-    questions.ask("catalog", table.catalog)
-    if not questions.well("catalog"):
-        return
-    questions.ask("table", table.table)
-    if questions.well("table"):
-        questions.ask("catalog rights", table.rights)
-    if questions.well("table") and table.exists:
-        questions.ask("columns", table.columns)
-        questions.ask("files", table.files)
-        if settings.tables:
-            questions.ask("routed tables", table.routed)
-        _ask_state(questions, table)
-    if settings.quarantine.keeps and questions.well("table"):
-        questions.ask("quarantine", table.quarantine)
-    questions.ask("storage", table.storage)
 
 
 def _ask_state(questions: _Questions, table: StateCheck) -> None:
@@ -178,14 +171,12 @@ def _check_role(settings: SinkSettings, rights: Rights) -> tuple[Check, ...]:
         questions.ask("source topics", lambda: _source(settings, cluster, rights))
         questions.ask("control topic", lambda: _control_topic(settings, cluster, rights))
         questions.ask("consumer group", lambda: _group(settings, cluster, rights))
-    if kind := other_kind(settings):
-        questions.ask("table", KindCheck(settings, kind).table)
-        return tuple(questions.answers)
-    table = TableCheck(settings)
-    questions.ask("catalog", table.catalog)
-    if questions.well("catalog"):
+    table = _table_check(settings)
+    if table.catalog:
+        questions.ask("catalog", table.catalog)
+    if not table.catalog or questions.well("catalog"):
         questions.ask("table", table.table)
-        if questions.well("table") and rights.commits:
+        if table.rights and questions.well("table") and rights.commits:
             questions.ask("catalog rights", table.rights)
     return tuple(questions.answers)
 

@@ -22,6 +22,8 @@ class KindCheck(StateCheck):
         super().__init__(settings, asks_group=asks_group)
         self._kind = kind
         self._layout: FileSchema | None = None
+        if isinstance(kind, SupportsLock):
+            self.lock = lambda: kind.reach_lock(wanted_table(settings))
 
     @property
     def exists(self) -> bool:
@@ -37,16 +39,6 @@ class KindCheck(StateCheck):
             self._refuse_gone()
             return f"{wanted.identifier} does not exist yet; the first start creates it"
         return f"{wanted.identifier} exists ({wanted.type}, UUID {self._layout.uuid})"
-
-    @property
-    def has_lock(self) -> bool:
-        """Return whether commits need a lock that ``lock`` asks for."""
-        return isinstance(self._kind, SupportsLock)
-
-    def lock(self) -> str:
-        """Check that the server of the table's lock answers; nobody else waits for that."""
-        assert isinstance(self._kind, SupportsLock)  # asked only then
-        return self._kind.reach_lock(wanted_table(self._settings))
 
     def columns(self) -> str:
         assert self._layout is not None  # asked only if the table exists

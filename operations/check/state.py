@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 
 from headgate.config.keyed_table_checks import KeysByRoute
@@ -32,6 +33,8 @@ from headgate.tables.storage.local_file_io import local_path
 
 _ROOM_BYTES_MIN = 1_000_000
 
+Question = Callable[[], str]
+
 
 def _refuse_full(folder: Path) -> None:
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
@@ -47,8 +50,14 @@ class NotChecked(Exception):
 class StateCheck(ABC):
     """Questions in this order; each one uses what the ones before found out.
 
+    ``catalog``, ``rights``, ``files`` and ``lock`` are asked of formats that have them.
     ``asks_group``: the notes next to the group's offsets can tell about a table that is gone.
     """
+
+    catalog: Question | None = None
+    rights: Question | None = None
+    files: Question | None = None
+    lock: Question | None = None
 
     def __init__(self, settings: SinkSettings, *, asks_group: bool = False) -> None:
         self._asks_group = asks_group

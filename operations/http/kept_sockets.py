@@ -24,7 +24,7 @@ _AT_ONCE_BYTES = 16_384
 _TURNS_WITHOUT_A_LOOK = 8
 
 
-def _told(result: int) -> int:
+def _value_or_error(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -54,7 +54,7 @@ class KeptSocket(socket.socket):
             return first
         size = min(size, _AT_ONCE_BYTES)
         buffer = ctypes.create_string_buffer(size)
-        got = _told(_C.recv(self.fileno(), buffer, size, flags))
+        got = _value_or_error(_C.recv(self.fileno(), buffer, size, flags))
         return buffer.raw[:got]
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
@@ -64,7 +64,7 @@ class KeptSocket(socket.socket):
 
     def send(self, data: Any, flags: int = 0) -> int:
         part = bytes(memoryview(data)[:_AT_ONCE_BYTES])
-        return _told(_C.send(self.fileno(), part, len(part), flags | socket.MSG_NOSIGNAL))
+        return _value_or_error(_C.send(self.fileno(), part, len(part), flags | socket.MSG_NOSIGNAL))
 
     def getpeername(self) -> Any:
         return self._peer
@@ -80,7 +80,7 @@ def next_caller(listening: socket.socket) -> KeptSocket:
     address = ctypes.create_string_buffer(_ADDRESS_BYTES)
     size = ctypes.c_uint32(_ADDRESS_BYTES)
     how = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-    descriptor = _told(_C.accept4(listening.fileno(), address, ctypes.byref(size), how))
+    descriptor = _value_or_error(_C.accept4(listening.fileno(), address, ctypes.byref(size), how))
     return KeptSocket(listening.family, descriptor, _peer(listening.family, address.raw))
 
 

@@ -45,7 +45,8 @@ ANSWERED_MAX = 16
 QUEUED_MAX = 4_096
 """The listen queue."""
 _ACCEPTED_AT_ONCE = 256
-_CLOSED_AT_ONCE = 64
+_CLOSED_AT_ONCE = 16
+_CLOSED_EACH_S = 0.01
 _BEGUN_AT_ONCE = 2
 _READ_BYTES = 4_096
 _HEAD_BYTES_MAX = 65_536
@@ -57,10 +58,14 @@ _NO_ROOM_S = 0.05
 
 
 class _Waiting:
-    """Holds the callers whose request is not whole, by their deadlines, the nearest first."""
+    """Holds the callers whose request is not whole, by their deadlines, the nearest first.
 
-    def __init__(self, most: int, speaks: Callable[[_Caller], object]) -> None:
-        self.speaks = speaks
+    ``to_serve``: those of them whose head is whole, and whom nobody serves yet.
+    """
+
+    def __init__(self, most: int, serve_soon: Callable[[], object]) -> None:
+        self.to_serve: dict[_Caller, None] = {}
+        self._serve_soon = serve_soon
         self._most = most
         self._until: dict[_Caller, float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -74,6 +79,11 @@ class _Waiting:
 
     def remove(self, caller: _Caller) -> None:
         self._until.pop(caller, None)
+        self.to_serve.pop(caller, None)
+
+    def on_whole(self, caller: _Caller) -> None:
+        self.to_serve[caller] = None
+        self._serve_soon()
 
     def drop_oldest(self) -> None:
         if (oldest := next(iter(self._until), None)) is not None:
@@ -87,19 +97,22 @@ class _Waiting:
         while self._until:
             self.drop_oldest()
 
-    def _look_later(self) -> None:
+    def _look_later(self, earliest: float = 0.0) -> None:
         if self._timer is None and self._until:
-            nearest = next(iter(self._until.values()))
+            nearest = max(earliest, next(iter(self._until.values())))
             self._timer = asyncio.get_running_loop().call_at(nearest, self._drop_late)
 
     def _drop_late(self) -> None:
-        """Close some of those whose time is over; a turn of the loop is between these and more."""
+        """Close some of those whose time is over, and more a little later.
+
+        Who is closed comes again at once: a thousand would come in one moment.
+        """
         self._timer = None
         now = asyncio.get_running_loop().time()
         for until in tuple(islice(self._until.values(), _CLOSED_AT_ONCE)):
             if until <= now:
                 self.drop_oldest()
-        self._look_later()
+        self._look_later(earliest=now + _CLOSED_EACH_S)
 
 
 def is_whole_head(said: bytes) -> bool:
@@ -129,6 +142,7 @@ class _Caller:
         self._waiting, self._is_whole = waiting, is_whole
         asyncio.get_running_loop().add_reader(taken.fileno(), self._listen)
         waiting.add(self)
+        self._listen()  # it has mostly spoken by now, and a turn of the loop may take long
 
     def _listen(self) -> None:
         try:
@@ -142,7 +156,7 @@ class _Caller:
             self._waiting.drop(self)
         elif self._is_whole(self.said):
             asyncio.get_running_loop().remove_reader(self.socket.fileno())
-            self._waiting.speaks(self)
+            self._waiting.on_whole(self)
 
     def hang_up(self) -> None:
         asyncio.get_running_loop().remove_reader(self.socket.fileno())
@@ -300,11 +314,11 @@ class _Server:
             timeout_keep_alive=int(2 * WHOLE_WITHIN_S),  # ours comes first
         )
         self._state = ServerState()
-        self._waiting = _Waiting(min(WAITING_MAX, _descriptors() // 2), self._speaks)
-        self._speaking: list[_Caller] = []
+        self._waiting = _Waiting(min(WAITING_MAX, _descriptors() // 2), self._serve_soon)
         self._arriving: set[asyncio.Task[Any]] = set()
         self._stopped = asyncio.Event()
         self._begun: list[_Caller] = []
+        self._serves = False
         self._selector = KeptSelector()
         self._loop = asyncio.SelectorEventLoop(self._selector)
         self._loop.set_exception_handler(_note)
@@ -350,10 +364,10 @@ class _Server:
             self._loop.remove_reader(self._listening)
             self._loop.call_later(_NO_ROOM_S, self._listen)
 
-    def _speaks(self, caller: _Caller) -> None:
-        if not self._speaking:
+    def _serve_soon(self) -> None:
+        if not self._serves:
+            self._serves = True
             self._loop.call_soon(self._serve_newest)
-        self._speaking.append(caller)
 
     def _serve_newest(self) -> None:
         """Begin with the newest: a probe that comes last would else wait for all before it.
@@ -361,13 +375,12 @@ class _Server:
         No more are begun while what a few have said is not read: with TLS that is a signature each.
         Who is left over waits no longer than anybody may.
         """
+        self._serves = False
         self._begun = [each for each in self._begun if each.socket.has_unread]
-        while self._speaking and len(self._begun) < _BEGUN_AT_ONCE:
-            caller = self._speaking.pop()
-            if caller.socket.fileno() >= 0:  # else its time was over
-                self._begin(caller)
-        if self._speaking:
-            self._loop.call_soon(self._serve_newest)
+        while self._waiting.to_serve and len(self._begun) < _BEGUN_AT_ONCE:
+            self._begin(self._waiting.to_serve.popitem()[0])
+        if self._waiting.to_serve:
+            self._serve_soon()
 
     def _begin(self, caller: _Caller) -> None:
         """Speak HTTP with a client that has begun to, or agree on TLS first."""

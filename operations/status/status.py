@@ -23,6 +23,7 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.messages import SkipReason
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.table_history import History, Newest, nothing_of
+from headgate.kafka.cluster import Cluster
 from headgate.kafka.first_records import first_timestamps
 from headgate.operations.access.kafka import control_tail, source_topics
 from headgate.operations.access.routed_tables import told_of_routed
@@ -117,6 +118,7 @@ def status(
     # Brokers that did not answer once are not waited for again.
     envelopes = _heard(settings, notes) if notes.reachable else []
     said = heard(envelopes, now_ms, SIGNS_MISSED * settings.participant.presence_interval_ms)
+    unheard = _note_unheard(settings, notes) if notes.reachable and said.silent else 0
     if not (wrong or record) and notes.reachable:
         wrong = _refused_start(settings)
     error = wrong or notes.wrong or said.error
@@ -132,6 +134,7 @@ def status(
             error=error,
             stalled=stalled,
             stopped=record is not None and record.stopped,
+            unheard=unheard,
             overdue=record is None and (said.since_ms or now_ms) < now_ms - overdue_ms(settings),
         )
     )
@@ -371,6 +374,23 @@ def _heard(settings: SinkSettings, notes: _Notes) -> list[Envelope]:
         notes.texts.append(f"{count} {_REFUSED[reason]}")
         notes.exit_code = notes.exit_code or 1
     return envelopes
+
+
+def _note_unheard(settings: SinkSettings, notes: _Notes) -> int:
+    """Return how many are in the group although nobody is heard, and note who they are."""
+    group, topic = settings.source.group_id, settings.control.topic
+    try:
+        members = Cluster(settings.kafka).group(group).members
+    except HeadgateError as error:  # the report is whole without them
+        notes.texts.append(settings.redacted(f"members of group {group} not known: {error}"))
+        return 0
+    if members:
+        notes.texts.append(
+            f"group {group} has members that nobody hears on control topic {topic}: "
+            f"{', '.join(members)} - were they killed just now, is their clock wrong (HG-410), or "
+            "their control topic another one? their logs say it"
+        )
+    return len(members)
 
 
 def _alive(said: Heard, now_ms: int) -> Iterable[ParticipantStatus]:

@@ -160,7 +160,7 @@ class SinkMeters:
             return "draining"
         if self._state is None:
             return "starting"
-        if not self._state().epoch:
+        if not self._state().term.epoch:
             return "no coordinator has been heard yet"
         if unwell := self._unwell():
             return str(unwell)
@@ -233,7 +233,7 @@ class SinkMeters:
         table = self._settings.table.identifier
         yield Gauge(names.CONFIG_INFO, 1, {"hash": digest, "table": table})
         if self._state is not None:
-            owned = self._state().owned
+            owned = self._state().work.owned
             buffered = sum(own.work.records for own in owned.values() if own.work)
             yield Gauge(names.OWNED_PARTITIONS, len(owned))
             yield Gauge(names.BUFFERED_RECORDS, buffered)

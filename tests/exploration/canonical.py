@@ -27,7 +27,7 @@ from headgate.control_protocol.events import (
 from headgate.control_protocol.identifiers import Sender, TransactionId
 from headgate.control_protocol.ports import TableView
 from headgate.coordinator.state import HeardStatus, Term
-from headgate.participant.state import Need, OpenTransaction, State
+from headgate.participant.state import Need, OpenTransaction, State, Timer
 
 
 class Ranks:
@@ -222,38 +222,40 @@ class Canon:
         return (
             state.sender,
             self._cut(member.position) if not member.broken else -1,
-            self._in(self._epochs, state.epoch),
-            state.coordinator,
-            self._open(state.writing),
-            self._open(state.following),
-            self._in(self._numbers, state.ended),
-            self._in(self._numbers, state.answered),
-            self._cut(state.settled_to),
+            self._in(self._epochs, state.term.epoch),
+            state.term.coordinator,
+            self._open(state.term.writing),
+            self._open(state.term.following),
+            self._in(self._numbers, state.term.ended),
+            self._in(self._numbers, state.term.answered),
+            self._cut(state.term.settled_to),
             self._ownerships(state),
-            frozenset(state.leaving),
-            frozenset(map(self._file, state.files)),
-            frozenset(map(self._file, state.quarantined)),
-            frozenset(self._file(file) for files in state.followed.values() for file in files),
-            state.paused,
+            frozenset(state.work.leaving),
+            frozenset(map(self._file, state.work.files)),
+            frozenset(map(self._file, state.work.quarantine_files)),
+            frozenset(
+                self._file(file) for files in state.work.secondary_files.values() for file in files
+            ),
+            state.term.paused,
             frozenset(map(self._envelope, member.held)),
-            state.batch and tuple(sorted(state.batch.ranges.items())),
-            state.last_read_done,
-            frozenset(state.looked),
-            state.failure,
-            frozenset(state.failed),
+            state.run.batch and tuple(sorted(state.run.batch.ranges.items())),
+            state.source.last_read_done,
+            frozenset(state.source.looked),
+            state.work.failure,
+            frozenset(state.work.failed),
             tuple(
                 (
                     self._place(own.offset),
-                    self._in(self._numbers, own.draft.transaction),
+                    self._in(self._numbers, own.said.transaction),
                     self._status(state.sender, own.status),
                 )
-                for own in state.pending
+                for own in state.said.pending
             ),
-            frozenset(self._sequence(state.sender, draft.sequence) for draft in state.unheard),
-            state.resend_at_ms is None,
-            state.retry_at_ms is None,
-            self._proposal(state.sender, state.proposals),
-            tuple(self._need(state.sender, need) for need in state.needs),
+            frozenset(self._sequence(state.sender, draft.sequence) for draft in state.said.unheard),
+            Timer.RESEND in state.deadlines,
+            Timer.RETRY in state.deadlines,
+            self._proposal(state.sender, state.needs.number),
+            tuple(self._need(state.sender, need) for need in state.needs.open),
         )
 
     def _need(self, sender: Sender, need: Need) -> Hashable:
@@ -268,7 +270,7 @@ class Canon:
                 self._place(own.since) if own.work is None else None,
                 own.work and self._claim(own.work),
             )
-            for at, own in state.owned.items()
+            for at, own in state.work.owned.items()
         )
 
     def _open(self, opened: OpenTransaction | None) -> Hashable:

@@ -14,8 +14,10 @@ from exploration.small_world import (
     Held,
     World,
 )
+from participant_states import checked
 from verdicts import Kind, Violation
 
+from headgate.control_protocol import machine_io
 from headgate.control_protocol.columns import Column, Struct
 from headgate.control_protocol.events import (
     Destination,
@@ -36,7 +38,7 @@ from headgate.coordinator.state import Term
 from headgate.participant import actions as p
 from headgate.participant import machine as participating
 from headgate.participant.schema_proposals import WAIT_MS
-from headgate.participant.state import Need
+from headgate.participant.state import Need, Timer
 
 FAILURES_TOLD_APART = 3
 """Beyond so many refusals in a row the machine treats all alike (it waits)."""
@@ -141,7 +143,7 @@ def coordinator_fed(
                 inputs.append(answer)
         waits = state.phase in WAITS_TO_HEAR_ITSELF and not world.seats[index].calls
         if waits and state.retry_at_ms is None:
-            inputs.append(c.Tick())  # as the driver does after every turn
+            inputs.append(machine_io.Tick())  # as the driver does after every turn
     return _seat_in_abstract_time(world, index)
 
 
@@ -168,15 +170,15 @@ def _coordinator_calls(
             return world, c.Drafted(tuple(map(drafted, drafts)))
         case c.DeliverPendingCommits(deliveries):
             return world.seated(index, replace(seat, calls=deliveries)), None
-        case c.Append():
+        case machine_io.Append():
             sender = seat.state.identity.sender
             said = [
-                Envelope(SINK, action.epoch, number, sender, 0, 0, event)
-                for number, event in action.events
+                Envelope(SINK, one.epoch, one.transaction, sender, 0, 0, one.event)
+                for one in action.events
             ]
             world, confirmed = appending.to(world, said)
             return world, None if confirmed else c.CallFailed("not confirmed")
-        case c.Stop(error):
+        case machine_io.Stop(error):
             raise Violation(Kind.STOP, f"the coordinator stopped without a reason to: {error}")
     return world, None
 
@@ -227,6 +229,7 @@ def participant_fed(
     while inputs:
         member = world.members[index]
         state, actions = participating.step(member.state, inputs.popleft(), now_ms)
+        checked(member.state, state)
         world = world.with_member(index, replace(member, state=state))
         for action in actions:
             world, answer = _participant_calls(world, bounds, index, action, appending)
@@ -243,11 +246,11 @@ def _participant_calls(
         case p.ReadEndOffsets(partitions):
             ends = {at: bounds.ends[at] for at in sorted(partitions)}
             return world, p.EndOffsetsRead(appending.ends(ends))
-        case p.Submit() if state.paused:
+        case p.Submit() if state.term.paused:
             raise Violation(Kind.UNTRUTH, "a participant reads though START said that it must not")
         case p.Submit(batch) if index not in bounds.slow:
             return world, p.BatchEnded(ended(bounds, batch, state.sender.member))
-        case p.Append(drafts):
+        case machine_io.Append(drafts):
             said = [
                 Envelope(SINK, d.epoch, d.transaction, state.sender, d.sequence, 0, d.event)
                 for d in drafts
@@ -255,7 +258,7 @@ def _participant_calls(
             said = [part for whole in said for part in in_parts(whole)] if bounds.parts else said
             world, confirmed = appending.to(world, said)
             return world, None if confirmed else p.AppendFailed("not confirmed")
-        case p.Stop(error):
+        case machine_io.Stop(error):
             raise Violation(Kind.STOP, f"a participant stopped without a reason to: {error}")
     return world, None
 
@@ -330,13 +333,15 @@ def _files(prefix: str, member: str, places: list[tuple[int, int]]) -> tuple[Wri
 
 def _member_in_abstract_time(world: World, index: int, now_ms: int) -> World:
     member = world.members[index]
-    state = replace(
-        member.state,
-        ends_due_ms=NOW_MS,
-        resend_at_ms=member.state.resend_at_ms and _abstract(member.state.resend_at_ms),
-        retry_at_ms=member.state.retry_at_ms and _abstract(member.state.retry_at_ms),
-        needs=tuple(_waiting(need, now_ms) for need in member.state.needs),
-    )
+    state = member.state
+    waits = (Timer.RESEND, Timer.RETRY)
+    deadlines = {
+        timer: _abstract(due_ms) if timer in waits else due_ms
+        for timer, due_ms in state.deadlines.items()
+        if timer is not Timer.LOOK
+    }
+    needs = replace(state.needs, open=tuple(_waiting(need, now_ms) for need in state.needs.open))
+    state = replace(state, deadlines=deadlines, needs=needs)
     return world.with_member(index, replace(member, state=state))
 
 

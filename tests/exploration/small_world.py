@@ -37,6 +37,7 @@ from headgate.coordinator.state import Identity
 from headgate.coordinator.state import State as CoordinatorState
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.state import State as ParticipantState
+from headgate.participant.state import Timer
 
 SINK = SinkName("small")
 TOPIC = "t"
@@ -266,7 +267,9 @@ def first_world(bounds: Bounds) -> World:
 
 def new_member(bounds: Bounds, index: int, life: int, position: int) -> Member:
     sender = Sender(f"p{index}", str(life))
-    state = ParticipantState(SINK, sender, bounds.participant_settings, alive_due_ms=NEVER_MS)
+    state = ParticipantState(
+        SINK, sender, bounds.participant_settings, deadlines={Timer.ALIVE: NEVER_MS}
+    )
     return Member(state, position)
 
 

@@ -28,6 +28,7 @@ from exploration.small_world import (
 )
 from verdicts import Kind, Violation
 
+from headgate.control_protocol import machine_io
 from headgate.control_protocol.events import (
     AbortCommit,
     EndCommit,
@@ -52,6 +53,7 @@ from headgate.coordinator.phases import Phase as Coordinating
 from headgate.participant import actions as p
 from headgate.participant.schema_proposals import WAIT_MS
 from headgate.participant.state import State as ParticipantState
+from headgate.participant.state import Timer
 
 
 class Step(NamedTuple):
@@ -112,17 +114,17 @@ def _member_hears(world: World, bounds: Bounds, index: int, appending: Appending
     ahead = world.with_member(index, replace(member, position=member.position + 1, held=held))
     if whole is None:
         return ahead
-    return participant_fed(ahead, bounds, index, p.Heard(whole), appending, NOW_MS)
+    return participant_fed(ahead, bounds, index, machine_io.Heard(whole), appending, NOW_MS)
 
 
 def _left_alone(world: World, bounds: Bounds, index: int) -> bool:
     state = world.members[index].state
     given = {at for at, o in zip(bounds.partitions, world.owners, strict=True) if o == index}
     return (
-        state.owned.keys() == given
-        and state.batch is None
-        and not state.leaving
-        and state.retry_at_ms is None
+        state.work.owned.keys() == given
+        and state.run.batch is None
+        and not state.work.leaving
+        and Timer.RETRY not in state.deadlines
         and not any(world.left(fault) for fault in BEFALL_PARTICIPANTS)
     )
 
@@ -192,7 +194,7 @@ def _coordinator(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterat
     if seat.broken:
         healed = world.seated(index, replace(seat, position=world.end, broken=False, held=()))
         after = coordinator_fed(
-            healed, bounds, index, c.LogTruncated("re-created"), Appending(), NOW_MS
+            healed, bounds, index, machine_io.LogTruncated("re-created"), Appending(), NOW_MS
         )
         yield Step(f"{name} notices the discontinuity", False, after)
         return
@@ -205,11 +207,15 @@ def _coordinator(world: World, bounds: Bounds, index: int, seat: Seat) -> Iterat
         heard = _brief(record.envelope.event)
         yield Step(f"{name} hears {heard}", False, _hears(world, bounds, index, seat))
     if phase is Coordinating.COLLECTING:
-        for step in _fated(f"{name} decides", world, lambda fate: fed(c.Tick(), NOW_MS, fate)):
+        for step in _fated(
+            f"{name} decides", world, lambda fate: fed(machine_io.Tick(), NOW_MS, fate)
+        ):
             if step.world != world:
                 yield step
     if _timer_may_fire(world, bounds, seat):
-        for step in _fated(f"{name}'s time", world, lambda fate: fed(c.Tick(), LATE_MS, fate)):
+        for step in _fated(
+            f"{name}'s time", world, lambda fate: fed(machine_io.Tick(), LATE_MS, fate)
+        ):
             if step.world != world:
                 _clean(bounds, index, seat, step.world)
                 yield step
@@ -222,7 +228,7 @@ def _hears(world: World, bounds: Bounds, index: int, seat: Seat) -> World:
     ahead = world.seated(index, replace(seat, position=seat.position + 1, held=held)).trimmed()
     if whole is None:
         return ahead
-    after = coordinator_fed(ahead, bounds, index, c.Heard(whole), Appending(), NOW_MS)
+    after = coordinator_fed(ahead, bounds, index, machine_io.Heard(whole), Appending(), NOW_MS)
     _clean(bounds, index, seat, after)
     return after
 
@@ -354,11 +360,11 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
     def fed(given: p.Input) -> Callable[[Appending], World]:
         return lambda fate: participant_fed(world, bounds, index, given, fate, NOW_MS)
 
-    if state.batch is not None:
-        outcome = ended(bounds, state.batch, state.sender.member)
+    if state.run.batch is not None:
+        outcome = ended(bounds, state.run.batch, state.sender.member)
         yield from _fated(f"{name}'s batch ends", world, fed(p.BatchEnded(outcome)))
         if world.left("batch fails"):
-            failed = p.BatchEnded(BatchFailed(state.batch.number, "disk full"))
+            failed = p.BatchEnded(BatchFailed(state.run.batch.number, "disk full"))
             after = participant_fed(
                 world.delivered("batch fails"), bounds, index, failed, Appending(), NOW_MS
             )
@@ -366,7 +372,7 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
     if member.broken:
         standing = replace(member, position=world.end, broken=False, held=())
         healed = world.with_member(index, standing)
-        given = p.LogTruncated("re-created")
+        given = machine_io.LogTruncated("re-created")
         after = participant_fed(healed, bounds, index, given, Appending(), NOW_MS)
         yield Step(f"{name} notices the discontinuity", False, after)
         return
@@ -378,14 +384,14 @@ def _participant(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
             lambda fate: _member_hears(world, bounds, index, fate).trimmed(),
         )
     yield from _membership(world, bounds, index)
-    waits = state.retry_at_ms is not None and not state.unheard and not state.unconfirmed
-    waits = waits or any(need.since_ms > NOW_MS - WAIT_MS for need in state.needs)
+    waits = Timer.RETRY in state.deadlines and not state.said.unheard and not state.said.unconfirmed
+    waits = waits or any(need.since_ms > NOW_MS - WAIT_MS for need in state.needs.open)
     if waits or _has_to_repeat(world, index):
-        waiting = participant_fed(world, bounds, index, p.Tick(), Appending(), NOW_MS)
+        waiting = participant_fed(world, bounds, index, machine_io.Tick(), Appending(), NOW_MS)
         for step in _fated(
             f"{name}'s time",
             world,
-            lambda fate: participant_fed(waiting, bounds, index, p.Tick(), fate, LATE_MS),
+            lambda fate: participant_fed(waiting, bounds, index, machine_io.Tick(), fate, LATE_MS),
         ):
             if step.world != world:
                 yield step
@@ -399,11 +405,11 @@ def _has_to_repeat(world: World, index: int) -> bool:
         for r in world.log
         if r.envelope.sender == state.sender
     }
-    waited = {(Presence, draft.sequence) for draft in state.unheard}
+    waited = {(Presence, draft.sequence) for draft in state.said.unheard}
     waited |= {
-        (WriteStatus, own.status.status_number) for own in state.pending if own.offset is None
+        (WriteStatus, own.status.status_number) for own in state.said.pending if own.offset is None
     }
-    waited |= {(Proposal, need.proposal.number) for need in state.needs if not need.heard}
+    waited |= {(Proposal, need.proposal.number) for need in state.needs.open if not need.heard}
     return bool(waited - coming)
 
 
@@ -419,27 +425,29 @@ def _membership(world: World, bounds: Bounds, index: int) -> Iterator[Step]:
     given = {
         at for at, owner in zip(bounds.partitions, world.owners, strict=True) if owner == index
     }
-    held_by_others = {at for k, m in enumerate(world.members) if k != index for at in m.state.owned}
-    taken = state.owned.keys() - given
-    gained = given - state.owned.keys()
+    held_by_others = {
+        at for k, m in enumerate(world.members) if k != index for at in m.state.work.owned
+    }
+    taken = state.work.owned.keys() - given
+    gained = given - state.work.owned.keys()
 
     def fed(told: p.Input) -> Callable[[Appending], World]:
         return lambda fate: participant_fed(world, bounds, index, told, fate, NOW_MS)
 
     if bounds.abrupt and taken:
-        now = frozenset(state.owned.keys() - taken)
+        now = frozenset(state.work.owned.keys() - taken)
         yield from _fated(f"{name} loses {_named(taken)}", world, fed(p.Assigned(now)))
-    if taken - state.leaving:
+    if taken - state.work.leaving:
         asked = p.ReleaseRequested(frozenset(taken))
         yield from _fated(f"{name} is asked to release {_named(taken)}", world, fed(asked))
-    if state.leaving:
+    if state.work.leaving:
         expired = p.ReleaseTimedOut()
         if not bounds.clean:
             yield from _fated(f"{name}'s release expires", world, fed(expired))
         return
     free = gained if bounds.abrupt else gained - held_by_others
     if free:
-        now = frozenset(state.owned.keys() | free)
+        now = frozenset(state.work.owned.keys() | free)
         yield from _fated(f"{name} gains {_named(free)}", world, fed(p.Assigned(now)))
 
 

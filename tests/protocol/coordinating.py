@@ -25,6 +25,7 @@ from headgate.control_protocol.commit_record import PendingCommit
 from headgate.control_protocol.errors import HeadgateError
 from headgate.control_protocol.events import Event, LogRecord
 from headgate.control_protocol.identifiers import Sender, TopicId
+from headgate.control_protocol.machine_io import Append, Heard, LogLine, Stop, Tick
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import (
     CommitAttempt,
@@ -40,7 +41,6 @@ from headgate.control_protocol.ports import (
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.actions import (
     Action,
-    Append,
     ChangeTables,
     CommitAnswered,
     CommitTable,
@@ -51,17 +51,13 @@ from headgate.coordinator.actions import (
     Drafted,
     DraftManifests,
     EvolveTable,
-    Heard,
     Input,
     LeadershipGained,
-    LogLine,
     ReadTable,
     SecondariesRead,
     SourcesDescribed,
-    Stop,
     TableEvolved,
     TableRead,
-    Tick,
 )
 from headgate.coordinator.machine import step
 from headgate.coordinator.phases import Phase
@@ -242,8 +238,8 @@ class Coordinator:
         """All that it last said, in order."""
         said = said or self.only(Append)
         self.pending = None
-        for transaction, event in said.events:
-            self.hears(event, COORDINATOR, epoch=said.epoch, transaction=transaction)
+        for one in said.events:
+            self.hears(one.event, COORDINATOR, epoch=one.epoch, transaction=one.transaction)
 
     def lands(self, attempt: CommitAttempt | None = None) -> None:
         """The catalog takes the attempt and says so."""
@@ -294,7 +290,7 @@ class Coordinator:
     @property
     def said(self) -> tuple[Event, ...]:
         """The events that the last input made it say."""
-        return tuple(event for a in self.all(Append) for _, event in a.events)
+        return tuple(one.event for a in self.all(Append) for one in a.events)
 
     @property
     def error(self) -> HeadgateError:

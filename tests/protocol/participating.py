@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from participant_states import checked
 from protocol.values import ALICE, COORDINATOR, SINK, TABLE, data_file, folder, log_record
 
 from headgate.control_protocol.errors import HeadgateError
@@ -24,24 +25,22 @@ from headgate.control_protocol.events import (
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import ControlOffset, Sender, TopicPartition
+from headgate.control_protocol.machine_io import Append, Heard, OutgoingEvent, Tick
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch, BatchFailed, BatchWritten, PartitionResult
 from headgate.participant.actions import (
     Action,
-    Append,
     AppendFailed,
     Assigned,
     BatchEnded,
     EndOffsetsRead,
-    Heard,
     Input,
     ReadEndOffsets,
     Submit,
-    Tick,
 )
 from headgate.participant.machine import step
 from headgate.participant.settings import ParticipantSettings
-from headgate.participant.state import OutgoingEvent, Phase, State
+from headgate.participant.state import Phase, State, Timer
 
 SETTINGS = ParticipantSettings(
     batch_records_max=100,
@@ -55,7 +54,7 @@ _Wanted = TypeVar("_Wanted", bound=Action)
 
 class Participant:
     def __init__(self, sender: Sender = ALICE, settings: ParticipantSettings = SETTINGS) -> None:
-        self.state = State(SINK, sender, settings, alive_due_ms=9_000_000)
+        self.state = State(SINK, sender, settings, deadlines={Timer.ALIVE: 9_000_000})
         self.now_ms = 1_000_000
         self.next_offset = 10
         self.actions: tuple[Action, ...] = ()
@@ -77,11 +76,12 @@ class Participant:
     # ------------------------------------------------------------------------------- inputs
 
     def given(self, given: Input) -> None:
-        before = self.phase
-        self.state, self.actions = step(self.state, given, self.now_ms)
-        self.unheard += [draft for append in self.all(Append) for draft in append.drafts]
-        if self.phase is not before:
-            self.walk.append((before, self.phase))
+        before = self.state
+        self.state, self.actions = step(before, given, self.now_ms)
+        checked(before, self.state)
+        self.unheard += [draft for append in self.all(Append) for draft in append.events]
+        if self.phase is not before.phase:
+            self.walk.append((before.phase, self.phase))
 
     def waits(self, ms: int) -> None:
         self.now_ms += ms
@@ -171,7 +171,7 @@ class Participant:
         """END, a last batch up to these ends, and the answer."""
         self.end(number, epoch=epoch)
         self.source_ends(ends)
-        if self.state.batch is not None:
+        if self.state.run.batch is not None:
             self.batch_written()
         return self.status
 
@@ -183,8 +183,8 @@ class Participant:
 
     @property
     def batch(self) -> Batch:
-        assert self.state.batch is not None
-        return self.state.batch
+        assert self.state.run.batch is not None
+        return self.state.run.batch
 
     @property
     def submitted(self) -> list[Batch]:
@@ -193,7 +193,7 @@ class Participant:
     @property
     def said(self) -> list[WriteStatus | Presence]:
         """The events that the last input made it append."""
-        events = [draft.event for append in self.all(Append) for draft in append.drafts]
+        events = [draft.event for append in self.all(Append) for draft in append.events]
         return [event for event in events if isinstance(event, WriteStatus | Presence)]
 
     @property

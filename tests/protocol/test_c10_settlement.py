@@ -10,8 +10,9 @@ from protocol.values import ALICE, BOB, P0, P1, offsets, record, status, topics,
 
 from headgate.control_protocol.commit_record import CommitRecord
 from headgate.control_protocol.events import AckCommit, Settlement
+from headgate.control_protocol.machine_io import Append
 from headgate.control_protocol.ports import TopicState
-from headgate.coordinator.actions import Append, CommitTable
+from headgate.coordinator.actions import CommitTable
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, OffsetPolicy
 

@@ -25,8 +25,8 @@ from headgate.control_protocol.errors import StatusRefused
 from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
 from headgate.control_protocol.identifiers import Sender, TopicPartition
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.offsets import OffsetRange
-from headgate.coordinator.actions import LogLine
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.repeated_refusals import PASSING_MS_MIN
 from headgate.coordinator.settings import CoordinatorSettings

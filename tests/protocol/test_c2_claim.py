@@ -22,15 +22,9 @@ from protocol.values import (
 )
 
 from headgate.control_protocol.events import EndCommit, StartCommit
+from headgate.control_protocol.machine_io import Append, Stop
 from headgate.control_protocol.ports import CommitAttempt, Lineage
-from headgate.coordinator.actions import (
-    Append,
-    CommitTable,
-    DescribeSources,
-    LeadershipGained,
-    ReadTable,
-    Stop,
-)
+from headgate.coordinator.actions import CommitTable, DescribeSources, LeadershipGained, ReadTable
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings, RollbackPolicy
 

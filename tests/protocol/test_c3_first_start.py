@@ -79,4 +79,4 @@ def test_a_participant_goes_by_the_first_one_too() -> None:
     participant.start(1, offsets(10, 20))
 
     assert participant.positions == offsets(15, 20)
-    assert len(participant.state.pending) == 1
+    assert len(participant.state.said.pending) == 1

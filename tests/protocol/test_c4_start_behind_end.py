@@ -10,7 +10,8 @@ from protocol.values import ALICE, P0, P1, P2, folder, offsets, status, topics
 from headgate.control_protocol.errors import OffsetOutOfRange
 from headgate.control_protocol.events import AckCommit, EndCommit, StartCommit
 from headgate.control_protocol.identifiers import TopicId
-from headgate.coordinator.actions import Append, CallFailed, DescribeSources
+from headgate.control_protocol.machine_io import Append
+from headgate.coordinator.actions import CallFailed, DescribeSources
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import OffsetPolicy
 
@@ -18,10 +19,10 @@ from headgate.coordinator.settings import OffsetPolicy
 def test_end_and_the_next_start_are_one_append() -> None:
     coordinator = Coordinator.at(Phase.CLOSING)
 
-    ((one, end), (two, start)) = coordinator.only(Append).events
-    assert (one, two) == (1, 2)
-    assert isinstance(end, EndCommit)
-    assert isinstance(start, StartCommit)
+    end, start = coordinator.only(Append).events
+    assert (end.transaction, start.transaction) == (1, 2)
+    assert isinstance(end.event, EndCommit)
+    assert isinstance(start.event, StartCommit)
 
 
 def test_every_transaction_has_a_folder_of_its_own() -> None:

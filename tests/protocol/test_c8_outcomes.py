@@ -9,14 +9,9 @@ from protocol.coordinating import EPOCH, SETTINGS, Coordinator, moved_by, with_f
 from protocol.values import ALICE, COORDINATOR, P0, P1, RIVAL, offsets, record, status, view
 
 from headgate.control_protocol.events import AckCommit
+from headgate.control_protocol.machine_io import Append
 from headgate.control_protocol.ports import CommitAttempt, Landed, Lineage
-from headgate.coordinator.actions import (
-    Append,
-    CallFailed,
-    CommitAnswered,
-    CommitTable,
-    ReadTable,
-)
+from headgate.coordinator.actions import CallFailed, CommitAnswered, CommitTable, ReadTable
 from headgate.coordinator.phases import Phase
 
 

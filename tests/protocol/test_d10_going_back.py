@@ -7,7 +7,8 @@ from dataclasses import replace
 from protocol.coordinating import Coordinator
 from protocol.values import offsets, record, view
 
-from headgate.coordinator.actions import CommitTable, LeadershipGained, Stop
+from headgate.control_protocol.machine_io import Stop
+from headgate.coordinator.actions import CommitTable, LeadershipGained
 from headgate.coordinator.phases import Phase
 
 

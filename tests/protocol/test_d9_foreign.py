@@ -20,9 +20,10 @@ from protocol.values import offsets, record, view
 
 from headgate.control_protocol.errors import SecondaryForeign
 from headgate.control_protocol.events import StartCommit
+from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.coordinator.actions import ReadTable, Stop
+from headgate.coordinator.actions import ReadTable
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import RollbackPolicy, TableRecreatedPolicy
 

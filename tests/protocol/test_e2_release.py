@@ -11,8 +11,9 @@ from protocol.values import ALICE, BOB, COORDINATOR, P0, P1, gain, offsets, stat
 from headgate.control_protocol.errors import LeadershipReleased
 from headgate.control_protocol.events import Notice, NoticeKind, Presence, PresenceKind
 from headgate.control_protocol.identifiers import Sender
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Refused, Unknown
-from headgate.coordinator.actions import CallFailed, CommitAnswered, CommitTable, LogLine, ReadTable
+from headgate.coordinator.actions import CallFailed, CommitAnswered, CommitTable, ReadTable
 from headgate.coordinator.leadership_release import PEERS_MAX
 from headgate.coordinator.outgoing_events import PATIENCE_MS_MIN
 from headgate.coordinator.phases import Phase

@@ -34,10 +34,10 @@ from headgate.control_protocol.events import (
     TableStatus,
     WriteStatus,
 )
+from headgate.control_protocol.machine_io import Append
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.ports import Lineage
 from headgate.coordinator.actions import (
-    Append,
     CallFailed,
     CommitTable,
     DescribeSources,
@@ -287,4 +287,4 @@ def test_p2_a_transaction_that_was_answered_is_not_opened_again() -> None:
     participant.hears_itself()
     participant.start(1, AT, settled_to=5)
 
-    assert participant.state.writing is None
+    assert participant.state.term.writing is None

@@ -8,7 +8,8 @@ from protocol.participating import SETTINGS as PARTICIPANT_SETTINGS
 from protocol.participating import Participant
 from protocol.values import P0, P1, offsets
 
-from headgate.coordinator.actions import Append, CallFailed
+from headgate.control_protocol.machine_io import Append
+from headgate.coordinator.actions import CallFailed
 from headgate.coordinator.phases import Phase
 from headgate.participant.state import Phase as ParticipantPhase
 
@@ -64,8 +65,9 @@ def test_f27_heard_twice_it_takes_effect_once(phase: Phase) -> None:
 def test_half_of_an_append_heard_is_not_all_of_it() -> None:
     """END was heard, START(n+1) was not: participants would idle."""
     coordinator = Coordinator.at(Phase.CLOSING)
-    ((transaction, end), _) = coordinator.only(Append).events
-    coordinator.hears(end, coordinator.state.identity.sender, transaction=transaction)
+    end, _ = coordinator.only(Append).events
+    sender = coordinator.state.identity.sender
+    coordinator.hears(end.event, sender, transaction=end.transaction)
 
     assert coordinator.phase is Phase.CLOSING
 

@@ -8,9 +8,10 @@ from protocol.participating import Participant, claimed
 from protocol.values import ALICE, P0, P1, offsets, status
 
 from headgate.control_protocol.events import PresenceKind
-from headgate.coordinator.actions import Append, LogTruncated, ReadTable
+from headgate.control_protocol.machine_io import Append, LogTruncated
+from headgate.control_protocol.machine_io import LogTruncated as ParticipantDiscontinued
+from headgate.coordinator.actions import ReadTable
 from headgate.coordinator.phases import Phase
-from headgate.participant.actions import LogTruncated as ParticipantDiscontinued
 
 AT = offsets(10, 20)
 LOST = LogTruncated("the control topic was truncated")
@@ -69,8 +70,8 @@ def test_a_participant_voids_its_work_and_announces_its_partitions_anew() -> Non
     assert participant.presence.kind is PresenceKind.JOINED
     assert participant.presence.concerns == {P0, P1}
     assert dict(participant.positions) == {}
-    assert participant.state.pending == ()
-    assert participant.state.files == ()
+    assert participant.state.said.pending == ()
+    assert participant.state.work.files == ()
 
 
 def test_its_positions_come_with_the_new_epoch_on_the_new_log() -> None:

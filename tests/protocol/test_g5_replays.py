@@ -28,12 +28,12 @@ from headgate.control_protocol.events import (
     WriteStatus,
 )
 from headgate.control_protocol.identifiers import ControlOffset
-from headgate.coordinator.actions import Heard, LeadershipGained, LogTruncated
+from headgate.control_protocol.machine_io import Append, Heard, LogTruncated
+from headgate.control_protocol.machine_io import Heard as ParticipantHeard
+from headgate.coordinator.actions import LeadershipGained
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
 from headgate.coordinator.state import State
-from headgate.participant.actions import Append
-from headgate.participant.actions import Heard as ParticipantHeard
 from headgate.participant.state import Phase as Part
 
 EVERY_KIND = {kind.__name__ for kind in get_args(Event)}
@@ -166,7 +166,7 @@ def practised(phase: Part) -> Participant:
     participant.hears_itself()
     if phase is Part.WAITING:
         return participant
-    participant.start(3, offsets(15, 25), settled_to=participant.state.settled_to)
+    participant.start(3, offsets(15, 25), settled_to=participant.state.term.settled_to)
     participant.writes({P0: 17 + participant.state.settings.batch_records_max})
     if phase is Part.ANSWERING:
         participant.end(3)
@@ -183,8 +183,8 @@ def test_a_participant_only_repeats_what_it_said_before(phase: Part) -> None:
     for record in list(participant.heard):
         kinds.add(type(record.envelope.event).__name__)
         participant.given(ParticipantHeard(at_the_end(participant, record)))
-        said = [draft for append in participant.all(Append) for draft in append.drafts]
-        assert all(draft in [own.draft for own in before.pending] for draft in said), record
+        said = [draft for append in participant.all(Append) for draft in append.events]
+        assert all(draft in [own.said for own in before.said.pending] for draft in said), record
         assert participant.state == before, record
     assert kinds == EVERY_KIND
 

@@ -144,7 +144,7 @@ def test_a_gain_in_anothers_name_hides_no_later_one(leap: int, *, unheard: bool)
     """Seeds 15595, 327795 and 407445 of the simulation: who moved there waited for an interval,
     whoever forged it. ``unheard``: the log had lost it when the participant came there."""
     participant, coordinator = Participant.writing(AT), Coordinator.at(Phase.OPEN)
-    sequence = participant.state.sequence + leap
+    sequence = participant.state.said.sequence + leap
     coordinator.hears(gain(P0), ALICE, sequence=sequence)
     if not unheard:
         participant.hears(gain(P0), ALICE, sequence=sequence)
@@ -154,7 +154,7 @@ def test_a_gain_in_anothers_name_hides_no_later_one(leap: int, *, unheard: bool)
 
     participant.owns(P0)
     participant.owns(P0, P1)
-    said = participant.state.unheard[-1]
+    said = participant.state.said.unheard[-1]
     coordinator.hears(said.event, ALICE, sequence=said.sequence)
     assert coordinator.term.end_due_ms == coordinator.now_ms + SETTINGS.rebalance_delay_ms
 
@@ -189,15 +189,15 @@ def test_a_start_that_had_to_leap_is_followed() -> None:
     epoch = coordinator.term.epoch
     assert epoch > EPOCH + 2 * LEAP_MAX
     participant.start(1, AT, epoch=epoch)
-    assert (participant.state.epoch, participant.positions) == (epoch, AT)
+    assert (participant.state.term.epoch, participant.positions) == (epoch, AT)
 
 
 def test_from_a_start_that_leapt_for_nothing_it_is_led_back() -> None:
     participant = Participant.writing(AT, epoch=7)
     participant.hears(started(1, offsets(1, 1), 1, None), RIVAL, epoch=NUMBER_MAX, transaction=1)
-    assert participant.state.epoch == NUMBER_MAX
+    assert participant.state.term.epoch == NUMBER_MAX
     participant.start(4, AT, epoch=7, settled_to=participant.next_offset)
-    assert (participant.state.epoch, participant.positions) == (7, AT)
+    assert (participant.state.term.epoch, participant.positions) == (7, AT)
 
 
 def test_an_old_start_that_is_said_again_leads_nobody_away() -> None:
@@ -206,7 +206,7 @@ def test_an_old_start_that_is_said_again_leads_nobody_away() -> None:
     participant.hears(started(1, offsets(1, 1), 1, None), RIVAL, epoch=7, transaction=1)
     number = participant.next_offset
     participant.start(4, AT, epoch=7 + 2 * LEAP_MAX, settled_to=number)
-    assert (participant.state.epoch, participant.positions) == (7 + 2 * LEAP_MAX, AT)
+    assert (participant.state.term.epoch, participant.positions) == (7 + 2 * LEAP_MAX, AT)
 
 
 def test_one_that_just_came_and_followed_it_is_led_back() -> None:
@@ -215,10 +215,10 @@ def test_one_that_just_came_and_followed_it_is_led_back() -> None:
     participant.hears_itself()
     participant.start(1, offsets(1, 1), epoch=NUMBER_MAX)
     participant.start(4, AT, epoch=7, settled_to=participant.next_offset)
-    assert participant.state.epoch == 7
+    assert participant.state.term.epoch == 7
     assert participant.positions == AT
     participant.end(4, epoch=7)
-    assert participant.state.ended == 4
+    assert participant.state.term.ended == 4
 
 
 def test_lower_epochs_are_ignored_as_ever() -> None:

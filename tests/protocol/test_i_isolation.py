@@ -32,6 +32,7 @@ from headgate.control_protocol.errors import (
 )
 from headgate.control_protocol.events import Resume, StartCommit
 from headgate.control_protocol.identifiers import SinkName
+from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.ports import Lineage, TableView, Unknown
 from headgate.coordinator.actions import (
     CommitTable,
@@ -40,7 +41,6 @@ from headgate.coordinator.actions import (
     DescribeSecondaries,
     Drafted,
     DraftManifests,
-    Stop,
 )
 from headgate.coordinator.outgoing_events import start_event
 from headgate.coordinator.phases import Phase

@@ -29,6 +29,7 @@ from headgate.control_protocol.commit_record_codec import (
 )
 from headgate.control_protocol.errors import TableMissing
 from headgate.control_protocol.events import Resume, StartCommit, Tables, TableStart
+from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.ports import Changed, CommitAttempt
 from headgate.control_protocol.schema_evolution import Refusal
 from headgate.coordinator.actions import (
@@ -37,14 +38,13 @@ from headgate.coordinator.actions import (
     DeliveriesAnswered,
     DescribeSecondaries,
     Drafted,
-    Stop,
     TablesChanged,
 )
 from headgate.coordinator.outgoing_events import start_event
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.schema_changes import GATHERING_MS
 from headgate.coordinator.secondary_tables import deliverable
-from headgate.participant.batches import with_suspended
+from headgate.participant.schema_proposals import forget_answers
 from headgate.participant.state import TableAnswer
 
 GONE = TableMissing("there is no table lake.orders")
@@ -316,6 +316,11 @@ def test_n5_a_participant_forgets_the_answer_when_it_hears_who_is_suspended() ->
     participant = Participant.writing(offsets(10, 20))
     gone = TableStart(ORDERS, "", 0, 0, "", refused=(Refusal((), "HG-102 dropped"),))
     participant.state = replace(
-        participant.state, told={ORDERS: TableAnswer(gone, 10**9), CLICKS: TableAnswer(gone, 10**9)}
+        participant.state,
+        needs=replace(
+            participant.state.needs,
+            answers={ORDERS: TableAnswer(gone, 10**9), CLICKS: TableAnswer(gone, 10**9)},
+        ),
     )
-    assert with_suspended(participant.state, {ORDERS: "HG-102"}).told.keys() == {CLICKS}
+    kept = forget_answers(participant.state, {ORDERS: "HG-102"}).needs.answers
+    assert kept.keys() == {CLICKS}

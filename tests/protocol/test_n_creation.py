@@ -85,7 +85,7 @@ def test_n1_each_table_is_proposed_by_itself_and_nothing_of_the_batch_counts() -
         (2, CLICKS, "uuid-c", "Lake.Clicks"),
     ]
     assert [p.columns for p in said] == [ID, TIP]
-    assert not participant.state.unannounced
+    assert not participant.state.work.unannounced
 
 
 def test_s2_the_batch_waits_for_all_of_them_and_is_told_of_what_was_answered() -> None:
@@ -118,16 +118,16 @@ def test_g6_what_is_told_of_tables_is_bounded() -> None:
     participant = in_need(need(ORDERS, {P0: 12}))
     wild = tuple(made(f"lake.t{n}") for n in range(ANSWERS_MAX + 5))
     participant.hears(answer(participant, 1, tables=wild), transaction=1)
-    assert len(participant.state.told) == ANSWERS_MAX
+    assert len(participant.state.needs.answers) == ANSWERS_MAX
 
 
 def test_p1_what_was_told_goes_with_its_epoch() -> None:
     participant = in_need(need(ORDERS, {P0: 12}))
     participant.hears(answer(participant, 1, tables=(made(ORDERS),)), transaction=1)
-    assert participant.state.told
+    assert participant.state.needs.answers
     participant.start(1, offsets(10, 20), epoch=2)
-    assert not participant.state.told
-    assert not participant.state.needs
+    assert not participant.state.needs.answers
+    assert not participant.state.needs.open
 
 
 def test_s4_what_lies_before_the_first_record_of_any_table_is_written() -> None:
@@ -161,7 +161,7 @@ def test_s2_what_is_asked_for_again_joins_what_waits() -> None:
     (said,) = proposed(participant)
     assert (said.number, said.first) == (2, Offsets({P0: 12, P1: 25}))
     assert {column.name for column in said.columns.fields} == {"id", "tip"}
-    assert len(participant.state.needs) == 1
+    assert len(participant.state.needs.open) == 1
 
 
 # ------------------------------------------------------------------------------- the coordinator

@@ -41,4 +41,4 @@ def test_a_participant_heeds_no_notice(sender: Sender, said: Notice) -> None:
     participant = Participant.writing(Offsets({P0: 5}))
     before = participant.state
     participant.hears(said, sender, epoch=0)
-    assert replace(participant.state, ends_due_ms=before.ends_due_ms) == before
+    assert replace(participant.state, deadlines=before.deadlines) == before

@@ -20,12 +20,12 @@ from headgate.control_protocol import messages
 from headgate.control_protocol.event_codec import NUMBER_MAX, to_form
 from headgate.control_protocol.events import Envelope, LogRecord
 from headgate.control_protocol.identifiers import ControlOffset, Epoch, Sender, TransactionNumber
+from headgate.control_protocol.machine_io import Heard, Stop
+from headgate.control_protocol.machine_io import Heard as ParticipantHeard
+from headgate.control_protocol.machine_io import Stop as ParticipantStop
 from headgate.control_protocol.messages import Skipped
 from headgate.control_protocol.multipart_status import Assembler
-from headgate.coordinator.actions import Heard, Stop
 from headgate.coordinator.phases import Phase
-from headgate.participant.actions import Heard as ParticipantHeard
-from headgate.participant.actions import Stop as ParticipantStop
 
 TEXTS = ["", "\0", "\n\x1b[2J", "../..", "/", "x" * 5_000, "\u202e", "source", "a"]
 NUMBERS = [0, 1, 2, 7, 11, 2**31 - 1, 2**31, NUMBER_MAX, NUMBER_MAX + 1, -1, 2**63 - 1, -(2**63)]

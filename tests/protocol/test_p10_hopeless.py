@@ -8,8 +8,10 @@ from protocol.participating import SETTINGS, Participant
 from protocol.values import P0, P1, offsets
 
 from headgate.control_protocol.errors import BatchHopeless, BatchStuck, StopSink
+from headgate.control_protocol.machine_io import LogLine, Stop
 from headgate.control_protocol.ports import BatchFailed
-from headgate.participant.actions import BatchEnded, LogLine, Stop
+from headgate.participant.actions import BatchEnded
+from headgate.participant.state import Timer
 
 AT = offsets(10, 20)
 FEW = replace(SETTINGS, batch_attempts_max=3, batch_timeout_ms=60_000)
@@ -20,7 +22,7 @@ def begun() -> Participant:
     participant = Participant.writing(AT, settings=FEW)
     participant.waits(100)
     participant.source_ends({P0: 110, P1: 25})
-    assert participant.state.batch is not None
+    assert participant.state.run.batch is not None
     return participant
 
 
@@ -33,7 +35,7 @@ def tries_again(participant: Participant) -> None:
     participant.waits(SETTINGS.retry_backoff_max_ms)
     begins = participant.positions
     participant.source_ends({P0: begins[P0] + 100, P1: begins[P1] + 5})
-    assert participant.state.batch is not None
+    assert participant.state.run.batch is not None
 
 
 def stopped(participant: Participant) -> StopSink | None:
@@ -84,9 +86,9 @@ def test_a_batch_that_does_not_end_is_given_up_and_done_again() -> None:
     participant = begun()
     first = participant.batch
     participant.waits(59_999)
-    assert participant.state.batch is first
+    assert participant.state.run.batch is first
     participant.waits(1)
-    assert participant.state.batch is None
+    assert participant.state.run.batch is None
     told = [action.text for action in participant.actions if isinstance(action, LogLine)]
     assert len(told) == 1
     assert "HG-219" in told[0]
@@ -132,6 +134,5 @@ def test_pauses_double_while_another_system_is_to_blame() -> None:
         participant.source_ends({P0: begins[P0] + 100, P1: begins[P1] + 5})
         now_ms = participant.now_ms
         fails(participant, unforeseen=False)
-        assert participant.state.retry_at_ms is not None
-        pauses.append(participant.state.retry_at_ms - now_ms)
+        pauses.append(participant.state.deadlines[Timer.RETRY] - now_ms)
     assert pauses == [100, 200, 400, 800, 1_000, 1_000]

@@ -13,11 +13,11 @@ from headgate.control_protocol.commit_record import table_note
 from headgate.control_protocol.errors import GroupTaken, OtherConfiguration
 from headgate.control_protocol.events import DIGEST, StartCommit
 from headgate.control_protocol.identifiers import TopicId
+from headgate.control_protocol.machine_io import Append, LogLine, Stop
+from headgate.control_protocol.machine_io import Stop as Refusal
 from headgate.control_protocol.offsets import Offsets
-from headgate.coordinator.actions import Append, CommitTable, LogLine
-from headgate.coordinator.actions import Stop as Refusal
+from headgate.coordinator.actions import CommitTable
 from headgate.coordinator.phases import Phase
-from headgate.participant.actions import Stop
 
 SAID = {"table.branch": "main", "format": f"{DIGEST}1", "source.topics": "trips"}
 
@@ -37,14 +37,14 @@ def test_a_start_for_another_table_ends_the_participant() -> None:
     assert isinstance(stop.error, OtherConfiguration)
     assert stop.error.code == "HG-114"
     assert f"table.identifier is {TABLE!r} there and 'lake.elsewhere' here" in stop.error.message
-    assert participant.state.writing is None
+    assert participant.state.term.writing is None
 
 
 @pytest.mark.parametrize("own_table", [None, TABLE])
 def test_a_start_for_its_own_table_is_worked_on(own_table: str | None) -> None:
     participant = hears_a_start(own_table)
     assert participant.all(Stop) == []
-    assert participant.state.writing is not None
+    assert participant.state.term.writing is not None
 
 
 def hears(said: dict[str, str], own: dict[str, str]) -> Participant:
@@ -54,19 +54,19 @@ def hears(said: dict[str, str], own: dict[str, str]) -> Participant:
     coordinator.state = replace(coordinator.state, identity=identity)
     coordinator.until(Phase.STARTING)
     (append,) = coordinator.all(Append)
-    ((number, start),) = append.events
-    assert isinstance(start, StartCommit)
+    (start,) = append.events
+    assert isinstance(start.event, StartCommit)
     participant = Participant()
     participant.state = replace(participant.state, configuration=own)
     participant.owns(P0)
-    participant.hears(start, COORDINATOR, epoch=append.epoch, transaction=number)
+    participant.hears(start.event, COORDINATOR, epoch=start.epoch, transaction=start.transaction)
     return participant
 
 
 def test_start_carries_what_must_be_equal() -> None:
     participant = hears(SAID, SAID)
     assert participant.all(Stop) == []
-    assert participant.state.writing is not None
+    assert participant.state.term.writing is not None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_who_differs_names_it_and_stops_before_it_reads(own: dict[str, str], wor
     (stop,) = participant.all(Stop)
     assert isinstance(stop.error, OtherConfiguration)
     assert words in stop.error.message
-    assert participant.state.writing is None
+    assert participant.state.term.writing is None
 
 
 @pytest.mark.parametrize(("said", "own"), [({}, SAID), (SAID, {})], ids=["old", "unasked"])

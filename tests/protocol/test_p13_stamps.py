@@ -11,14 +11,9 @@ from protocol.values import ALICE, LOCATION, P0, P1, data_file, offsets, status
 from headgate.control_protocol.commit_tokens import belongs
 from headgate.control_protocol.events import AckCommit, StartCommit, WriteStatus
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine
 from headgate.control_protocol.ports import Refused
-from headgate.coordinator.actions import (
-    CommitAnswered,
-    CommitTable,
-    LogLine,
-    ReadTable,
-    SourcesDescribed,
-)
+from headgate.coordinator.actions import CommitAnswered, CommitTable, ReadTable, SourcesDescribed
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import CoordinatorSettings
 

@@ -6,10 +6,11 @@ from protocol.participating import SETTINGS, Participant, claimed, rows
 from protocol.values import P0, P1, offsets
 
 from headgate.control_protocol.errors import PoisonRecord
+from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.control_protocol.ports import BatchFailed
-from headgate.participant.actions import BatchEnded, Stop
-from headgate.participant.machine import CUTS_MAX
+from headgate.participant.actions import BatchEnded
+from headgate.participant.batches import CUTS_MAX
 
 AT = offsets(10, 20)
 ENDS = {P0: 110, P1: 25}
@@ -139,7 +140,7 @@ def test_a_new_epoch_begins_again_and_meets_the_record_again() -> None:
     participant.start(1, AT, epoch=2)
     participant.ack(0, AT, participant.next_offset, epoch=2)
     assert stopped(participant) is None
-    assert participant.state.stop is None
+    assert participant.state.run.stop is None
     participant.waits(100)
     participant.source_ends(ENDS)
     assert participant.batch.ranges[P0] == OffsetRange(10, 105)
@@ -148,7 +149,7 @@ def test_a_new_epoch_begins_again_and_meets_the_record_again() -> None:
 def test_a_paused_sink_stops_when_it_has_gone_on() -> None:
     participant = begun()
     meets(participant, Offsets({P0: 50}))
-    assert participant.state.stop is not None
+    assert participant.state.run.stop is not None
     participant.source_ends({})
     participant.waits(10_000)
     assert stopped(participant) is None
@@ -162,7 +163,7 @@ def test_further_such_records_cut_the_batch_further_but_not_for_ever() -> None:
         assert participant.batch.ranges[P0] == OffsetRange(10, 100 - cut)
     error = meets(participant, Offsets({P0: 50}))
     assert stopped(participant) is error
-    assert participant.state.batch is None
+    assert participant.state.run.batch is None
 
 
 def test_where_the_record_is_not_known_the_sink_stops_at_once() -> None:

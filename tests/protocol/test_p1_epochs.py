@@ -35,7 +35,7 @@ def test_f26_the_highest_epoch_wins_and_not_the_last_arrival() -> None:
     participant.hears(started(1, AT, 6, None), RIVAL, epoch=6, transaction=1)
     participant.hears(started(1, AT, 5, None), epoch=5, transaction=1)
 
-    assert participant.state.epoch == 6
+    assert participant.state.term.epoch == 6
 
 
 def test_a_table_created_anew_counts_its_epochs_anew() -> None:
@@ -43,10 +43,10 @@ def test_a_table_created_anew_counts_its_epochs_anew() -> None:
     participant.answers(1, {P0: 12, P1: 20})
     participant.hears(started(1, offsets(3, 4), 1, None), RIVAL, epoch=1, transaction=1)
     assert participant.positions == offsets(3, 4)
-    assert participant.state.pending == ()
+    assert participant.state.said.pending == ()
     participant.hears(EndCommit(), RIVAL, epoch=1, transaction=1)
 
-    assert participant.state.ended == 1
+    assert participant.state.term.ended == 1
 
 
 @pytest.mark.parametrize("first_heard", ["END", "START", "ACK"])
@@ -74,7 +74,7 @@ def test_another_coordinator_of_the_same_epoch_is_obeyed_without_its_first_start
 
     assert participant.phase is Phase.WRITING
     assert participant.positions == offsets(3, 4)
-    assert participant.state.files == ()
+    assert participant.state.work.files == ()
     assert claimed(participant_answer(participant, 2)) == {P0: (3, 5), P1: (4, 4)}
 
 
@@ -92,17 +92,17 @@ def test_a_higher_epoch_voids_unannounced_work_and_its_files() -> None:
     participant.start(1, AT, epoch=2)
 
     assert participant.positions == AT
-    assert participant.state.files == ()
+    assert participant.state.work.files == ()
 
 
 def test_it_abandons_the_running_batch() -> None:
     participant = Participant.writing(AT)
     participant.waits(100)
     participant.source_ends({P0: 110})
-    assert participant.state.batch is not None
+    assert participant.state.run.batch is not None
     participant.start(1, AT, epoch=2)
 
-    assert participant.state.batch is None
+    assert participant.state.run.batch is None
     answer = participant.answers(1, {P0: 12, P1: 20}, epoch=2)
     assert claimed(answer) == {P0: (10, 12), P1: (20, 20)}
 
@@ -127,7 +127,7 @@ def test_it_voids_announced_statuses() -> None:
     participant.start(1, AT, epoch=2)
 
     assert participant.positions == AT
-    assert participant.state.pending == ()
+    assert participant.state.said.pending == ()
 
 
 def test_it_voids_positions_until_c_is_heard() -> None:

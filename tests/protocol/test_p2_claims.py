@@ -47,8 +47,8 @@ def test_a_transaction_is_open_to_a_participant_until_its_own_answer() -> None:
     (batch,) = participant.submitted
     assert batch.transaction.number == 1
     participant.batch_written()
-    assert participant.state.writing is not None
-    assert participant.state.writing.number == 2
+    assert participant.state.term.writing is not None
+    assert participant.state.term.writing.number == 2
     participant.hears_itself()
     participant.source_ends({P0: 115})
 
@@ -122,7 +122,7 @@ def test_a_failed_batch_leaves_the_claim_where_it_was() -> None:
     participant.batch_failed()
 
     assert participant.positions[P0] == 110
-    assert len(participant.state.files) == 1
+    assert len(participant.state.work.files) == 1
 
 
 def test_a_backlog_is_written_at_once_and_less_waits_for_end() -> None:

@@ -97,8 +97,8 @@ def test_one_slow_answer_covers_several_ends() -> None:
     participant.waits(1)
 
     assert participant.phase is Phase.WRITING
-    assert participant.state.writing is not None
-    assert participant.state.writing.number == 3
+    assert participant.state.term.writing is not None
+    assert participant.state.term.writing.number == 3
     assert participant.said == []
 
 

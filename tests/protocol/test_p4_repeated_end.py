@@ -7,7 +7,8 @@ from protocol.values import P0, P1, offsets
 
 from headgate.control_protocol.errors import PoisonRecord
 from headgate.control_protocol.events import WriteStatus
-from headgate.participant.actions import Stop, Submit
+from headgate.control_protocol.machine_io import Stop
+from headgate.participant.actions import Submit
 
 AT = offsets(10, 20)
 
@@ -74,7 +75,7 @@ def test_heard_twice_a_status_stands_where_it_was_heard_first() -> None:
     participant.end(1)
     participant.hears_itself()
 
-    (pending,) = participant.state.pending
+    (pending,) = participant.state.said.pending
     assert pending.offset == at
 
 

@@ -7,6 +7,7 @@ from protocol.values import P0, P1, P2, offsets
 
 from headgate.control_protocol.events import PresenceKind
 from headgate.participant.actions import ReleaseRequested, ReleaseTimedOut
+from headgate.participant.state import Timer
 
 AT = offsets(10, 20)
 
@@ -45,8 +46,8 @@ def test_what_is_given_up_is_announced_before_it_is_let_go() -> None:
     participant.given(ReleaseRequested(frozenset({P0})))
 
     assert claimed(participant.status) == {P0: (10, 110), P1: (20, 20)}
-    assert participant.state.leaving == frozenset()
-    assert set(participant.state.owned) == {P1}
+    assert participant.state.work.leaving == frozenset()
+    assert set(participant.state.work.owned) == {P1}
 
 
 def test_nothing_written_nothing_to_announce() -> None:
@@ -54,7 +55,7 @@ def test_nothing_written_nothing_to_announce() -> None:
     participant.given(ReleaseRequested(frozenset({P0})))
 
     assert participant.said == []
-    assert set(participant.state.owned) == {P1}
+    assert set(participant.state.work.owned) == {P1}
 
 
 def test_a_running_batch_is_finished_first() -> None:
@@ -62,11 +63,11 @@ def test_a_running_batch_is_finished_first() -> None:
     participant.waits(100)
     participant.source_ends({P0: 110})
     participant.given(ReleaseRequested(frozenset({P0})))
-    assert participant.state.leaving == {P0}
+    assert participant.state.work.leaving == {P0}
     participant.batch_written()
 
     assert claimed(participant.status)[P0] == (10, 110)
-    assert set(participant.state.owned) == {P1}
+    assert set(participant.state.work.owned) == {P1}
 
 
 def test_no_new_batch_is_begun_for_somebody_who_waits() -> None:
@@ -102,8 +103,8 @@ def test_after_the_time_out_all_unannounced_work_is_dropped() -> None:
 
     assert participant.said == []
     assert dict(participant.positions) == {P1: 20}
-    assert participant.state.files == ()
-    assert participant.state.batch is None
+    assert participant.state.work.files == ()
+    assert participant.state.run.batch is None
 
 
 def test_the_time_out_of_a_release_that_is_done_changes_nothing() -> None:
@@ -123,7 +124,7 @@ def test_f32_what_is_lost_without_notice_is_dropped() -> None:
     assert participant.presence.kind is PresenceKind.LOST
     assert participant.presence.concerns == {P0}
     assert dict(participant.positions) == {P1: 20}
-    assert participant.state.files == ()
+    assert participant.state.work.files == ()
 
 
 def test_what_was_announced_before_a_loss_stands() -> None:
@@ -134,12 +135,12 @@ def test_what_was_announced_before_a_loss_stands() -> None:
     participant.owns(P1)
 
     assert dict(participant.positions) == {P1: 25}
-    assert len(participant.state.pending) == 1
+    assert len(participant.state.said.pending) == 1
 
 
 def test_alive_is_said_regularly_with_positions() -> None:
     participant = Participant.writing(AT)
-    participant.now_ms = participant.state.alive_due_ms
+    participant.now_ms = participant.state.deadlines[Timer.ALIVE]
     participant.waits(0)
 
     assert participant.presence.kind is PresenceKind.ALIVE

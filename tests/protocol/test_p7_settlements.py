@@ -19,8 +19,8 @@ def test_a_settlement_that_agrees_leaves_unannounced_work_alone() -> None:
     participant.ack(1, offsets(15, 25), settled_to=participant.next_offset)
 
     assert participant.positions == offsets(115, 25)
-    assert len(participant.state.files) == 1
-    assert participant.state.pending == ()
+    assert len(participant.state.work.files) == 1
+    assert participant.state.said.pending == ()
 
 
 @pytest.mark.parametrize("kind", [AckCommit, AbortCommit])
@@ -34,7 +34,7 @@ def test_one_that_differs_anywhere_drops_all_unannounced_work(
     participant.hears(settlement, COORDINATOR, transaction=1)
 
     assert participant.positions == offsets(15, 20)
-    assert participant.state.files == ()
+    assert participant.state.work.files == ()
 
 
 def test_hc14_a_refused_range_is_read_again() -> None:
@@ -59,7 +59,7 @@ def test_a_running_batch_goes_with_the_rest() -> None:
     participant.source_ends({P0: 200})
     participant.ack(1, AT, settled_to=participant.next_offset)
 
-    assert participant.state.batch is None
+    assert participant.state.run.batch is None
     assert participant.positions == AT
 
 
@@ -97,7 +97,7 @@ def test_f22_a_lost_settlement_is_made_good_by_the_next_start() -> None:
     participant.hears(started(3, AT, 1, participant.next_offset), COORDINATOR, transaction=3)
 
     assert participant.positions == AT
-    assert participant.state.pending == ()
+    assert participant.state.said.pending == ()
 
 
 def test_an_old_start_heard_again_moves_nothing() -> None:

@@ -12,7 +12,7 @@ def test_x14_a_status_at_or_behind_l_stays_pending() -> None:
     participant, s = late()
     participant.ack(1, AT, settled_to=s)
 
-    (pending,) = participant.state.pending
+    (pending,) = participant.state.said.pending
     assert pending.offset == s
     assert participant.positions == offsets(15, 25)
 
@@ -21,7 +21,7 @@ def test_one_in_front_of_l_is_forgotten() -> None:
     participant, s = late()
     participant.ack(1, offsets(15, 25), settled_to=s + 1)
 
-    assert participant.state.pending == ()
+    assert participant.state.said.pending == ()
 
 
 def test_a_late_range_is_never_announced_again_as_a_new_claim() -> None:
@@ -44,7 +44,7 @@ def test_one_that_is_always_slow_still_gets_on() -> None:
         participant.start(number + 1, c, settled_to=s)
 
     assert participant.positions[P0] == 45
-    assert len(participant.state.pending) == 1
+    assert len(participant.state.said.pending) == 1
 
 
 def test_a_late_status_that_c_does_not_admit_is_not_chained() -> None:
@@ -53,7 +53,7 @@ def test_a_late_status_that_c_does_not_admit_is_not_chained() -> None:
     participant.ack(1, offsets(12, 20), settled_to=s)
 
     assert participant.positions == offsets(12, 20)
-    assert len(participant.state.pending) == 1
+    assert len(participant.state.said.pending) == 1
 
 
 def test_several_late_statuses_are_chained_in_order() -> None:
@@ -63,7 +63,7 @@ def test_several_late_statuses_are_chained_in_order() -> None:
     participant.start(3, AT, settled_to=s)
 
     assert participant.positions == offsets(17, 26)
-    assert len(participant.state.pending) == 2
+    assert len(participant.state.said.pending) == 2
 
 
 def test_one_that_was_not_heard_yet_is_late_too() -> None:
@@ -72,7 +72,7 @@ def test_one_that_was_not_heard_yet_is_late_too() -> None:
     participant.ack(1, AT, settled_to=10_000)
 
     assert participant.positions == offsets(15, 25)
-    assert len(participant.state.pending) == 1
+    assert len(participant.state.said.pending) == 1
 
 
 def late() -> tuple[Participant, int]:

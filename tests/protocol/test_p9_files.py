@@ -24,8 +24,9 @@ from protocol.values import (
 from headgate.control_protocol.errors import FolderElsewhere
 from headgate.control_protocol.events import AckCommit, StartCommit
 from headgate.control_protocol.identifiers import TransactionNumber
+from headgate.control_protocol.machine_io import LogTruncated
 from headgate.coordinator import actions as coordinator_actions
-from headgate.coordinator.actions import CommitTable, LogTruncated, ReadTable
+from headgate.coordinator.actions import CommitTable, ReadTable
 from headgate.coordinator.outgoing_events import prefixes
 from headgate.coordinator.phases import Phase
 from headgate.participant import actions as participant_actions

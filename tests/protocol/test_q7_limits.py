@@ -9,9 +9,10 @@ from protocol.values import ALICE, P0, P1, data_file, folder, offsets, topics
 
 from headgate.control_protocol.errors import TooManyBadRecords
 from headgate.control_protocol.events import Claim, TableStatus, WriteStatus
+from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.control_protocol.quarantine_policy import BadRecordLimits
-from headgate.coordinator.actions import CommitTable, DescribeSources, Stop
+from headgate.coordinator.actions import CommitTable, DescribeSources
 from headgate.coordinator.phases import Phase
 
 LIMITS = BadRecordLimits(per_thousand_max=100, records_max=40, sample_records_min=100)

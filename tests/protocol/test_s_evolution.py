@@ -64,8 +64,8 @@ def test_s2_a_need_is_proposed_and_nothing_of_the_batch_counts() -> None:
     participant = in_need()
     said = proposed(participant)
     assert (said.table, said.columns, said.first) == (TABLE, TIP, Offsets({P0: 12}))
-    assert participant.state.batch is None
-    assert not participant.state.unannounced
+    assert participant.state.run.batch is None
+    assert not participant.state.work.unannounced
 
 
 def test_s2_no_batch_is_begun_while_the_answer_may_come_soon() -> None:
@@ -89,14 +89,14 @@ def test_s2_a_new_epoch_asks_again() -> None:
     participant = in_need()
     participant.hears_itself()
     participant.start(1, offsets(10, 20), epoch=2)
-    assert not participant.state.needs
+    assert not participant.state.needs.open
     needs(participant, TIP, {P0: 12})
     assert proposed(participant).number == 2
 
 
 def test_s3_the_answer_names_the_schema_and_the_batch_is_done_again_in_the_same_folder() -> None:
     participant = in_need()
-    before = participant.state.writing
+    before = participant.state.term.writing
     assert before is not None
     participant.hears(answer(participant), transaction=1)
     looks(participant, {P0: 100, P1: 100})
@@ -110,10 +110,10 @@ def test_s3_the_answer_names_the_schema_and_the_batch_is_done_again_in_the_same_
 def test_s3_the_answer_to_another_proposal_answers_nothing(number: int) -> None:
     participant = in_need()
     participant.hears(answer(participant, number), transaction=1)
-    assert participant.state.needs
+    assert participant.state.needs.open
     others = Tables((Answer(BOB, 1),), answer(participant).tables)
     participant.hears(others, transaction=1)
-    assert participant.state.needs
+    assert participant.state.needs.open
 
 
 def test_s3_an_answer_that_is_heard_again_changes_nothing() -> None:
@@ -121,7 +121,7 @@ def test_s3_an_answer_that_is_heard_again_changes_nothing() -> None:
     participant.hears(answer(participant), transaction=1)
     state = participant.state
     participant.hears(answer(participant, schema_id=3), transaction=1)
-    assert participant.state.writing == state.writing
+    assert participant.state.term.writing == state.term.writing
 
 
 def test_s3_a_start_under_another_schema_answers_too() -> None:
@@ -129,7 +129,7 @@ def test_s3_a_start_under_another_schema_answers_too() -> None:
     participant.end(1)
     start = started(2, offsets(10, 20), 1, settled_to=11)
     participant.hears(replace(start, tables=answer(participant).tables), transaction=2)
-    assert not participant.state.needs
+    assert not participant.state.needs.open
 
 
 def test_s4_end_before_the_answer_claims_what_was_written_and_names_the_rest_unknown() -> None:
@@ -171,7 +171,7 @@ def test_s3_fields_that_keep_coming_hold_up_no_batch_that_is_done_again() -> Non
         participant.source_ends({P0: written[-1] + 190, P1: 50})
         assert participant.batch.ranges == {P0: OffsetRange(written[-1], written[-1] + 100)}
         participant.batch_written()
-        assert not participant.state.again
+        assert not participant.state.needs.again
         written.append(written[-1] + 100)
 
 
@@ -235,9 +235,9 @@ def test_s4_further_needs_join_those_that_wait() -> None:
     assert {column.name for column in said.columns.fields} == {"tip", "pax"}
     assert said.first == Offsets({P0: 12, P1: 30})
     participant.hears(answer(participant, 1), transaction=1)
-    assert participant.state.needs
+    assert participant.state.needs.open
     participant.hears(answer(participant, 2), transaction=1)
-    assert not participant.state.needs
+    assert not participant.state.needs.open
 
 
 @pytest.mark.parametrize(("more", "asked_for"), [(1, COLUMNS_MAX), (2, COLUMNS_MAX - 1)])

@@ -11,8 +11,9 @@ from typing import get_args
 import pytest
 from protocol.coordinating import Coordinator
 
+from headgate.control_protocol.machine_io import Append
 from headgate.control_protocol.ports import CommitOutcome, Landed, Refused, Unknown
-from headgate.coordinator.actions import Append, CallFailed, CommitAnswered, CommitTable
+from headgate.coordinator.actions import CallFailed, CommitAnswered, CommitTable
 from headgate.coordinator.phases import Phase
 
 

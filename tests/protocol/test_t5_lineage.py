@@ -16,14 +16,9 @@ from headgate.control_protocol.errors import (
     TableRolledBack,
     TagMissing,
 )
+from headgate.control_protocol.machine_io import Stop
 from headgate.control_protocol.ports import Lineage, TableView
-from headgate.coordinator.actions import (
-    CallFailed,
-    DescribeSources,
-    LeadershipGained,
-    ReadTable,
-    Stop,
-)
+from headgate.coordinator.actions import CallFailed, DescribeSources, LeadershipGained, ReadTable
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.settings import (
     CoordinatorSettings,

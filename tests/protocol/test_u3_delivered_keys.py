@@ -21,7 +21,7 @@ from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.errors import KeyChanged, KeyInTwoPartitions
 from headgate.control_protocol.ports import Landed, Unknown
 from headgate.coordinator.pending_commits import deliveries
-from headgate.operations.audit.many_tables import examine_pending
+from headgate.operations.audit.audited_table import examine_pending
 from headgate.runtime.maintenance.rounds import Round
 from headgate.tables.iceberg import prepared_commit
 from headgate.tables.iceberg.pending_manifests import read_staged_files
@@ -300,9 +300,11 @@ def _noticed(catalog: Catalog, pending: PendingTable) -> None:
 def test_mutant_a_delivery_that_resolves_only_the_newest_pending_commit_is_noticed(
     pending: PendingTable, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    true = prepared_commit.drafted_keys
+    true = prepared_commit.read_key_files
     monkeypatch.setattr(
-        prepared_commit, "read_key_files", lambda io, pending_commits: true(io, pending_commits[-1:])
+        prepared_commit,
+        "read_key_files",
+        lambda io, pending_commits: true(io, pending_commits[-1:]),
     )
     _noticed(catalog, pending)
 

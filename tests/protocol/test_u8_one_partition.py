@@ -10,7 +10,7 @@ from protocol.keyed import KeyedHead, deletes, rows
 from protocol.values import P0, P2, topics
 
 from headgate.control_protocol.errors import KeyedPartitionsAdded, KeyInTwoPartitions
-from headgate.coordinator.actions import Stop
+from headgate.control_protocol.machine_io import Stop
 from headgate.coordinator.phases import Phase
 
 HEAD = KeyedHead({"a": [(1, 0, 7), (2, -1, -1), (3, 1, 0)]}, {"a": {2}})

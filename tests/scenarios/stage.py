@@ -42,7 +42,7 @@ from headgate.coordinator.state import Identity
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.settings import ParticipantSettings
-from headgate.participant.state import State
+from headgate.participant.state import State, Timer
 from headgate.tables.secondary_tables import SecondaryTables
 
 SINK = SinkName("rides")
@@ -255,7 +255,7 @@ class Node:
                 row for catalog in stage.secondaries.values() for row in catalog.records()
             ]
         self.participant = ParticipantDriver(
-            State(SINK, Sender(name, str(life)), PARTICIPANTS, alive_due_ms=10**9),
+            State(SINK, Sender(name, str(life)), PARTICIPANTS, deadlines={Timer.ALIVE: 10**9}),
             ParticipantWorld(
                 FakeMember(stage.group, self.member, self._release),
                 Scribe(self),

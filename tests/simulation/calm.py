@@ -225,7 +225,7 @@ class Calm:
         for node in self._world.nodes:
             if node.dead:
                 continue
-            pending = len(node.participant.state.pending)
+            pending = len(node.participant.state.said.pending)
             if pending > PENDING_MAX:
                 raise Violation(Kind.WASTE, f"{node.name} remembers {pending} statuses of its own")
             term = node.coordinator.state.term if node.coordinator else None

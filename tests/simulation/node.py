@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from participant_states import checked
 from simulation.climate import FOR_EVER_MS
 from simulation.faulty import (
     Dated,
@@ -31,10 +32,11 @@ from headgate.coordinator.driver import World as CoordinatorWorld
 from headgate.coordinator.phases import Phase as Coordinating
 from headgate.coordinator.service import leads
 from headgate.coordinator.state import NO_KEYS, Identity
+from headgate.participant.actions import Action, Input
 from headgate.participant.driver import ParticipantDriver
 from headgate.participant.driver import World as ParticipantWorld
 from headgate.participant.state import Phase as Participating
-from headgate.participant.state import State
+from headgate.participant.state import State, Timer
 from headgate.tables.secondary_tables import SecondaryTables
 
 if TYPE_CHECKING:
@@ -44,6 +46,16 @@ Actor = tuple["Node", str, Callable[[], object]]
 Nap = tuple[int, tuple[int, int, int]]
 NAP_MS_MAX = 250
 CUT_OFF_MS = 1_500
+
+
+class CheckedParticipant(ParticipantDriver):
+    """Checks every state of its machine, those in the middle of a turn among them."""
+
+    def _step(self, given: Input) -> Sequence[Action]:
+        before = self.state
+        actions = super()._step(given)
+        checked(before, self.state)
+        return actions
 
 
 class Killed(BaseException):
@@ -81,7 +93,7 @@ class Node:
         self.coordinator: CoordinatorDriver | None = None
         self.log = FaultyLog(world, self, "participant")
         self.writer = FaultyWriter(world, self)
-        self.participant = ParticipantDriver(
+        self.participant = CheckedParticipant(
             State(world.sink, Sender(self.name, str(self.life)), world.climate.participants),
             ParticipantWorld(
                 group=FaultyMember(world, self),
@@ -225,9 +237,10 @@ class Node:
         state = self.participant.state
         if state is not before or self.log.held:
             return True
-        times = [state.alive_due_ms, state.resend_at_ms, state.retry_at_ms]
-        times += [self.writer.due_ms] if state.batch else []
-        times += [state.ends_due_ms] if state.phase is Participating.WRITING else []
+        due = state.deadlines.get
+        times = [due(timer) for timer in (Timer.ALIVE, Timer.RESEND, Timer.RETRY)]
+        times += [self.writer.due_ms] if state.run.batch else []
+        times += [due(Timer.LOOK, 0)] if state.phase is Participating.WRITING else []
         self._nap("participant", times)
         return False
 

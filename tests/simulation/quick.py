@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import headgate.control_protocol.testing.log as fake_log
-import headgate.participant.driver as participant_driver
-from headgate.control_protocol import multipart_status
+from headgate.control_protocol import machine_driver, multipart_status
 from headgate.control_protocol.events import Envelope
 
 _Copier = Callable[[Any, Mapping[str, Any]], Any]
@@ -80,10 +79,10 @@ def carried(part_bytes: int | None) -> Iterator[None]:
     if part_bytes is None:
         changes["Wire"] = (fake_log, _NoWire)
         changes["_read"] = (fake_log, lambda _, message, __: message)
-        changes["split"] = (participant_driver, lambda status: [status])
+        changes["split"] = (machine_driver, lambda status: [status])
     else:
         changes["split"] = (
-            participant_driver,
+            machine_driver,
             lambda status: multipart_status.split(status, part_bytes),
         )
     before = {name: getattr(module, name) for name, (module, _) in changes.items()}

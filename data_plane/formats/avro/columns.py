@@ -26,7 +26,7 @@ from headgate.data_plane.formats.avro.decoder import (
 from headgate.data_plane.formats.avro.schema import Avro
 from headgate.data_plane.formats.casting.decimals import VARIABLE_SCALE, VariableScale, decimals_of
 from headgate.data_plane.formats.casting.time_units import counted_as
-from headgate.data_plane.formats.record_errors import Faults
+from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.utf8 import text_of
 
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headgate.data_plane.formats.avro.schema import Avro
-from headgate.data_plane.formats.record_errors import Faults
+from headgate.data_plane.formats.record_format import Faults
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import loops
 

@@ -20,8 +20,8 @@ from headgate.data_plane.formats.avro.schema import Avro, UnfitSchema, defaulted
 from headgate.data_plane.formats.avro.schema_inference import columns_of
 from headgate.data_plane.formats.casting.cast_to_table import fitted_rows, missing, without_bad
 from headgate.data_plane.formats.casting.relabel import rows_from
-from headgate.data_plane.formats.format_options import take_options
-from headgate.data_plane.formats.record_errors import Faults
+from headgate.data_plane.formats.format_registry import take_options
+from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.schema_registry import NoSuchSchema, SchemaRegistry
 from headgate.data_plane.formats.unknown_fields import Lack, Lookout
 from headgate.native.byte_arrays import Packed

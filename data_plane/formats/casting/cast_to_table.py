@@ -34,8 +34,7 @@ from headgate.data_plane.formats import column_options, field_names
 from headgate.data_plane.formats.casting import exact_casts
 from headgate.data_plane.formats.casting.decimals import VariableScale
 from headgate.data_plane.formats.json import values as json_values
-from headgate.data_plane.formats.record_errors import Faults
-from headgate.data_plane.formats.record_format import UndecodableRecords
+from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Rows = np.ndarray[Any, np.dtype[np.int64]]

@@ -25,12 +25,11 @@ from headgate.data_plane.formats.casting.cast_to_table import fitted_rows
 from headgate.data_plane.formats.casting.relabel import retyped, rows_from
 from headgate.data_plane.formats.connect import schema_inference
 from headgate.data_plane.formats.connect.schema import connect_type, defaulted, needed, storage
-from headgate.data_plane.formats.format_options import take_options
+from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.json import paths
 from headgate.data_plane.formats.json import values as json_values
 from headgate.data_plane.formats.json.format import JsonRecords
-from headgate.data_plane.formats.record_errors import Faults
-from headgate.data_plane.formats.record_format import UndecodableRecords
+from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 from headgate.data_plane.formats.unknown_fields import Lack, Lookout
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Flags

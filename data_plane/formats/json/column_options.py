@@ -16,8 +16,7 @@ import pyarrow.types as kinds
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting.cast_to_table import fitted, without_bad
 from headgate.data_plane.formats.json import paths
-from headgate.data_plane.formats.record_errors import Faults
-from headgate.data_plane.formats.record_format import UndecodableRecords
+from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 from headgate.native.byte_arrays import Packed
 
 Decode = Callable[[Packed, pa.Schema], pa.RecordBatch]

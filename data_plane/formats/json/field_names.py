@@ -18,8 +18,7 @@ import pyarrow.types as kinds
 from headgate.data_plane.formats import column_options, field_names
 from headgate.data_plane.formats.casting.relabel import retyped_rows, rows_from
 from headgate.data_plane.formats.json import values as json_values
-from headgate.data_plane.formats.record_errors import Faults
-from headgate.data_plane.formats.record_format import UndecodableRecords
+from headgate.data_plane.formats.record_format import Faults, UndecodableRecords
 
 # Every text from left to right, so that none begins inside another; the colon makes it a key.
 _TEXT = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)

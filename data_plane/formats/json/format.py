@@ -16,7 +16,7 @@ from headgate.control_protocol.columns import Struct
 from headgate.data_plane.formats import column_options as formats_column_options
 from headgate.data_plane.formats import field_names
 from headgate.data_plane.formats.casting.relabel import rows_from
-from headgate.data_plane.formats.format_options import take_options
+from headgate.data_plane.formats.format_registry import take_options
 from headgate.data_plane.formats.json import bad_record_search, columns, paths
 from headgate.data_plane.formats.json import column_options as json_column_options
 from headgate.data_plane.formats.json import values as json_values

@@ -37,7 +37,7 @@ from headgate.data_plane.formats.protobuf.descriptors import (
     Types,
     UnfitTypes,
 )
-from headgate.data_plane.formats.record_errors import Faults
+from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.utf8 import text_of
 from headgate.native.kernels import Flags, Integers, Scanned, loops
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from headgate.data_plane.formats.record_errors import Faults
+from headgate.data_plane.formats.record_format import Faults
 from headgate.native.byte_arrays import Packed
 from headgate.native.kernels import Flags, Integers, Octets, Scanned, Slots, Spans, loops
 

@@ -19,7 +19,7 @@ from headgate.control_protocol.errors import DescriptorUnfit
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting.cast_to_table import fitted_rows, without_bad
 from headgate.data_plane.formats.casting.relabel import rows_from
-from headgate.data_plane.formats.format_options import nearest, take_options
+from headgate.data_plane.formats.format_registry import nearest, take_options
 from headgate.data_plane.formats.protobuf.columns import Reader
 from headgate.data_plane.formats.protobuf.decoder import Broken, varint
 from headgate.data_plane.formats.protobuf.descriptors import (
@@ -30,7 +30,7 @@ from headgate.data_plane.formats.protobuf.descriptors import (
     types_of,
 )
 from headgate.data_plane.formats.protobuf.schema_inference import columns_of
-from headgate.data_plane.formats.record_errors import Faults
+from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.formats.schema_registry import NoSuchSchema, SchemaRegistry
 from headgate.data_plane.formats.unknown_fields import Lack, Lookout
 from headgate.native.byte_arrays import Packed

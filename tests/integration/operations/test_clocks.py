@@ -19,6 +19,7 @@ from repository.tree import ROOT
 
 from headgate.operations.cli.main import main
 from headgate.operations.local_kafka.broker import EmbeddedKafka
+from headgate.operations.status.status import status as look
 
 pytestmark = pytest.mark.integration
 
@@ -111,3 +112,29 @@ def test_a_clock_that_an_older_control_topic_refuses_is_named_everywhere(
         assert exit_code != 0, condition
         text = CliRunner().invoke(main, ["check", str(sink.sink_file)]).stdout
         assert "it takes its writers' time" in text
+
+
+@pytest.mark.parametrize("away", ["ahead of"], indirect=True)
+def test_one_that_cannot_speak_after_an_orderly_end_is_no_stopped_sink(
+    own_kafka: EmbeddedKafka, shifted: Shifted, tmp_path: Path
+) -> None:
+    """What was heard last is the goodbye of who was there before; the group knows better."""
+    admin = AdminClient({"bootstrap.servers": own_kafka.bootstrap})
+    admin.create_topics([NewTopic("rows-control", 1, 1)])["rows-control"].result()
+    with deployed(own_kafka, tmp_path) as sink:
+        (first,) = sink.start()
+        sink.produce()
+        sink.wait_until_lag_zero()
+        sink.stop(first)
+        sink.wait_until(lambda: status(sink.sink_file)[:2] == ("stopped", 0), "it has stopped")
+        own_kafka.kill()
+        with shifted():
+            own_kafka.restart()
+        (participant,) = sink.start()
+        sink.wait_until(lambda: participant.said("HG-410"), "the log names the clock")
+        told = ("not heard", 1)
+        sink.wait_until(lambda: status(sink.sink_file)[:2] == told, "status says it")
+        notes = look(sink.settings).notes
+        expected = "group rows has members that nobody hears on control topic rows-control: rdkafka"
+        assert any(note.startswith(expected) for note in notes), notes
+        assert asked(participant, "/readyz")[0] == 503

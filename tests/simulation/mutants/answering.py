@@ -8,12 +8,12 @@ from typing import Any
 
 from simulation.mutants.mutant import Family
 
+from headgate.control_protocol import machine_io
 from headgate.control_protocol.events import Presence, StartCommit, WriteStatus
 from headgate.control_protocol.ports import BatchFailed, BatchWritten, PartitionResult
 from headgate.coordinator import machine
 from headgate.coordinator.commit_tokens import Prefixes
-from headgate.participant import actions as asked
-from headgate.participant import batches
+from headgate.participant import batches, settlements
 from headgate.participant import machine as participant
 from headgate.participant.state import State
 
@@ -24,24 +24,29 @@ ENDED = (participant, "_on_end")
 
 
 @FAMILY.replaces("P1", ENTERED)
-def keeps_work(right: Any, state: State, epoch: Any) -> State:
+def keeps_work(right: Any, state: State, *given: Any) -> State:
     """Work outlives its epoch."""
-    after: State = right(state, epoch)
-    return replace(after, owned=state.owned, files=state.files, batch=state.batch)
+    after: State = right(state, *given)
+    return replace(
+        after,
+        work=replace(after.work, owned=state.work.owned, files=state.work.files),
+        run=replace(after.run, batch=state.run.batch),
+    )
 
 
 @FAMILY.replaces("P1", ENTERED)
-def keeps_statuses(right: Any, state: State, epoch: Any) -> State:
+def keeps_statuses(right: Any, state: State, *given: Any) -> State:
     """Announced statuses outlive their epoch."""
-    return replace(right(state, epoch), pending=state.pending)
+    after: State = right(state, *given)
+    return replace(after, said=replace(after.said, pending=state.said.pending))
 
 
 @FAMILY.replaces("P1", (participant, "_on_record"))
 def obeys_older(right: Any, state: State, record: Any, now_ms: int) -> Any:
     """Lower epochs are obeyed."""
     said = record.envelope
-    if said.epoch < state.epoch and not isinstance(said.event, Presence | WriteStatus):
-        said = replace(said, epoch=state.epoch)
+    if said.epoch < state.term.epoch and not isinstance(said.event, Presence | WriteStatus):
+        said = replace(said, epoch=state.term.epoch)
     return right(state, replace(record, envelope=said), now_ms)
 
 
@@ -61,14 +66,18 @@ def only_first_start_tells(right: Any, state: State, record: Any, now_ms: int) -
 
 def _taken_for(state: State, record: Any) -> State:
     said = record.envelope
-    return replace(state, coordinator=said.sender) if said.epoch == state.epoch else state
+    return (
+        replace(state, term=replace(state.term, coordinator=said.sender))
+        if said.epoch == state.term.epoch
+        else state
+    )
 
 
 @FAMILY.replaces("P2", (participant, "_on_batch_ended"))
 def failed_is_done(right: Any, state: State, outcome: Any, now_ms: int) -> Any:
     """A failed batch's range is claimed, as if nothing had been in it."""
-    if isinstance(outcome, BatchFailed) and outcome.fatal is None and state.batch:
-        results = {p: PartitionResult(r, 0, 0) for p, r in state.batch.ranges.items()}
+    if isinstance(outcome, BatchFailed) and outcome.fatal is None and state.run.batch:
+        results = {p: PartitionResult(r, 0, 0) for p, r in state.run.batch.ranges.items()}
         outcome = BatchWritten(outcome.number, results)
     return right(state, outcome, now_ms)
 
@@ -77,22 +86,22 @@ def failed_is_done(right: Any, state: State, outcome: Any, now_ms: int) -> Any:
 def claims_more_than_its_files(right: Any, state: State, written: Any) -> State:
     """A claim reaches to the end that is known, whatever the files hold."""
     after: State = right(state, written)
-    owned = dict(after.owned)
+    owned = dict(after.work.owned)
     for partition in written.partitions:
-        own, end = owned[partition], after.ends.get(partition, 0)
+        own, end = owned[partition], after.source.ends.get(partition, 0)
         if own.work and own.work.range.end < end:
             longer = replace(own.work.range, end=end)
             owned[partition] = replace(own, work=replace(own.work, range=longer))
-    return replace(after, owned=owned)
+    return replace(after, work=replace(after.work, owned=owned))
 
 
 @FAMILY.replaces("P3", ENDED)
 def abandons_its_batch(right: Any, state: State, number: Any) -> Any:
     """A batch that runs is given up at END."""
-    return right(replace(state, batch=None), number)
+    return right(batches._without_batch(state, state.run), number)
 
 
-@FAMILY.replaces("P3", (participant, "announce_work"))
+@FAMILY.replaces("P3", (settlements, "take_status"))
 def silent_about_unknown(right: Any, state: State, number: int) -> Any:
     """Silence instead of unknown."""
     state, status = right(state, number)
@@ -102,26 +111,26 @@ def silent_about_unknown(right: Any, state: State, number: int) -> Any:
 @FAMILY.replaces("P3", (participant, "_answer_end"))
 def no_answer_without_work(right: Any, state: State) -> Any:
     """Nothing to claim, nothing said."""
-    if state.unannounced:
+    if state.work.unannounced:
         return right(state)
-    return participant.open_transaction(replace(state, answered=state.ended), state.following), ()
+    return participant.with_end_answered(state), ()
 
 
 @FAMILY.replaces("P3", (participant, "_on_end"))
 def who_saw_no_start_is_silent(right: Any, state: State, number: Any) -> Any:
     """Who joined too late for START does not answer END."""
-    return right(state, number) if state.writing else (state, ())
+    return right(state, number) if state.term.writing else (state, ())
 
 
 def _said_again(change: Callable[[State, WriteStatus], tuple[State, WriteStatus]]) -> Any:
     def ended(right: Any, state: State, number: Any) -> Any:
-        if number > state.answered:
+        if number > state.term.answered:
             return right(state, number)
         drafts = []
-        for own in state.pending:
+        for own in state.said.pending:
             state, status = change(state, own.status)
-            drafts.append(replace(own.draft, event=status))
-        return state, (asked.Append(tuple(drafts)),) if drafts else ()
+            drafts.append(replace(own.said, event=status))
+        return state, (machine_io.Append(tuple(drafts)),) if drafts else ()
 
     return ended
 
@@ -144,8 +153,10 @@ def rebuilt_again(right: Any, state: State, number: Any) -> Any:
 
 
 def _rebuilt(state: State, status: WriteStatus) -> tuple[State, WriteStatus]:
-    number = state.statuses + 1
-    return replace(state, statuses=number), replace(status, status_number=number)
+    number = state.said.status_number + 1
+    return replace(state, said=replace(state.said, status_number=number)), replace(
+        status, status_number=number
+    )
 
 
 @FAMILY.replaces("P9", (Prefixes, "allow"))
@@ -169,6 +180,8 @@ def unseen_is_idle(right: Any, state: State, partition: Any, claim: Any) -> bool
 @FAMILY.replaces("P14", (participant, "stop_when_committed"))
 def stops_before_it_is_committed(right: Any, state: State) -> Any:
     """A record stops the sink at once, whatever lies before it."""
-    if state.stop is None:
+    if state.run.stop is None:
         return state, ()
-    return replace(state, stop=None), (asked.Stop(state.stop.error),)
+    return replace(state, run=replace(state.run, stop=None)), (
+        machine_io.Stop(state.run.stop.error),
+    )

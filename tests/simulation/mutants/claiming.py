@@ -8,9 +8,9 @@ from typing import Any
 from simulation.mutants.mutant import Family, Planted
 
 from headgate.control_protocol.events import EndCommit, Presence, StartCommit, WriteStatus
+from headgate.control_protocol.machine_io import Append, OutgoingEvent
 from headgate.control_protocol.ports import TableView
 from headgate.coordinator import epoch_claim, machine, outgoing_events
-from headgate.coordinator.actions import Append
 from headgate.coordinator.outgoing_events import recover
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import HeardStatus, State
@@ -79,10 +79,11 @@ def start_after_settlement() -> tuple[Planted, ...]:
     def say(state: State) -> Any:
         said = right(state)
         if state.phase is Phase.CLOSING:
-            return tuple(Append(a.epoch, a.events[:1]) for a in said)
+            return tuple(Append(a.events[:1]) for a in said)
         if state.phase is Phase.SETTLING and state.term:
-            start = (state.term.number, outgoing_events.start_event(state, first=False))
-            return tuple(Append(a.epoch, (*a.events, start)) for a in said)
+            event = outgoing_events.start_event(state, first=False)
+            start = OutgoingEvent(state.term.epoch, state.term.number, event)
+            return tuple(Append((*a.events, start)) for a in said)
         return said
 
     def heard_own(state: State, record: Any, now_ms: int) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 from simulation.mutants.mutant import Family, Planted
 
+from headgate.control_protocol.machine_io import Append, OutgoingEvent
 from headgate.coordinator import machine, status_validation
-from headgate.coordinator.actions import Append
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.recovery import Resolution
 from headgate.coordinator.state import HeardStatus, State
@@ -124,8 +124,9 @@ def rows_uncounted() -> tuple[Planted, ...]:
 
     def keeps_files(state: Any, lost: Any) -> Any:
         after, actions = lose(state, lost)
-        owned = {p: own for p, own in state.owned.items() if p in after.owned}
-        return replace(after, owned=owned, files=state.files), actions
+        owned = {p: own for p, own in state.work.owned.items() if p in after.work.owned}
+        work = replace(after.work, owned=owned, files=state.work.files)
+        return replace(after, work=work), actions
 
     return (participant, "_announce_loss", keeps_files), (
         status_validation,
@@ -173,5 +174,5 @@ def says_before_it_lands(right: Any, state: State, *given: Any) -> Any:
     judged, actions = right(state, *given)
     term = judged.term
     if judged.phase is Phase.COMMITTING and term and term.settlement:
-        actions = (Append(term.epoch, ((term.closing, term.settlement),)), *actions)
+        actions = (Append((OutgoingEvent(term.epoch, term.closing, term.settlement),)), *actions)
     return judged, actions

@@ -32,11 +32,11 @@ def unanswered_update_is_believed(_: Any, state: Any, *__: Any) -> Any:
     return evolved(state, Evolved(replace(view, schema_id=view.schema_id + 1)))
 
 
-@FAMILY.replaces("S2", (participant, "_repeat_unheard"))
+@FAMILY.replaces("S2", (participant, "arm_resend"), (participant, "repeat_unheard"))
 def proposal_is_said_once(right: Any, state: Any, now_ms: int) -> Any:
     """A proposal that is lost is not said again."""
-    heard = tuple(replace(need, heard=True) for need in state.needs)
-    return right(replace(state, needs=heard), now_ms)
+    heard = tuple(replace(need, heard=True) for need in state.needs.open)
+    return right(replace(state, needs=replace(state.needs, open=heard)), now_ms)
 
 
 @FAMILY.replaces("S3", (schema_changes, "Tables"))

@@ -37,14 +37,15 @@ def any_signature(_right: Any, *_: object) -> bool:
 def no_leap_is_followed(right: Any, state: Any, record: Any) -> bool:
     """A participant follows no coordinator that had to leap further than it knows."""
     said = record.envelope
-    leaps = state.epoch and said.epoch > state.epoch + LEAP_MAX
+    known = state.term.epoch
+    leaps = known and said.epoch > known + LEAP_MAX
     return bool(right(state, record)) and not leaps
 
 
 @FAMILY.replaces("G6", (participant, "is_believed"))
 def nobody_leads_back(right: Any, state: Any, record: Any) -> bool:
     """From a START that leapt no START leads back."""
-    return bool(right(state, record)) and record.envelope.epoch >= state.epoch
+    return bool(right(state, record)) and record.envelope.epoch >= state.term.epoch
 
 
 @FAMILY.replaces("G6", (machine, "beyond"))
@@ -66,7 +67,8 @@ def silenced_by_a_number(right: Any, state: State, heard: HeardStatus) -> Any:
 def counts_as_ever(right: Any, state: Any, record: Any) -> Any:
     """A participant counts its own statuses, whatever was said in its name."""
     after = right(state, record)
-    return replace(after, statuses=state.statuses, unheeded=0)
+    said = replace(after.said, status_number=state.said.status_number, unheeded=0)
+    return replace(after, said=said)
 
 
 @FAMILY.replaces("C7", (status_validation, "_beyond"))

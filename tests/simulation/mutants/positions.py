@@ -10,8 +10,8 @@ from simulation.mutants.mutant import Family, Planted
 from headgate.control_protocol.events import StartCommit
 from headgate.control_protocol.identifiers import ControlOffset
 from headgate.control_protocol.offsets import Offsets
+from headgate.participant import batches, settlements
 from headgate.participant import machine as participant
-from headgate.participant import settlements
 from headgate.participant.batches import drop_work, empty_claim
 from headgate.participant.state import State
 
@@ -24,7 +24,7 @@ SETTLED = (participant, "apply_settlement")
 @FAMILY.replaces("P5", (participant, "_release"))
 def gives_up_silently(right: Any, state: State) -> Any:
     """Work is not announced when partitions are given up."""
-    return participant._without_partitions(drop_work(state), state.leaving), ()
+    return participant.without_partitions(drop_work(state), state.work.leaving), ()
 
 
 @FAMILY.replaces("P5", GAINED)
@@ -33,12 +33,16 @@ def gain_unsaid(right: Any, state: State, gained: Any, kind: Any) -> Any:
     after, _ = right(state, gained, kind)
     owned = {
         p: replace(own, since=ControlOffset(-1)) if p in gained else own
-        for p, own in after.owned.items()
+        for p, own in after.work.owned.items()
     }
-    return replace(after, owned=owned, unheard=state.unheard), ()
+    return replace(
+        after,
+        work=replace(after.work, owned=owned),
+        said=replace(after.said, unheard=state.said.unheard),
+    ), ()
 
 
-@FAMILY.replaces("P6", (settlements, "_learn_positions"))
+@FAMILY.replaces("P6", (batches, "_learn_positions"))
 def any_position(right: Any, owned: Any, expected: Offsets, settled_to: Any) -> Any:
     """The position is C of any settlement, however old its L."""
     return {
@@ -56,17 +60,17 @@ def position_of_an_older_start() -> tuple[Planted, ...]:
     gained, started = participant._announce_gain, participant._on_start
 
     def remembers(state: State, record: Any, start: StartCommit) -> State:
-        newest[state.sender, state.epoch] = start.offsets
+        newest[state.sender, state.term.epoch] = start.offsets
         return started(state, record, start)
 
     def gains(state: State, partitions: Any, kind: Any) -> Any:
         state, actions = gained(state, partitions, kind)
-        known = newest.get((state.sender, state.epoch), Offsets())
+        known = newest.get((state.sender, state.term.epoch), Offsets())
         owned = {
             p: replace(own, work=empty_claim(known[p])) if p in partitions and p in known else own
-            for p, own in state.owned.items()
+            for p, own in state.work.owned.items()
         }
-        return replace(state, owned=owned), actions
+        return replace(state, work=replace(state.work, owned=owned)), actions
 
     return (participant, "_on_start", remembers), (participant, "_announce_gain", gains)
 
@@ -75,7 +79,7 @@ def position_of_an_older_start() -> tuple[Planted, ...]:
 def position_from_the_group() -> tuple[Planted, ...]:
     """The position is what the last owner stored in the group when it announced its work."""
     stored: dict[Any, int] = {}
-    gained, announce = participant._announce_gain, participant._announce
+    gained, announce = participant._announce_gain, participant.append_status
 
     def announces(state: State, transaction: Any) -> Any:
         stored.update((p, offset) for p, offset in state.positions.items())
@@ -85,37 +89,43 @@ def position_from_the_group() -> tuple[Planted, ...]:
         state, actions = gained(state, partitions, kind)
         owned = {
             p: replace(own, work=empty_claim(stored[p])) if p in partitions and p in stored else own
-            for p, own in state.owned.items()
+            for p, own in state.work.owned.items()
         }
-        return replace(state, owned=owned), actions
+        return replace(state, work=replace(state.work, owned=owned)), actions
 
-    return (participant, "_announce", announces), (participant, "_announce_gain", gains)
+    return (participant, "append_status", announces), (participant, "_announce_gain", gains)
 
 
 @FAMILY.replaces("P7", SETTLED)
 def no_drop(right: Any, state: State, offsets: Offsets, settled_to: Any) -> State:
     """Work that contradicts C is kept."""
-    if settled_to < state.settled_to:
+    if settled_to < state.term.settled_to:
         return state
-    pending = tuple(own for own in state.pending if settlements._is_late(own, settled_to))
-    owned = settlements._learn_positions(
-        state.owned, settlements._chain_late_statuses(offsets, pending), settled_to
+    pending = tuple(own for own in state.said.pending if settlements._is_late(own, settled_to))
+    chained = settlements._chain_late_statuses(offsets, pending)
+    owned = batches._learn_positions(state.work.owned, chained, settled_to)
+    return replace(
+        state,
+        said=replace(state.said, pending=pending),
+        term=replace(state.term, settled_to=settled_to),
+        work=replace(state.work, owned=owned),
     )
-    return replace(state, pending=pending, settled_to=settled_to, owned=owned)
 
 
 @FAMILY.replaces("P7", SETTLED, unhealed=True)
 def drops_by_halves(right: Any, state: State, offsets: Offsets, settled_to: Any) -> State:
     """Only the partition that differs is dropped; the files mix them."""
     after: State = right(state, offsets, settled_to)
-    if after.files or not state.files:
+    if after.work.files or not state.work.files:
         return after
     owned = {
         p: own
-        for p, own in state.owned.items()
+        for p, own in state.work.owned.items()
         if own.work and after.positions.get(p) == own.work.range.begin
     }
-    return replace(after, owned={**after.owned, **owned}, files=state.files)
+    return replace(
+        after, work=replace(after.work, owned={**after.work.owned, **owned}, files=state.work.files)
+    )
 
 
 @FAMILY.patches("P7")
@@ -124,10 +134,16 @@ def older_ack_applies() -> tuple[Planted, ...]:
     heard, settled = participant._on_coordinator_event, participant.apply_settlement
 
     def obeys(state: State, record: Any, now_ms: int) -> Any:
-        return heard(replace(state, settled_to=ControlOffset(0)), record, now_ms)
+        return heard(
+            replace(state, term=replace(state.term, settled_to=ControlOffset(0))), record, now_ms
+        )
 
     def applies(state: State, offsets: Offsets, settled_to: Any) -> State:
-        return settled(replace(state, settled_to=ControlOffset(0)), offsets, settled_to)
+        return settled(
+            replace(state, term=replace(state.term, settled_to=ControlOffset(0))),
+            offsets,
+            settled_to,
+        )
 
     return (participant, "_on_coordinator_event", obeys), (participant, "apply_settlement", applies)
 

@@ -40,4 +40,4 @@ def paused_for_ever(right: Any, state: State, said: Any, now_ms: int) -> State:
 @FAMILY.replaces("C11", (participant, "readable_positions"), (batches, "readable_positions"))
 def reads_while_paused(right: Any, state: Participant) -> Any:
     """A participant reads whatever START says of a pause."""
-    return right(replace(state, paused=False))
+    return right(replace(state, term=replace(state.term, paused=False)))

@@ -12,7 +12,7 @@ from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.testing import FakeBatchWriter
 from headgate.coordinator import machine, outgoing_events, pending_commits, status_validation
 from headgate.coordinator.state import Sample, State
-from headgate.participant import batches, settlements
+from headgate.participant import batches
 from headgate.participant import machine as participant
 
 FAMILY = Family()
@@ -66,12 +66,18 @@ def dropped_without_its_bad_records() -> tuple[Planted, ...]:
     dropped = batches.drop_work
 
     def drops(state: Any) -> Any:
-        return replace(dropped(state), quarantined=state.quarantined, followed=state.followed)
+        before, after = state.work, dropped(state)
+        work = replace(
+            after.work,
+            quarantine_files=before.quarantine_files,
+            secondary_files=before.secondary_files,
+        )
+        return replace(after, work=work)
 
     return (
         (status_validation, "_misquarantined", lambda *_: None),
         (participant, "drop_work", drops),
-        (settlements, "drop_work", drops),
+        (batches, "drop_work", drops),
     )
 
 

@@ -10,14 +10,13 @@ from simulation.mutants.mutant import Family, Place
 
 import headgate.coordinator.driver as coordinator_driver
 import headgate.participant.driver as participant_driver
-from headgate.control_protocol import multipart_status
+from headgate.control_protocol import machine_io, multipart_status
 from headgate.control_protocol.events import WriteStatus
-from headgate.coordinator import actions as told
 from headgate.coordinator import machine
 from headgate.coordinator.phases import Phase
 from headgate.coordinator.state import State
-from headgate.participant import actions as asked
 from headgate.participant import machine as participant
+from headgate.participant.state import Timer
 
 FAMILY = Family()
 
@@ -33,24 +32,24 @@ def coordinator_says_once(right: Callable[..., Any], state: State, now_ms: int) 
     return right(state, now_ms)
 
 
-@FAMILY.replaces("G1", (participant, "_repeat_unheard"))
+@FAMILY.replaces("G1", (participant, "repeat_unheard"))
 def participant_says_once(right: Callable[..., Any], state: Any, now_ms: int) -> Any:
     """A participant does not say again what it did not hear."""
-    return state, ()
+    return state.with_deadline(Timer.RESEND, None), ()
 
 
 @FAMILY.replaces("G1", *PARTICIPANT_STEP)
 def said_is_heard(right: Callable[..., Any], state: Any, given: Any, now_ms: int) -> Any:
     """A status takes effect where it was said: its place is the end of what was heard then."""
-    before = {own.status.status_number for own in state.pending}
+    before = {own.status.status_number for own in state.said.pending}
     state, actions = right(state, given, now_ms)
     pending = tuple(
-        replace(own, offset=state.settled_to)
+        replace(own, offset=state.term.settled_to)
         if own.status.status_number not in before and own.offset is None
         else own
-        for own in state.pending
+        for own in state.said.pending
     )
-    return replace(state, pending=pending), actions
+    return replace(state, said=replace(state.said, pending=pending)), actions
 
 
 @FAMILY.replaces("G2", (multipart_status.Assembler, "add"))
@@ -70,13 +69,17 @@ def last_number_makes_it_whole(right: Callable[..., Any], self: Any, envelope: A
 @FAMILY.replaces("G3", *COORDINATOR_STEP)
 def coordinator_keeps_epoch(right: Callable[..., Any], state: Any, given: Any, now_ms: int) -> Any:
     """The coordinator goes on in its epoch behind a discontinuity."""
-    return (state, ()) if isinstance(given, told.LogTruncated) else right(state, given, now_ms)
+    return (
+        (state, ()) if isinstance(given, machine_io.LogTruncated) else right(state, given, now_ms)
+    )
 
 
 @FAMILY.replaces("G3", *PARTICIPANT_STEP)
 def participant_keeps_places(right: Callable[..., Any], state: Any, given: Any, now_ms: int) -> Any:
     """A participant keeps its places in a log that lost them."""
-    return (state, ()) if isinstance(given, asked.LogTruncated) else right(state, given, now_ms)
+    return (
+        (state, ()) if isinstance(given, machine_io.LogTruncated) else right(state, given, now_ms)
+    )
 
 
 @FAMILY.replaces("E1", (coordinator_driver.CoordinatorDriver, "primary"))

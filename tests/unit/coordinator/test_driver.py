@@ -12,6 +12,7 @@ from headgate.control_protocol.errors import StopSink
 from headgate.control_protocol.events import AbortCommit
 from headgate.control_protocol.identifiers import ControlOffset, Epoch, TransactionNumber
 from headgate.control_protocol.log_events import LogEvent
+from headgate.control_protocol.machine_io import LogLine, OutgoingEvent, Stop
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.redaction import Redaction
 from headgate.control_protocol.testing import (
@@ -24,7 +25,6 @@ from headgate.control_protocol.testing import (
     FakeTable,
     FakeTopics,
 )
-from headgate.coordinator.actions import Append, LogLine, Stop
 from headgate.coordinator.driver import TRIES_IN_SILENCE, CoordinatorDriver, StartAt, World
 from headgate.coordinator.phases import Phase
 
@@ -136,6 +136,6 @@ def test_a_coordinators_stop_and_its_events_are_redacted() -> None:
         driver._execute(Stop(StopSink("stops: sesame-open", "not sesame-open")))
     assert str(caught.value) == "HG-200 stops: *** (not ***)"
     aborted = AbortCommit(ControlOffset(1), Offsets(), reason="no log-in with sesame-open")
-    (said,) = driver._envelopes(Append(Epoch(1), ((TransactionNumber(1), aborted),)))
+    (said,) = driver._envelopes(OutgoingEvent(Epoch(1), TransactionNumber(1), aborted))
     assert isinstance(said.event, AbortCommit)
     assert said.event.reason == "no log-in with ***"

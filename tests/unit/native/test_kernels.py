@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from headgate.data_plane.formats.avro.decoder import Buffer, Cursors
 from headgate.data_plane.formats.json import bad_record_search, columns
 from headgate.data_plane.formats.json import values as json_values
-from headgate.data_plane.formats.record_errors import Faults
+from headgate.data_plane.formats.record_format import Faults
 from headgate.data_plane.spark.session import package_archive
 from headgate.native import kernels as module
 from headgate.native.kernels import InPython, Loops, loops

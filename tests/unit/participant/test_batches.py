@@ -13,12 +13,12 @@ from headgate.control_protocol.identifiers import TopicPartition
 from headgate.control_protocol.offsets import OffsetRange
 from headgate.participant.actions import EndOffsetsRead
 from headgate.participant.batches import (
-    announce_work,
     backlog,
     cap_ranges,
     drop_work,
     plan_batch,
     readable_positions,
+    take_status,
 )
 
 AT = offsets(10, 20)
@@ -85,12 +85,12 @@ def test_readable_is_owned_known_and_fixed() -> None:
 
 def test_batches_are_numbered_through_and_name_their_transaction() -> None:
     state = Participant.writing(AT).state
-    state, first = plan_batch(state, {P0: OffsetRange(10, 12)})
-    state, second = plan_batch(drop_work(state), {P0: OffsetRange(10, 12)})
+    state, first = plan_batch(state, {P0: OffsetRange(10, 12)}, 0)
+    state, second = plan_batch(drop_work(state), {P0: OffsetRange(10, 12)}, 0)
 
     assert (first.number, second.number) == (1, 2)
     assert str(second.transaction) == "1.1"
-    assert state.batch == second
+    assert state.run.batch == second
 
 
 def test_dropping_goes_back_to_where_unannounced_work_began() -> None:
@@ -102,16 +102,16 @@ def test_dropping_goes_back_to_where_unannounced_work_began() -> None:
     state = drop_work(participant.state)
 
     assert dict(state.positions) == {P0: 15, P1: 20}
-    assert state.files == ()
-    assert not state.unannounced
+    assert state.work.files == ()
+    assert not state.work.unannounced
 
 
 def test_announcing_empties_the_work_and_keeps_the_positions() -> None:
     participant = Participant.writing(AT)
     participant.writes({P0: 90, P1: 40})
-    state, status = announce_work(participant.state, 1)
+    state, status = take_status(participant.state, 1)
 
     assert claimed(status) == {P0: (10, 90), P1: (20, 40)}
     assert dict(state.positions) == {P0: 90, P1: 40}
-    assert not state.unannounced
-    assert state.files == ()
+    assert not state.work.unannounced
+    assert state.work.files == ()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from protocol.values import ALICE, P0, P1, SINK, TABLE, folder, offsets, status
 
 from headgate.control_protocol.identifiers import ControlOffset, Epoch, TransactionNumber
+from headgate.control_protocol.machine_io import OutgoingEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.coordinator.commit_tokens import Prefixes
 from headgate.coordinator.state import HeardStatus
@@ -16,7 +17,7 @@ from headgate.coordinator.status_validation import Standard, judge
 from headgate.participant.batches import empty_claim
 from headgate.participant.settings import ParticipantSettings
 from headgate.participant.settlements import apply_settlement, enter_epoch
-from headgate.participant.state import OutgoingEvent, Ownership, OwnStatus, State
+from headgate.participant.state import Announced, Ownership, OwnStatus, State, Term, Work
 
 BOTH = frozenset({P0, P1})
 RANGES = st.tuples(st.integers(0, 8), st.integers(0, 4)).map(lambda r: (r[0], r[0] + r[1]))
@@ -27,15 +28,17 @@ def pending(claims: list[dict]) -> tuple[OwnStatus, ...]:  # type: ignore[type-a
     own = []
     for number, claimed in enumerate(claims, start=1):
         said = status(number, claimed)
-        draft = OutgoingEvent(number, Epoch(1), TransactionNumber(1), said)
+        draft = OutgoingEvent(Epoch(1), TransactionNumber(1), said, number)
         own.append(OwnStatus(draft, said, ControlOffset(100 + number)))
     return tuple(own)
 
 
 def participant(own: tuple[OwnStatus, ...], at: Offsets) -> State:
-    state = State(SINK, ALICE, ParticipantSettings(), epoch=Epoch(1), pending=own)
+    state = State(
+        SINK, ALICE, ParticipantSettings(), term=Term(Epoch(1)), said=Announced(pending=own)
+    )
     owned = {p: Ownership(1, ControlOffset(1), empty_claim(at[p])) for p in at}
-    return replace(state, owned=owned)
+    return replace(state, work=Work(owned))
 
 
 @given(st.lists(CLAIMS, max_size=8), st.integers(0, 9))
@@ -55,7 +58,7 @@ def test_chained_positions_are_what_the_coordinators_judge_will_say(
     ]
     prefixes = Prefixes(folder(1, 1).rsplit("/", 1)[0], TransactionNumber(9))
     assert after.positions == dict(judge(heard, Standard(c, BOTH, TABLE, prefixes)).offsets)
-    assert after.pending == tuple(late)
+    assert after.said.pending == tuple(late)
 
 
 @given(st.lists(CLAIMS, max_size=8), st.lists(st.integers(95, 115), max_size=6))
@@ -87,11 +90,14 @@ def test_the_same_settlement_twice_is_once(claims: list[dict]) -> None:  # type:
 
 def test_a_higher_epoch_leaves_only_what_the_group_gave() -> None:
     state = participant(pending([{P0: (3, 5)}]), offsets(5, 5))
-    state = replace(state, failure="disk full", settled_to=ControlOffset(99), statuses=7)
-    after = enter_epoch(state, Epoch(2))
+    work = replace(state.work, failure="disk full", failed=frozenset({P0}))
+    term = replace(state.term, settled_to=ControlOffset(99))
+    said = replace(state.said, status_number=7)
+    state = replace(state, work=work, term=term, said=said)
+    after = enter_epoch(state, Epoch(2), ALICE)
 
-    assert after.owned.keys() == state.owned.keys()
+    assert after.work.owned.keys() == state.work.owned.keys()
     assert dict(after.positions) == {}
-    assert (after.pending, after.files, after.failure) == ((), (), None)
-    assert after.settled_to == 0
-    assert after.statuses == 7, "numbers go on: a sender and a number name one status for ever"
+    assert (after.said.pending, after.work.files, after.work.failure) == ((), (), None)
+    assert after.term.settled_to == 0
+    assert after.said.status_number == 7, "a sender and a number name one status for ever"

@@ -71,6 +71,28 @@ def test_nobody_was_ever_there() -> None:
     assert condition() is Condition.NOT_RUNNING
 
 
+def test_members_of_the_group_that_nobody_hears_are_no_sink_that_stopped() -> None:
+    """Their clock or their control topic is another: they work, or try to, and cannot say so."""
+    there = replace(WELL, unheard=2)
+    bye = said(Notice(NoticeKind.STOPPED), 60)
+    assert condition(bye) is Condition.STOPPED
+    assert condition(bye, facts=there) is Condition.NOT_HEARD
+    assert condition(facts=replace(there, epoch=0)) is Condition.NOT_HEARD
+    assert condition(said(ALIVE, 60), facts=there) is Condition.NOT_RUNNING
+    assert condition(bye, facts=replace(there, stopped=True)) is Condition.STOPPED
+    assert condition(said(ALIVE, 1), facts=there) is Condition.RUNNING
+    assert EXIT_CODES[Condition.NOT_HEARD] == 1
+
+
+def test_who_has_just_said_goodbye_is_not_looked_for_in_the_group() -> None:
+    """The group may still know a process that is about to end."""
+    bye = Notice(NoticeKind.STOPPED)
+    assert not heard([said(bye, 1)], NOW, SILENCE).silent
+    assert not heard([said(ALIVE, 60), said(bye, 14, "two")], NOW, SILENCE).silent
+    assert heard([said(bye, 16), said(START, 1)], NOW, SILENCE).silent
+    assert heard([], NOW, SILENCE).silent
+
+
 def test_brokers_that_do_not_answer_leave_it_unknown() -> None:
     away = replace(WELL, reachable=False, epoch=0, lag=None)
     assert condition(facts=away) is Condition.UNKNOWN
@@ -169,7 +191,8 @@ def test_nothing_moves() -> None:
 
 @pytest.mark.parametrize("kind", Condition)
 def test_only_what_is_well_exits_with_0(kind: Condition) -> None:
-    wrong = {Condition.STALLED, Condition.FAILING, Condition.FAILED, Condition.NOT_RUNNING}
+    wrong = {Condition.STALLED, Condition.FAILING, Condition.FAILED}
+    wrong |= {Condition.NOT_RUNNING, Condition.NOT_HEARD}
     unknown = {Condition.UNKNOWN}
     assert EXIT_CODES[kind] == (1 if kind in wrong else 3 if kind in unknown else 0)
 

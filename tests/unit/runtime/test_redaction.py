@@ -34,6 +34,7 @@ from headgate.control_protocol.identifiers import (
     TransactionId,
     TransactionNumber,
 )
+from headgate.control_protocol.machine_io import OutgoingEvent
 from headgate.control_protocol.offsets import Offsets
 from headgate.control_protocol.ports import Batch
 from headgate.control_protocol.redacted_log import redacted_logger, redacting
@@ -157,15 +158,15 @@ def test_the_spark_job_shows_no_secret(
 
 
 def test_a_drivers_stop_and_its_statuses_are_redacted() -> None:
+    from headgate.control_protocol.machine_io import Stop
     from headgate.control_protocol.testing.clock import FakeClock
     from headgate.control_protocol.testing.group import FakeGroup, FakeMember
     from headgate.control_protocol.testing.log import FakeLog, FakeLogServer
     from headgate.control_protocol.testing.source import FakeSource
     from headgate.control_protocol.testing.writer import FakeBatchWriter, FakeStorage
-    from headgate.participant.actions import Stop
     from headgate.participant.driver import ParticipantDriver, World
     from headgate.participant.settings import ParticipantSettings
-    from headgate.participant.state import OutgoingEvent, State
+    from headgate.participant.state import State
 
     class Leadership:
         error: StopSink | None = None
@@ -192,8 +193,8 @@ def test_a_drivers_stop_and_its_statuses_are_redacted() -> None:
     with pytest.raises(StopSink) as caught:
         driver._execute(Stop(StopSink(f"stops: {SECRET}")))
     assert str(caught.value) == "HG-200 stops: ***"
-    state = driver.state
-    draft = OutgoingEvent(1, state.epoch, state.answered, WriteStatus(1, failure=f"why: {SECRET}"))
+    term, failed = driver.state.term, WriteStatus(1, failure=f"why: {SECRET}")
+    draft = OutgoingEvent(term.epoch, term.answered, failed, 1)
     assert [e.event.failure for e in driver._envelopes(draft)] == ["why: ***"]  # type: ignore[union-attr]
     leadership.error = StopSink(f"the coordinator: {SECRET}")
     with pytest.raises(StopSink, match=r"the coordinator: \*\*\*"):

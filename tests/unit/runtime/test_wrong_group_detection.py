@@ -30,7 +30,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import Offsets
 from headgate.participant.settings import ParticipantSettings
-from headgate.participant.state import Ownership, State
+from headgate.participant.state import Ownership, State, Term, Work
 from headgate.runtime.wrong_group_detection import ASKED_EVERY_MS, Lookout, Sources
 
 SETTINGS = parse(sink_file_text(Path("/lake")))
@@ -41,9 +41,8 @@ OWNS = State(
     SINK,
     Sender("worker-1", "life"),
     ParticipantSettings(),
-    epoch=Epoch(1),
-    coordinator=Sender("worker-9", "life"),
-    owned={TopicPartition("trips", 0): Ownership(1)},
+    term=Term(Epoch(1), Sender("worker-9", "life")),
+    work=Work({TopicPartition("trips", 0): Ownership(1)}),
 )
 """It heard a coordinator once."""
 
@@ -88,7 +87,8 @@ def watched(
     lookout = Lookout(SETTINGS, sources, 0)
     for now_ms in range(0, (LOOKS + 1) * EVERY_MS, 1_000):
         if hears and now_ms % 60_000 == 0:
-            state = replace(state, settled_to=ControlOffset(now_ms))
+            term = replace(state.term, settled_to=ControlOffset(now_ms))
+            state = replace(state, term=term)
         lookout.look(state, now_ms, leads=leads)
 
 
@@ -131,7 +131,7 @@ def test_the_sinks_own_notes_say_nothing() -> None:
 @pytest.mark.parametrize("how", ["hears", "leads", "owns nothing"])
 def test_who_hears_a_coordinator_or_has_nothing_to_lose_does_not_look(how: str) -> None:
     table = Table("elsewhere")
-    state = replace(OWNS, owned={}) if how == "owns nothing" else OWNS
+    state = replace(OWNS, work=Work()) if how == "owns nothing" else OWNS
     others = frozenset({"rides"})
     watched(table.read, state, sinks=others, leads=how == "leads", hears=how == "hears")
     assert table.reads == 0

@@ -28,7 +28,7 @@ from headgate.data_plane.write.in_process_writer import chunk_of
 from headgate.kafka.record_fetch import Chunk
 from headgate.native.kernels import Words
 from headgate.operations.audit.changelog_replay import FoldEvidence, SourceRanges, folding
-from headgate.operations.audit.keyed_table import told_of_fold
+from headgate.operations.audit.keyed_tables import told_of_fold
 from headgate.operations.audit.replay_compare import Fault, differing
 from headgate.operations.audit.replay_spill import SLICE_BYTES
 from headgate.participant.embedded_source import Record

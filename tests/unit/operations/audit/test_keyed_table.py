@@ -19,7 +19,7 @@ from headgate.config.sink_settings import SinkSettings
 from headgate.control_protocol.commit_record import KeyCounts
 from headgate.control_protocol.table_history import FileRows, TableReader
 from headgate.operations.audit.audit import audit
-from headgate.operations.audit.keyed_table import NOT_FOLDED
+from headgate.operations.audit.keyed_tables import NOT_FOLDED
 from headgate.operations.audit.records import TableRecords, count_keys, scan_draft
 from headgate.operations.audit.report import AuditReport, Verdict
 from headgate.runtime.maintenance.rounds import Round

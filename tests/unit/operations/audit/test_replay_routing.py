@@ -16,7 +16,7 @@ from headgate.control_protocol.quarantine_policy import Disposal
 from headgate.data_plane.batch.routes import Route, Routing
 from headgate.data_plane.batch.write_plan import Handling, SourcePlan
 from headgate.data_plane.write.in_process_writer import chunk_of
-from headgate.operations.audit.many_keyed_tables import KeyedTable, KeyedTables
+from headgate.operations.audit.keyed_tables import KeyedTable, KeyedTables
 from headgate.operations.audit.replay_records import fold_batch
 from headgate.operations.audit.replay_routing import Others, RoutedShares
 from headgate.participant.embedded_source import Record

@@ -28,7 +28,7 @@ from headgate.control_protocol.identifiers import (
 )
 from headgate.control_protocol.offsets import OffsetRange, Offsets
 from headgate.operations.audit.changelog_replay import SourceRanges
-from headgate.operations.audit.many_keyed_tables import KeyedTable, KeyedTables
+from headgate.operations.audit.keyed_tables import KeyedTable, KeyedTables
 from headgate.operations.check import keys_and_transform as module
 from headgate.operations.check.keys_and_transform import check_keys
 from headgate.operations.control.delete_rows import Asked, plan

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import re
 import resource
 import socket
 import ssl
 import threading
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -207,6 +209,86 @@ def test_strangers_do_not_take_the_room_of_those_who_may_ask(serve: Serve) -> No
     assert told == [200] * server.ANSWERED_MAX
 
 
+def connections() -> int:
+    """Return for how many callers something was made that speaks HTTP."""
+    return sum(isinstance(each, server._Connection) for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("sent", [b"G", HEAD], ids=["byte", "head"])
+def test_nothing_speaks_http_with_who_has_not_asked_for_anything_yet(
+    serve: Serve, sent: bytes
+) -> None:
+    with serve(report()) as client, ExitStack() as closing:
+        for _ in range(50):
+            closing.enter_context(connect(client.url, sent))
+        assert client.get("/livez").status == 200
+        gc.collect()
+        assert connections() <= 1
+
+
+def test_a_request_that_comes_in_pieces_is_answered(serve: Serve) -> None:
+    with serve(report()) as client, connect(client.url) as slow:
+        for byte in HEAD + b"\r\n":
+            slow.sendall(bytes([byte]))
+        assert slow.recv(65_536).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD], ids=["silent", "head"])
+def test_who_goes_is_not_waited_for(serve: Serve, sent: bytes) -> None:
+    with serve(report()) as client, connect(client.url, sent) as gone:
+        gone.shutdown(socket.SHUT_WR)
+        assert gone.recv(65_536) == b""
+
+
+def test_of_many_who_ask_at_once_the_newest_is_answered_first(serve: Serve) -> None:
+    """A probe that comes last would wait for all of them."""
+    asked: list[str] = []
+    is_busy, go_on = threading.Event(), threading.Event()
+
+    def not_live() -> None:
+        asked.append("live")
+        is_busy.set()
+        assert go_on.wait(PATIENCE_S)
+
+    with (
+        serve(report(), not_live=not_live, not_ready=lambda: asked.append("ready")) as client,
+        ExitStack() as closing,
+    ):
+        many = []
+        for head in [*[HEAD] * 21, HEAD.replace(b"livez", b"readyz")]:
+            many.append(closing.enter_context(connect(client.url, head + b"\r\n")))
+            assert is_busy.wait(PATIENCE_S)  # with the first
+        go_on.set()
+        for each in many:
+            assert each.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    assert len(asked) == 22
+    assert "ready" in asked[1 : 2 + server._BEGUN_AT_ONCE]
+
+
+def test_a_turn_of_the_loop_closes_only_some_of_those_whose_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "WHOLE_WITHIN_S", 0.0)
+    monkeypatch.setattr(server, "_CLOSED_AT_ONCE", 3)
+    turn, closed = 0, []
+
+    class Caller:
+        def drop(self) -> None:
+            closed.append(turn)
+
+    async def turns() -> None:
+        nonlocal turn
+        waiting = server._Waiting(100, lambda: None)
+        for _ in range(10):
+            waiting.add(Caller())  # type: ignore[arg-type]
+        while len(closed) < 10:
+            turn += 1
+            await asyncio.sleep(0)
+
+    asyncio.run(turns())
+    assert max(Counter(closed).values()) == 3
+
+
 @pytest.fixture
 def tls(tmp_path: Path) -> tuple[HttpSettings, ssl.SSLContext]:
     certificate, key = certified(tmp_path)
@@ -239,6 +321,48 @@ def test_a_handshake_has_the_same_deadline(
     with serve(report(), http_settings=http) as plain, connect(plain.url, sent) as slow:
         assert ended(slow)
         assert Client(plain.url, trust).get("/livez").status == 200
+
+
+@pytest.mark.parametrize("piece", [1, 100, 10_000])
+def test_a_handshake_in_pieces_is_one(
+    serve: Serve, tls: tuple[HttpSettings, ssl.SSLContext], piece: int
+) -> None:
+    http, trust = tls
+    hears, says = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trust.wrap_bio(hears, says, server_hostname="127.0.0.1")
+    with serve(report(), http_settings=http) as plain, connect(plain.url) as slow:
+        while True:
+            try:
+                client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                while part := says.read(piece):
+                    slow.sendall(part)
+                assert hears.write(slow.recv(65_536))
+        client.write(HEAD + b"\r\n")
+        slow.sendall(says.read())
+        answer = b""
+        while not answer:
+            assert hears.write(slow.recv(65_536))
+            with suppress(ssl.SSLWantReadError):
+                answer = client.read()
+        assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+def test_half_a_handshake_costs_none(
+    serve: Serve, tls: tuple[HttpSettings, ssl.SSLContext]
+) -> None:
+    http, trust = tls
+    says = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        trust.wrap_bio(ssl.MemoryBIO(), says, server_hostname="x").do_handshake()
+    hello = says.read()
+    with serve(report(), http_settings=http) as plain, ExitStack() as closing:
+        for size in range(1, len(hello) - 1, len(hello) // 20):
+            closing.enter_context(connect(plain.url, hello[:size]))
+        assert Client(plain.url, trust).get("/livez").status == 200
+        gc.collect()
+        assert connections() <= 1
 
 
 def test_a_process_without_descriptors_answers_again(serve: Serve) -> None:

@@ -49,7 +49,7 @@ from headgate.control_protocol.ports import (
     PartitionResult,
     Secondaries,
 )
-from headgate.participant.state import State
+from headgate.participant.state import State, Term
 from headgate.runtime.health import Condition, Unwell
 from headgate.runtime.maintenance.rounds import Done
 from headgate.runtime.telemetry import coordinator_progress
@@ -358,7 +358,7 @@ def test_a_batch_that_fails_is_told_until_its_participant_writes_again(
 ) -> None:
     life = meters.coordinator(LIFE)
     life.heard(envelope(start()))
-    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, epoch=Epoch(4)))
+    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4))))
     other = Sender("host-2", "a life")
     failure = "HG-404 batch 6 of db.orders: KeyError"
     life.heard(envelope(WriteStatus(1, unknown=frozenset({P0}), failure=failure), sender=other))
@@ -377,7 +377,7 @@ def test_what_the_command_would_say_is_told_whoever_coordinates(
     meters: SinkMeters, kept: Kept, leads: bool
 ) -> None:
     """A broker that is silent leaves no coordinator, and a deleted topic none either."""
-    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, epoch=Epoch(4)))
+    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4))))
     if leads:
         meters.coordinator(LIFE).heard(envelope(start()))
     assert meters.not_ready() is None
@@ -393,12 +393,12 @@ def test_what_the_command_would_say_is_told_whoever_coordinates(
 
 
 def test_who_has_left_the_lead_to_others_is_not_ready_and_says_why(meters: SinkMeters) -> None:
-    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, epoch=Epoch(4)))
+    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4))))
     meters.rest("HG-409 catalog and store have not answered")
     assert meters.not_ready() == "HG-409 catalog and store have not answered"
     meters.rest()
     assert meters.not_ready() == "stopped by a person"
-    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, epoch=Epoch(4)))
+    meters.follow(lambda: State(SETTINGS.name, LIFE, SETTINGS.participant, term=Term(Epoch(4))))
     assert meters.not_ready() is None
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headgate.data_plane.formats import column_options
 from headgate.data_plane.formats.casting import epoch_times
 from headgate.data_plane.formats.casting.cast_to_table import fitted
-from headgate.data_plane.formats.record_errors import Faults
+from headgate.data_plane.formats.record_format import Faults
 
 TARGETS = [pa.timestamp("us", tz="UTC"), pa.timestamp("ns"), pa.time64("us")]
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

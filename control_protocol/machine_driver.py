@@ -1,0 +1,148 @@
+"""Drives a pure machine: inputs from the log and the clock, actions through the ports.
+
+Both drivers are this one, with the calls that only theirs makes. One turn at a time, no thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+from headgate.control_protocol.errors import HeadgateError
+from headgate.control_protocol.event_reader import Listener
+from headgate.control_protocol.events import Envelope, WriteStatus
+from headgate.control_protocol.identifiers import Sender, SinkName
+from headgate.control_protocol.log_events import about
+from headgate.control_protocol.machine_io import (
+    Append,
+    Heard,
+    LogLine,
+    LogTruncated,
+    OutgoingEvent,
+    Stop,
+    Tick,
+)
+from headgate.control_protocol.multipart_status import split
+from headgate.control_protocol.ports import Clock, ControlLog
+from headgate.control_protocol.redaction import Redaction
+
+State = TypeVar("State")
+Input = TypeVar("Input")
+Action = TypeVar("Action")
+
+
+class MachineDriver(ABC, Generic[State, Input, Action]):
+    """One life of one machine. Not thread-safe.
+
+    ``step`` is called through ``_step``, so that each driver names its own machine.
+    """
+
+    def __init__(
+        self,
+        initial: State,
+        identity: tuple[SinkName, Sender],
+        log: ControlLog,
+        clock: Clock,
+        *,
+        redaction: Redaction,
+        logger: logging.Logger,
+    ) -> None:
+        self.state = initial
+        self._sink, self._sender = identity
+        self._log = log
+        self._clock = clock
+        self._redaction = redaction
+        self._logger = logger
+        self._listener = Listener(log, self._sink)
+        self._sequence = 0
+
+    @abstractmethod
+    def _step(self, given: Input | Heard | LogTruncated | Tick) -> Sequence[Action]:
+        """Let the machine process one input; return its actions."""
+
+    @abstractmethod
+    def _call(self, action: Action) -> Input | None:
+        """Execute an action that only this machine asks for; return the answer, if it has one."""
+
+    @abstractmethod
+    def _on_failure(self, action: Action, error: HeadgateError) -> Input | None:
+        """Return what the machine is told of a call that failed, or raise what ends the sink."""
+
+    @abstractmethod
+    def _epoch(self) -> int | None:
+        """Return the epoch that log lines name."""
+
+    def _on_appended(self, events: Sequence[OutgoingEvent]) -> None:
+        """Log what people should know of these events."""
+
+    def _on_logged(self, line: LogLine) -> None:
+        """Report a line elsewhere, too."""
+
+    def _feed(self, given: Input | Heard | LogTruncated | Tick) -> None:
+        """Process an input, and every answer to what it made the machine ask for.
+
+        Answers wait behind each other, and the next input behind all of them: a machine never sees
+        a record that was read before its question was answered.
+        """
+        inputs: deque[Input | Heard | LogTruncated | Tick] = deque([given])
+        while inputs:
+            for action in self._step(inputs.popleft()):
+                answer = self._execute(action)
+                if answer is not None:
+                    inputs.append(answer)
+
+    def _execute(self, action: Action) -> Input | None:
+        if isinstance(action, Stop):
+            raise self._redaction.of_error(action.error)
+        try:
+            match action:
+                case Append(events):
+                    self._log.append([each for said in events for each in self._envelopes(said)])
+                    self._on_appended(events)
+                case LogLine():
+                    self._write(action)
+                case _:
+                    return self._call(action)
+        except HeadgateError as error:
+            return self._on_failure(action, error)
+        return None
+
+    def _envelopes(self, outgoing: OutgoingEvent) -> Iterator[Envelope]:
+        """Yield the event as it goes to the log: numbered, without secrets, a status in parts."""
+        if not outgoing.sequence:
+            self._sequence += 1
+        envelope = Envelope(
+            sink=self._sink,
+            epoch=outgoing.epoch,
+            transaction=outgoing.transaction,
+            sender=self._sender,
+            sequence=outgoing.sequence or self._sequence,
+            time_ms=self._clock.wall_ms(),
+            event=self._redaction.of_event(outgoing.event),
+        )
+        if isinstance(envelope.event, WriteStatus):
+            for part in split(envelope.event):
+                yield replace(envelope, event=part)
+        else:
+            yield envelope
+
+    def _write(self, line: LogLine) -> None:
+        level = logging.WARNING if line.trouble else logging.INFO
+        extra = about(line.event, epoch=self._epoch())
+        self._logger.log(level, "sink %s: %s", self._sink, line.text, extra=extra)
+        self._on_logged(line)
+
+    def _hear(self, timeout_ms: int) -> None:
+        """Feed what the log has, after at most ``timeout_ms`` of waiting. Raises ``RetryLater``."""
+        for record in self._listener.hear(timeout_ms):
+            self._feed(Heard(record))
+
+    def _catch_up(self) -> None:
+        """Seek the log's end *before* anything is appended: every own event must be heard."""
+        broken = self._listener.stand()
+        if broken is not None:
+            self._feed(LogTruncated(broken))

@@ -1,0 +1,147 @@
+"""Sockets whose calls keep the interpreter: no other thread runs between, however busy it is."""
+
+from __future__ import annotations
+
+import select
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from headgate.operations.http.kept_sockets import KeptSelector, KeptSocket, next_caller
+
+TURNS = 20_000_000
+"""After so many the busy thread gives up: a call that lets it in returns only then."""
+
+
+class Busy:
+    turns = 0
+
+    def turn(self) -> None:
+        while self.turns < TURNS:
+            self.turns += 1
+
+
+@contextmanager
+def nobody_else_runs() -> Iterator[None]:
+    """Fail if another thread, which would run on and on, gets the interpreter in the body."""
+    busy = Busy()
+    thread = threading.Thread(target=busy.turn)
+    before = sys.getswitchinterval()
+    thread.start()
+    sys.setswitchinterval(1_000)
+    try:
+        begun = busy.turns
+        yield
+        assert busy.turns == begun
+    finally:
+        sys.setswitchinterval(before)
+        busy.turns = TURNS
+        thread.join()
+
+
+@contextmanager
+def pair(host: str = "127.0.0.1") -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A socket that listens, and one that has connected to it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as listening:
+        listening.settimeout(0)
+        with socket.create_connection(listening.getsockname()[:2]) as client:
+            yield listening, client
+
+
+def test_a_connection_is_accepted_read_answered_and_closed_without_letting_others_in() -> None:
+    with pair() as (listening, client):
+        client.sendall(b"one")
+        with nobody_else_runs():
+            taken = next_caller(listening)
+            said = taken.recv(100)
+            for _ in range(1_000):  # who waits for the interpreter does not get it each time
+                with pytest.raises(BlockingIOError):
+                    taken.recv(100)
+            sent = taken.send(b"two")
+            peer = taken.getpeername()
+            taken.close()
+        assert (said, sent, peer) == (b"one", 3, client.getsockname())
+        assert client.recv(100) == b"two"
+        assert client.recv(100) == b""
+        with pytest.raises(BlockingIOError):
+            next_caller(listening)
+
+
+def test_the_guard_of_this_test_sees_a_call_that_lets_others_in() -> None:
+    with pytest.raises(AssertionError), nobody_else_runs():
+        select.select([], [], [], 0.05)
+
+
+def test_a_caller_over_ipv6_is_named() -> None:
+    with ExitStack() as closing:
+        try:
+            listening, client = closing.enter_context(pair("::1"))
+        except OSError:
+            pytest.skip("there is no IPv6")
+        taken = closing.enter_context(next_caller(listening))
+        assert taken.getpeername() == client.getsockname()[:2]
+
+
+def test_who_has_gone_is_an_error_and_no_signal() -> None:
+    with pair() as (listening, client), next_caller(listening) as taken:
+        client.close()
+        with pytest.raises(ConnectionError):
+            for _ in range(1_000):
+                taken.send(b"x")
+
+
+def test_a_closed_socket_is_closed_once() -> None:
+    with pair() as (listening, _):
+        taken = next_caller(listening)
+        taken.close()
+        with next_caller_of(listening) as another:  # it has the number of the first
+            taken.close()
+            assert another.send(b"x") == 1
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            taken.recv(1)
+
+
+@contextmanager
+def next_caller_of(listening: socket.socket) -> Iterator[KeptSocket]:
+    with socket.create_connection(listening.getsockname()), next_caller(listening) as taken:
+        yield taken
+
+
+def by_recv(taken: KeptSocket) -> bytes:
+    return taken.recv(65_536)
+
+
+def by_recv_into(taken: KeptSocket) -> bytes:
+    buffer = bytearray(65_536)
+    return bytes(buffer[: taken.recv_into(memoryview(buffer))])
+
+
+@pytest.mark.parametrize("read", [by_recv, by_recv_into])
+def test_what_was_put_back_is_read_first_and_the_loop_is_told(
+    read: Callable[[KeptSocket], bytes],
+) -> None:
+    selector = KeptSelector()
+    with pair() as (listening, client), next_caller(listening) as taken:
+        taken.unread(b"one", selector)
+        assert selector.select(0) == []  # nobody waits for it yet
+        key = selector.register(taken.fileno(), 1)
+        assert selector.select(60) == [(key, 1)]
+        assert read(taken) == b"one"
+        client.sendall(b"two")
+        assert selector.select(60) == [(key, 1)]
+        assert read(taken) == b"two"
+        selector.close()
+
+
+def test_a_loop_that_always_has_something_to_do_hears_of_others_all_the_same() -> None:
+    selector = KeptSelector()
+    with pair() as (listening, client), next_caller(listening) as taken:
+        client.sendall(b"one")
+        key = selector.register(taken.fileno(), 1)
+        assert [(key, 1)] in [selector.select(0) for _ in range(10)]
+        selector.close()
