@@ -36,7 +36,7 @@ class HudiSinkTable(HudiCommits):
         self._stamps: deque[str] = deque(maxlen=_STAMPS_OPEN)
 
     def stamp(self) -> str:
-        _, java = self._opened()
+        _, java = self._open_client()
         self._open_timeline(java)
         self._stamps.append(self._reserved(java))
         return stamp_of(self._place.location, self._stamps[-1])
